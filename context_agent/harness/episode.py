@@ -287,7 +287,7 @@ class Episode:
         if used + tokens > window:
             text, tokens = "", 0
         self._record(TurnClosed(self.view.turn, Text(Role.USAGE, text, tokens, self.view.turn), used + tokens))
-        if self.view.turn >= self.limits.turns:
+        if self.view.turn >= min(self.limits.turns, self.profile.turns or self.limits.turns):
             self.stop(StopReason.TURNS)
         elif self.tokens_left == 0:
             self.stop(StopReason.TOKENS)

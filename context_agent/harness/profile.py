@@ -96,6 +96,8 @@ class Profile:
     """The window of an episode that names none."""
     result_share: float = 1 / 8
     """The share of the window that the results of one call may take."""
+    turns: int = 0
+    """Turns after which an episode ends whatever its limits, for a model that may repeat itself; 0 for no such end."""
 
     @property
     def numbered(self) -> bool:
@@ -141,7 +143,7 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """The profile as plain data, as a trajectory's header holds it."""
         data = {**asdict(self), "tools": list(self.tools)}
-        added = ("summary", "label", "fill_ranking", "one_line", "longest", "window", "result_share")
+        added = ("summary", "label", "fill_ranking", "one_line", "longest", "window", "result_share", "turns")
         usual = {field.name: field.default for field in fields(Profile) if field.name in added}
         return {name: value for name, value in data.items() if name not in usual or value != usual[name]}
 
@@ -219,6 +221,7 @@ def lean() -> Profile:
         fill_ranking=True,
         window=2_048,
         result_share=1 / 4,
+        turns=12,
     )
 
 

@@ -103,3 +103,12 @@ def test_a_title_longer_than_a_passage_may_be_does_not_hide_the_passage() -> Non
     corpus = MemoryCorpus([Document("a", "many words " * 90, "a title of very many words " * 24)])
     (shown,) = Renderer(lean(), HarmonyCounter()).fitting(corpus.read("a")[:1], 300)
     assert lean().longest < shown.tokens <= 300
+
+
+async def test_an_episode_of_a_model_that_repeats_itself_ends(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, profile=lean())
+    while not episode.done and episode.view.turn < 30:
+        await episode.step(search("comets"))
+    assert episode.view.turn == lean().turns
+    assert episode.ranking is not None
+    assert episode.ranking.documents
