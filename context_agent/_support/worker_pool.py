@@ -162,10 +162,10 @@ class Worker:
             self.pipe.send(message)
 
     def kill(self) -> None:
-        """Kills the process, which may no longer react to messages."""
+        """Kills the process, which may no longer react to messages. A message that waits for it to read is given up."""
+        self.process.kill()
         with self._lock:
             self.pipe.close()
-        self.process.kill()
         self.process.join()
 
 

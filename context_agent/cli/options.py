@@ -400,7 +400,9 @@ class LimitOptions:
 
     SECTION: ClassVar[str] = "Limits"
 
-    max_turns: Annotated[int, Option("Maximum number of turns of an episode.", COUNT)] = 64
+    max_turns: Annotated[
+        int | None, Option("Maximum number of turns of an episode.", COUNT, default="64; with the profile lean 12")
+    ] = None
     time_limit: Annotated[float | None, Option("Time limit of an episode.", SECONDS)] = None
 
     def load(self) -> Limits:

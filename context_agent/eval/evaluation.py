@@ -121,7 +121,7 @@ class EvalOptions:
     seeds: tuple[int, ...] = (0,)
     k: int = 10
     profile: str = "default"
-    max_turns: int = Limits().turns
+    max_turns: int | None = None
     time_limit: float | None = None
     price: Price | None = None
     save: Path | None = None

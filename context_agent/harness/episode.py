@@ -82,7 +82,8 @@ class StopReason(StrEnum):
 class Limits:
     """What an episode may spend. `tokens` bounds all that was ever placed in the context, pruned or not."""
 
-    turns: int = 64
+    turns: int | None = None
+    """None: as many as the profile allows."""
     seconds: float | None = None
     tokens: int | None = None
     calls: int = 16
@@ -153,7 +154,8 @@ class Episode:
             check_where(where)
         self.profile = profile or default()
         self.budget = budget or self.profile.budget()
-        self.limits = limits or Limits()
+        limits = limits or Limits()
+        self.limits = replace(limits, turns=limits.turns or self.profile.turns)
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
@@ -287,7 +289,7 @@ class Episode:
         if used + tokens > window:
             text, tokens = "", 0
         self._record(TurnClosed(self.view.turn, Text(Role.USAGE, text, tokens, self.view.turn), used + tokens))
-        if self.view.turn >= min(self.limits.turns, self.profile.turns or self.limits.turns):
+        if self.view.turn == self.limits.turns:
             self.stop(StopReason.TURNS)
         elif self.tokens_left == 0:
             self.stop(StopReason.TOKENS)

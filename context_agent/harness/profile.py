@@ -96,8 +96,8 @@ class Profile:
     """The window of an episode that names none."""
     result_share: float = 1 / 8
     """The share of the window that the results of one call may take."""
-    turns: int = 0
-    """Turns after which an episode ends whatever its limits, for a model that may repeat itself; 0 for no such end."""
+    turns: int = 64
+    """The most turns of an episode whose limits name none."""
 
     @property
     def numbered(self) -> bool:

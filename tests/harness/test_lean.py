@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from context_agent import Document, Episode, MemoryCorpus
+from context_agent import Document, Episode, Limits, MemoryCorpus
 from context_agent.harness.profile import Profile, Renderer, default, lean
 from context_agent.pruning.budget import WINDOW
 from context_agent.tokens import HarmonyCounter
@@ -112,3 +112,11 @@ async def test_an_episode_of_a_model_that_repeats_itself_ends(corpus: MemoryCorp
     assert episode.view.turn == lean().turns
     assert episode.ranking is not None
     assert episode.ranking.documents
+
+
+async def test_a_limit_of_turns_takes_the_place_of_the_profile_s(corpus: MemoryCorpus) -> None:
+    episode = Episode("comets?", corpus, profile=lean(), limits=Limits(turns=lean().turns + 2))
+    while not episode.done:
+        await episode.step(search("comets"))
+    assert episode.view.turn == lean().turns + 2
+    assert episode.header.limits["turns"] == lean().turns + 2

@@ -135,6 +135,10 @@ def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId
     return tuple(replace(item, id=labels.get(item.id, item.id)) for item in ranking)
 
 
+def _queries(calls: Iterable[ToolCall]) -> list[str]:
+    return [str(call.arguments["query"]) for call in calls if call.name == SEARCH and isinstance(call.arguments, dict)]
+
+
 def _plain(title: str) -> str:
     """A title without what stands in brackets behind it."""
     return title.split(" (", maxsplit=1)[0].strip()
@@ -310,24 +314,24 @@ class OracleActor:
 
     async def _names(self, view: View, searches: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
         """The question if nothing was searched for yet, else names: of missing gold first, then what was explored."""
-        explored = [str(call.arguments["query"]) for call in searches if isinstance(call.arguments, dict)]
+        explored = _queries(searches)
         if not self._searched:
             names, later = [self._question], explored
         else:
             read = "\n".join((self._question, *(block.text for block in view.blocks))).casefold()
-            known = self._searched | {_plain(block.hit.chunk.title).casefold() for block in view.blocks}
-            explored = [query for query in explored if query.casefold() in read and query.casefold() not in known]
+            excluded = self._searched | {_plain(block.hit.chunk.title).casefold() for block in view.blocks}
+            explored = [query for query in explored if query.casefold() in read and query.casefold() not in excluded]
             titles = [title for title in await self._named(view) if title.casefold() not in self._searched]
-            found = list(dict.fromkeys((*titles, *explored)))
-            pace = self._settings.pace or len(found)
-            names, later = found[:pace], found[pace:]
+            queries = list(dict.fromkeys((*titles, *explored)))
+            pace = self._settings.pace or len(queries)
+            names, later = queries[:pace], queries[pace:]
         self._waiting = tuple(ToolCall(SEARCH, {"query": query}) for query in later)
         self._searched |= {query.casefold() for query in names}
         return tuple(ToolCall(SEARCH, {"query": query}) for query in names)
 
     def _covers(self, searches: Iterable[ToolCall], title: str) -> bool:
         """Whether the searches look for the title. With a pace, one that only contains it may be turns away."""
-        queries = [str(call.arguments["query"]).casefold() for call in searches if isinstance(call.arguments, dict)]
+        queries = [query.casefold() for query in _queries(searches)]
         title = title.casefold()
         return title in queries if self._settings.pace else any(title in query for query in queries)
 
