@@ -52,9 +52,9 @@ def paragraphs(folder: Path) -> list[Document]:
     return documents
 
 
-def corpus(folder: Path, size: int = COUNT) -> list[Document]:
+def corpus(folder: Path, size: int = COUNT) -> Iterator[Document]:
     """The first `size` documents: the real ones, then their variants, one round after another."""
-    return list(islice(_rounds(paragraphs(folder)), size))
+    return islice(_rounds(paragraphs(folder)), size)
 
 
 def questions(folder: Path) -> list[str]:
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=COUNT)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    documents = corpus(data_folder(options.data), options.count)
+    documents = list(corpus(data_folder(options.data), options.count))
     if options.out:
         with gzip.open(options.out, "wt", encoding="utf-8") as file:
             for document in documents:

@@ -137,7 +137,7 @@ def main() -> None:
         "--work", type=Path, help="folder for the indexes, emptied afterwards [default: a temporary one]"
     )
     options = parser.parse_args()
-    documents = corpus(data_folder(options.data), options.count)
+    documents = list(corpus(data_folder(options.data), options.count))
     chunks = chunks_of(documents)
     embedder = Known(load_embedder(options.embedder), [chunk.indexed_text for chunk in chunks])
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, chromadb {chromadb.__version__}")

@@ -19,14 +19,15 @@ With `--trigrams` it also measures what a prefilter would do for grep: a tantivy
 which the literal of a pattern selects the candidates. It prints the index's cost, and the times of the patterns that
 have a literal with it and without.
 
-The first line of a size is the time of indexing. The last lines are each figure's ratio between the largest and the
-smallest size.
+The first line of a size is its indexing, in a process of its own: wall time, and the most memory that it held, Chroma's
+vector index included. The last lines are each figure's ratio between the largest and the smallest size.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -61,8 +62,12 @@ def main() -> None:
     parser.add_argument("--trigrams", action="store_true")
     parser.add_argument("--measure", choices=tuple(MEASURES), help=argparse.SUPPRESS)
     parser.add_argument("--index", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     data = data_folder(options.data)
+    if options.size:
+        print(json.dumps(build(options.index, data, options.size)))
+        return
     if options.measure:
         print(json.dumps(MEASURES[options.measure](options.index, data)))
         return
@@ -77,19 +82,22 @@ def main() -> None:
 
 def measure(size: int, data: Path, work: Path, adds: int, *, trigrams: bool) -> dict[str, float]:
     """Prints and returns the figures of one size."""
-    folder, documents = work / str(size), corpus(data, size)
+    folder = work / str(size)
     print(f"\n{size:,} documents", flush=True)
     if not folder.exists():
-        report = index_documents(documents, folder)
-        print(f"  indexed in {report.seconds:.0f} s: {report.chunks:,} chunks", flush=True)
-    text = sum(len(document.text.encode()) for document in documents)
+        built = in_new_process(folder, data, "--size", str(size))
+        print(
+            f"  indexed in {built['seconds']:.0f} s: {built['chunks']:,.0f} chunks, peak {built['peak']:,.0f} MB",
+            flush=True,
+        )
+    text = sum(len(document.text.encode()) for document in corpus(data, size))
     figures: dict[str, float] = {}
-    runs = [in_new_process("add", folder, data) for _ in range(adds)]
+    runs = [in_new_process(folder, data, "--measure", "add") for _ in range(adds)]
     for name in runs[0]:
         figures[f"add one: {name}"] = statistics.median(run[name] for run in runs)
-    figures |= in_new_process("read", folder, data)
+    figures |= in_new_process(folder, data, "--measure", "read")
     if trigrams:
-        figures |= in_new_process("trigrams", folder, data)
+        figures |= in_new_process(folder, data, "--measure", "trigrams")
     own = disk(folder / "ctx1")
     figures |= {"disk, ours: bytes per byte of text": own / text}
     figures |= {"disk, Chroma's: bytes per byte of text": (disk(folder) - own) / text}
@@ -98,11 +106,18 @@ def measure(size: int, data: Path, work: Path, adds: int, *, trigrams: bool) -> 
     return figures
 
 
-def in_new_process(kind: str, folder: Path, data: Path) -> dict[str, float]:
+def in_new_process(folder: Path, data: Path, *action: str) -> dict[str, float]:
     """What a new process measures."""
-    command = [sys.executable, __file__, "--measure", kind, "--index", str(folder), "--data", str(data)]
+    command = [sys.executable, __file__, *action, "--index", str(folder), "--data", str(data)]
     figures: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return figures
+
+
+def build(folder: Path, data: Path, size: int) -> dict[str, float]:
+    """Indexes that many documents."""
+    report = index_documents(corpus(data, size), folder)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return {"seconds": report.seconds, "chunks": report.chunks, "peak": peak}
 
 
 def add_one(folder: Path, data: Path) -> dict[str, float]:
