@@ -6,9 +6,9 @@ For each size it indexes that many documents of `corpus100k` once (about as many
 named, and then measures in new processes, as `ctx1 index` and `ctx1 search` are. Times are of the processor, all
 threads together, which other programs on the machine change little; waiting for the disk is not part of them.
 
-- **adding one document**: seconds of `index_documents`, those of them inside calls of Chroma's client (its start,
-  `add`, `get`, `count`, `modify`, `delete`), the rest, and the bytes of the files that this package wrote. The median
-  of `--adds` runs, each of which adds another document.
+- **adding one document**: seconds of `index_documents`, those of them inside calls of Chroma's client (its start and
+  end, `add`, `get`, `count`, `modify`, `delete`), the rest, and the bytes of the files that this package wrote. The
+  median of `--adds` runs, each of which adds another document.
 - **opening**: seconds of `ChromaCorpus.open` with an embedder that is already loaded.
 - **memory**: what the reader does not share with other readers of the index (the kernel's `Anonymous` of the process)
   after the searches, and how much of it there was before the index was opened.
@@ -20,18 +20,19 @@ which the literal of a pattern selects the candidates. It prints the index's cos
 have a literal with it and without.
 
 The first line of a size is its indexing, in a process of its own: wall time, and the most memory that it held, Chroma's
-vector index included. The last lines are each figure's ratio between the largest and the smallest size.
+vector index included and mapped files not. The last lines are each figure's ratio between the largest and the smallest
+size.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -115,9 +116,16 @@ def in_new_process(folder: Path, data: Path, *action: str) -> dict[str, float]:
 
 def build(folder: Path, data: Path, size: int) -> dict[str, float]:
     """Indexes that many documents."""
+    peak = [0.0]
+
+    def watch() -> None:
+        while True:
+            peak[0] = max(peak[0], anonymous())
+            time.sleep(0.5)
+
+    threading.Thread(target=watch, daemon=True).start()
     report = index_documents(corpus(data, size), folder)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return {"seconds": report.seconds, "chunks": report.chunks, "peak": peak}
+    return {"seconds": report.seconds, "chunks": report.chunks, "peak": peak[0]}
 
 
 def add_one(folder: Path, data: Path) -> dict[str, float]:
@@ -138,6 +146,7 @@ def add_one(folder: Path, data: Path) -> dict[str, float]:
 def time_chroma() -> list[float]:
     """A list whose item grows by the seconds that calls of Chroma's client take from now on."""
     import chromadb
+    from chromadb.api.client import Client
     from chromadb.api.models.Collection import Collection
 
     total = [0.0]
@@ -153,6 +162,7 @@ def time_chroma() -> list[float]:
         return call
 
     chromadb.PersistentClient = timed(chromadb.PersistentClient)
+    Client.close = timed(Client.close)
     for name in CHROMA_CALLS:
         setattr(Collection, name, timed(getattr(Collection, name)))
     return total
