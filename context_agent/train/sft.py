@@ -7,6 +7,7 @@ and all but the first of several calls; the rows hold what the harness shows and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
     return dataset
 
 
+IGNORED = -100
+"""The label of a position that teaches nothing."""
+
+
 class LengthSampler:
     """The order of an epoch, a function of seed and epoch, so that a resumed run continues in the same order."""
 
@@ -72,6 +77,38 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
         dataset = self.train_dataset if train_dataset is None else train_dataset
         size = self.args.per_device_train_batch_size * self.accelerator.num_processes
         return LengthSampler([len(ids) for ids in dataset["input_ids"]], size, self.args.data_seed or self.args.seed)
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """TRL's loss. Without a GPU, TRL computes the logits of every position; here, of those that teach.
+
+        In demonstrations these are a twentieth of all. The loss and its gradient stay the same.
+        """
+        labels = inputs["labels"][:, 1:]
+        positions = (labels != IGNORED).any(0).nonzero()[:, 0]
+        if labels.is_cuda or return_outputs or not len(positions):
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        whole = self.accelerator.unwrap_model(model)
+        whole = getattr(whole, "get_base_model", lambda: whole)()
+        with _only_positions(whole.base_model, positions):
+            inputs = {**inputs, "shift_labels": labels[:, positions]}
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+
+@contextmanager
+def _only_positions(backbone: Any, positions: Any) -> Iterator[None]:
+    """While the block runs, the model below the head returns the hidden states of these positions alone."""
+
+    def narrow(_module: Any, _inputs: Any, output: Any) -> Any:
+        output["last_hidden_state"] = output["last_hidden_state"][:, positions]
+        return output
+
+    handle = backbone.register_forward_hook(narrow)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:

@@ -86,6 +86,39 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
     assert (Path(done.model) / "adapter_model.safetensors").is_file()
 
 
+def test_the_loss_and_its_gradient_are_those_of_all_positions(student: Path, tmp_path: Path) -> None:
+    """Logits are computed only where a label stands. The rows are of two lengths, so one is padded."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import SFTTrainer
+
+    from context_agent.train.sft import RowSftTrainer, sft_arguments
+
+    rows = {
+        "input_ids": [[5, 6, 7, 8, 9, 10, 11], [9, 8, 7, 6]],
+        "completion_mask": [[0, 0, 0, 1, 1, 0, 1], [0, 0, 1, 1]],
+    }
+    model = AutoModelForCausalLM.from_pretrained(student, dtype=torch.float32)
+    trainer = RowSftTrainer(
+        model=model,
+        args=sft_arguments(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=2, report_to=[]),
+        train_dataset=Dataset.from_dict(rows),
+        processing_class=AutoTokenizer.from_pretrained(student),
+    )
+    (batch,) = trainer.get_train_dataloader()
+    results = []
+    for compute in (RowSftTrainer.compute_loss, SFTTrainer.compute_loss):
+        model.train().zero_grad()
+        loss = compute(trainer, model, dict(batch), num_items_in_batch=torch.tensor(5))
+        loss.backward()
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+    (narrow_loss, narrow), (full_loss, full) = results
+    assert narrow_loss == pytest.approx(full_loss, rel=1e-5)
+    assert torch.allclose(narrow, full, atol=1e-5)
+    assert full.abs().max() > 0
+
+
 def test_nothing_to_learn_from_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the run file names no trajectories: set data\.trajectories"):
         trained(real(tmp_path, None))
