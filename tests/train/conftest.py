@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
 from context_agent.train.data import environment_texts
 from context_agent.train.environment import ToyEnvironment, WordRenderer, WorldConfig, make_environment
-from tests.train import runs
+from tests.train import forks, runs
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +33,10 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("student")
     sft.train(runs.demonstrations(out), note=lambda _: None)
     return out / "final"
+
+
+@pytest.fixture(scope="session")
+def forked() -> ForkServerContext:
+    """Makes processes that begin with the trainer imported."""
+    pytest.importorskip("trl")
+    return forks.prepared()

@@ -5,7 +5,7 @@
 The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
 calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
 checkpoint that the next one goes on from does not count. `judge` compares that with the promise: no episode is lost,
-none is trained twice. Each life is a fork of a process that has everything imported.
+none is trained twice. Each life, and the process in which it samples, is a fork of one that has everything imported.
 Prints a line of JSON for each quota.
 """
 
@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.train import runs
+from tests.train import forks, runs
 
 SUBSTEPS = 2
 SMALL = {"groups": 3, "rollouts": 4, "substeps": SUBSTEPS, "concurrency": 8, "save_every": 0}
@@ -190,14 +190,16 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
     )
 
 
-def live(chosen: argparse.Namespace, out: Path, quota: float) -> int:
+def live(chosen: argparse.Namespace, out: Path, quota: float, context: Any) -> int:
     """A process that trains; its id."""
     if (pid := os.fork()) != 0:
         return pid
     status = 1
     try:
-        from context_agent.train.rl import loop
+        from context_agent.train.rl import loop, rollout_workers
 
+        rollout_workers.processes.get_context = lambda _: context
+        forks.inherited()
         watched(Ledger(out / "ledger.jsonl"))
         with (out / "notes.txt").open("a") as notes:
             run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=quota)
@@ -247,18 +249,19 @@ def main() -> int:
     chosen = options.parse_args()
     import context_agent.train.rl.loop  # noqa: F401 - once, for all lives
 
-    return int(not all(sound_under_kills(chosen, chosen.out / str(quota), quota) for quota in chosen.quota))
+    context = forks.prepared()
+    return int(not all(sound_under_kills(chosen, chosen.out / str(quota), quota, context) for quota in chosen.quota))
 
 
-def sound_under_kills(chosen: argparse.Namespace, out: Path, quota: float) -> bool:
+def sound_under_kills(chosen: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
     """Kills a run, resumes it each time, and prints the verdict as JSON; whether the promise was kept."""
     out.mkdir(parents=True, exist_ok=True)
     rng, kills, ledger = random.Random(chosen.seed), 0, out / "ledger.jsonl"
     while kills < chosen.kills:
-        if not killed(live(chosen, out, quota), ledger, rng):
+        if not killed(live(chosen, out, quota, context), ledger, rng):
             break
         kills += 1
-    _, status = os.waitpid(live(chosen, out, quota), 0)
+    _, status = os.waitpid(live(chosen, out, quota, context), 0)
     verdict = judge(read(ledger), episodes=chosen.steps * SMALL["groups"] * SMALL["rollouts"])  # type: ignore[operator]
     notes = (out / "notes.txt").read_text().splitlines()
     course = {

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,9 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
 
 
 def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
-    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: ForkServerContext
 ) -> None:
+    monkeypatch.setattr("context_agent.train.rl.rollout_workers.processes.get_context", lambda _: forked)
     run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
     put = RolloutProcess.put
 

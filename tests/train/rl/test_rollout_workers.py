@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ def asks(run: RunConfig) -> list[RolloutRequest]:
 
 
 @pytest.fixture(scope="module")
-def apart(run: RunConfig) -> Iterator[RolloutProcess]:
+def apart(run: RunConfig, forked: ForkServerContext) -> Iterator[RolloutProcess]:
     player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model.eval()
+    player._context = forked
     player.hold(model, range(len(list(model.parameters()))))
     yield player
     player.close()
@@ -134,8 +136,11 @@ async def played_shut(player: RolloutWorker, ask: RolloutRequest) -> tuple[Episo
     return await player.play(ask, running), running
 
 
-def test_who_waits_for_a_process_that_dies_is_told(run: RunConfig, asks: list[RolloutRequest]) -> None:
+def test_who_waits_for_a_process_that_dies_is_told(
+    run: RunConfig, asks: list[RolloutRequest], forked: ForkServerContext
+) -> None:
     player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model
+    player._context = forked
     with pytest.raises(PolicyError, match="has no model"):
         player.put(model, "1")
     player.hold(model, [0])
