@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
+from context_agent.train import checkpoints, config
 from context_agent.train.checkpoints import MetricsLog
 from context_agent.train.data import environment_of
 from tests.train import runs
@@ -29,31 +29,33 @@ pytest.importorskip("trl")
 from context_agent.train.models import load_renderer
 from context_agent.train.rl.rollouts import step_questions
 
-DRIVER = """
-import json, os, signal, sys
-from context_agent.train import checkpoints, config
-from context_agent.train.rl import loop
-moment, step = sys.argv[2], int(sys.argv[3])
-die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-if moment == "saving":
-    commit = checkpoints.Checkpoints.commit
-    def dying(self, at):
+
+def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
+    """For a process of its own, which it kills in the save of that step, or once the step is logged."""
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    commit, add = checkpoints.Checkpoints.commit, checkpoints.MetricsLog.add
+
+    def saving(self: Any, at: int) -> Any:
         if at >= step:
             self._drop = lambda path: die()
-            (self.place(at) / "trainer" / "model.safetensors").write_bytes(b"cut") if step % 2 else None
+            if step % 2:
+                (self.place(at) / "trainer" / "model.safetensors").write_bytes(b"cut")
             checkpoints.sync_path = lambda path: die()
         return commit(self, at)
-    checkpoints.Checkpoints.commit = dying
-else:
-    add = checkpoints.MetricsLog.add
-    def dying(self, at, line):
+
+    def logging(self: Any, at: int, line: Any) -> None:
         add(self, at, line)
         if at == step:
             die()
-    checkpoints.MetricsLog.add = dying
-run = config.parse_run(json.loads(sys.argv[1]))
-loop.train(run, resume=True, note=lambda text: None)
-"""
+
+    if moment == "saving":
+        checkpoints.Checkpoints.commit = saving  # type: ignore[method-assign]
+    else:
+        checkpoints.MetricsLog.add = logging  # type: ignore[method-assign]
+    trained(config.parse_run(plain), resume=True)
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +96,16 @@ def test_what_is_in_the_folder(straight: Path) -> None:
         read(path).verify()
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bits(straight: Path, student: Path, tmp_path: Path) -> None:
+def test_killed_and_resumed_it_ends_with_the_same_bits(
+    straight: Path, student: Path, tmp_path: Path, forked: ForkServerContext
+) -> None:
     """Killed between two updates of one step's rollouts, then in the middle of a save."""
     run = runs.rewards(student, tmp_path)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for moment, step in (("logged", "10"), ("saving", "15")):
-        program = [sys.executable, "-c", DRIVER, json.dumps(run.plain()), moment, step]
-        ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    for moment, step in (("logged", 10), ("saving", 15)):
+        life = forked.Process(target=train_until_killed, args=(run.plain(), moment, step))
+        life.start()
+        life.join()
+        assert life.exitcode == -signal.SIGKILL
         assert len(list((tmp_path / "checkpoints").glob("step-*"))) >= 2
     half = tmp_path / "checkpoints" / "step-00000009" / "rollouts-0.jsonl"
     assert half.is_file(), "update 10 is the second of its step: its rollouts are in the checkpoint"
