@@ -75,6 +75,10 @@ class ExpertOptions:
         int, Option("Number of other candidates that end the oracle's ranking if gold is missing.", COUNT_OR_ZERO)
     ] = 3
     batch: Annotated[int, Option("Fewest chunks that the oracle prunes at a time while there is room.", COUNT)] = 3
+    keep: Annotated[
+        int,
+        Option("Fewest chunks that a prune of the oracle leaves: beside gold those shown first.", COUNT_OR_ZERO),
+    ] = 0
     length: Annotated[int, Option("Entries up to which other candidates fill the oracle's ranking.", COUNT_OR_ZERO)] = 0
     profile: options.ProfileOption = None
     rollouts: Annotated[int, Option("Number of episodes of each task.", COUNT)] = 1
@@ -108,6 +112,7 @@ class ExpertOptions:
             names_only=self.names_only,
             prune_at=self.prune_at,
             batch=self.batch,
+            keep=self.keep,
             noise=self.noise,
             hedge=self.hedge,
             length=self.length,
@@ -140,6 +145,10 @@ class FilterOptions:
     ] = 1
     max_zero_share: Annotated[float, Option("Maximum share of kept episodes without any gold.", SHARE)] = 0.05
     max_mistakes: Annotated[int, Option("Maximum number of mistakes in a kept episode.", COUNT_OR_ZERO)] = 2
+    short_rate: Annotated[
+        float,
+        Option("Probability of keeping an episode of a single search; lower for small models.", SHARE),
+    ] = 1.0
 
 
 @command

@@ -216,11 +216,11 @@ def lean() -> Profile:
         extended_arguments=True,
         one_line=True,
         longest=128,
-        search_limit=5,
+        search_limit=10,
         max_ranking=10,
         fill_ranking=True,
         window=2_048,
-        result_share=1 / 4,
+        result_share=3 / 4,
         turns=12,
     )
 

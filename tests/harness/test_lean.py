@@ -79,8 +79,8 @@ def test_the_instructions_are_short() -> None:
 def test_a_profile_names_its_window_and_the_share_of_a_result() -> None:
     assert default().budget() == default().budget(WINDOW)
     assert default().budget().per_call == WINDOW // 8
-    assert (lean().budget().window, lean().budget().per_call) == (2_048, 512)
-    assert lean().budget(1_024).per_call == 256
+    assert (lean().budget().window, lean().budget().per_call) == (2_048, 1_536)
+    assert lean().budget(1_024).per_call == 768
 
 
 def test_a_profile_is_stored_and_read_back_and_an_old_one_reads_as_it_was() -> None:

@@ -165,6 +165,8 @@ class OracleSettings:
       episodes longer. None: all at once.
     - `prune_at`: the share of the soft threshold from which it prunes.
     - `batch`: the fewest chunks of a prune while there is room.
+    - `keep`: the fewest chunks that a prune leaves in view: beside gold those shown first, so that a model that learns
+      from it prunes what it can tell from gold.
     - `streak`: the most turns in a row with a prune while there is room; the published reward punishes longer ones.
     - `hedge`: how many of the explorer's candidates end a ranking that lacks gold.
     - `length`: entries up to which the explorer's candidates fill any ranking.
@@ -179,6 +181,7 @@ class OracleSettings:
     pace: int | None = None
     prune_at: float = 0.5
     batch: int = 3
+    keep: int = 0
     streak: int = 3
     hedge: int = 3
     length: int = 0
@@ -190,7 +193,7 @@ class OracleSettings:
     def description(self) -> str:
         """All settings as text, for the journal of a run."""
         return (
-            f"pace={self.pace}, prune_at={self.prune_at}, batch={self.batch}, streak={self.streak}, "
+            f"pace={self.pace}, prune_at={self.prune_at}, batch={self.batch}, keep={self.keep}, streak={self.streak}, "
             f"hedge={self.hedge}, length={self.length}, noise={self.noise}, named={self.search_titles}, "
             f"names_only={self.names_only}"
         )
@@ -200,10 +203,10 @@ class OracleSettings:
             raise ConfigError(
                 f"prune_at must be in 0..1 and noise at least 0 and below 1; got {self.prune_at} and {self.noise}"
             )
-        if min(self.batch, self.streak) < 1 or min(self.hedge, self.length) < 0:
+        if min(self.batch, self.streak) < 1 or min(self.keep, self.hedge, self.length) < 0:
             raise ConfigError(
-                "batch and streak must be at least 1, hedge and length at least 0; "
-                f"got {self.batch}, {self.streak}, {self.hedge} and {self.length}"
+                "batch and streak must be at least 1, keep, hedge and length at least 0; "
+                f"got {self.batch}, {self.streak}, {self.keep}, {self.hedge} and {self.length}"
             )
         if self.pace is not None and self.pace < 1:
             raise ConfigError(f"pace must be at least 1; got {self.pace}")
@@ -372,11 +375,13 @@ class OracleActor:
         """A prune of the waste in view, if one is due."""
         soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
-        waste = [block for block in view.blocks if not self._meets(block)]
+        spared = max(0, settings.keep - sum(bool(self._meets(block)) for block in view.blocks))
+        waste = [block for block in view.blocks if not self._meets(block)][spared:]
         due = len(waste) >= settings.batch and view.tokens >= settings.prune_at * soft
         if not pressed and not (due and self._pruned_in_a_row < settings.streak):
             return ()
-        dropped = {block.id for block in view.blocks if self._goes(block, view)}
+        spared_ids = {block.id for block in view.blocks if not self._meets(block)} - {block.id for block in waste}
+        dropped = {block.id for block in view.blocks if block.id not in spared_ids and self._goes(block, view)}
         staying = [block.id for block in view.blocks if block.id not in dropped]
         if not dropped:
             return ()

@@ -4,16 +4,18 @@ An episode is dropped by the first rule that it breaks.
 
 1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
 2. `lost`: it saw gold that it did not return: trajectory recall - output recall >= `max_gap`.
-3. `repeated`: of a task's episodes above both thresholds (trajectory recall > `min_trajectory_recall` and output recall
+3. `short`: with a single search it is kept at random with probability `short_rate`.
+4. `repeated`: of a task's episodes above both thresholds (trajectory recall > `min_trajectory_recall` and output recall
    > `min_output_recall`) only the best `high_per_task` stay.
-4. `low`: below a threshold, with some gold returned, it is kept at random with probability
+5. `low`: below a threshold, with some gold returned, it is kept at random with probability
    p = `low_rate` * mean(min(1, trajectory recall / its threshold), min(1, output recall / its threshold)).
-5. `zero`: of the episodes that returned no gold, `zero_per_task` of each task are candidates, and at most a share of
+6. `zero`: of the episodes that returned no gold, `zero_per_task` of each task are candidates, and at most a share of
    `max_zero_share` of the kept episodes are of this kind.
 
 Randomness is a digest of seed and episode, so the draw for an episode does not depend on the other episodes or on their
 order. The report publishes the thresholds 0.5 and 0.4, the 5 %, and the one zero-recall and one high-recall episode for
-each query. The rate, its formula, the gap and the number of mistakes are this project's.
+each query. The rates, the formula, the gap and the number of mistakes are this project's. A small model that learns
+from many episodes of a single search ends its own after one.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class ExpertEpisode:
         return ExpertEpisode(**{name: row[FIELD_KEYS.get(name, name)] for name in names})
 
 
-DROP_RULES = ("malformed", "lost", "repeated", "low", "zero")
+DROP_RULES = ("malformed", "lost", "short", "repeated", "low", "zero")
 """The rules that drop an episode, in order."""
 KEPT_KINDS = ("high", "low", "zero")
 """The kinds of kept episodes: above both thresholds, sampled from below them, without any gold."""
@@ -90,10 +92,18 @@ class DemonstrationFilters:
     max_gap: float = 0.5
     """0 for any."""
     max_mistakes: int = 2
+    short_rate: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("min_trajectory_recall", "min_output_recall", "low_rate", "max_zero_share", "max_gap"):
+        for name in (
+            "min_trajectory_recall",
+            "min_output_recall",
+            "low_rate",
+            "max_zero_share",
+            "max_gap",
+            "short_rate",
+        ):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"filter {name} must be in 0..1; got {getattr(self, name)}")
         for name in ("zero_per_task", "high_per_task", "max_mistakes"):
@@ -131,6 +141,8 @@ def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> Fil
         return FilterVerdict(episode, False, "malformed")
     if filters.max_gap and seen - returned >= filters.max_gap:
         return FilterVerdict(episode, False, "lost")
+    if episode.searches <= 1 and uniform_draw(filters.seed, "short", episode.file) >= filters.short_rate:
+        return FilterVerdict(episode, False, "short")
     if returned == 0:
         return FilterVerdict(episode, True, "zero")
     if seen > filters.min_trajectory_recall and returned > filters.min_output_recall:

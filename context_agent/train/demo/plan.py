@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import median
@@ -36,6 +36,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data import world as worlds
 from context_agent.synth_data.demonstrations.experts import OracleSettings, oracle_expert
+from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
 from context_agent.synth_data.sets.folder import CORPUS, queries_path
 from context_agent.synth_data.task import load_tasks
@@ -71,10 +72,12 @@ MATERIAL_FILE = "material.json"
 HOPS = (2, 3)
 QUESTIONS_PER_ENTITY = 4
 """Questions about the invented world; a tenth of them are held out."""
-ORACLE = OracleSettings(pace=2, prune_at=1.0, batch=2, hedge=1, names_only=True)
-"""Searches for the question, then for names, two at a time; prunes what is not gold from half of the window on; ranks
-what is gold: the profile `lean` fills the rest of a ranking with what else was seen.
+ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, keep=3, hedge=1, names_only=True)
+"""Searches for the question, then for names, one a turn; prunes from half of the window on, but leaves three passages;
+ranks what is gold: the profile `lean` fills the rest of a ranking with what else was seen.
 """
+FILTERS = DemonstrationFilters(min_output_recall=0.99, low_rate=0.0, short_rate=0.3)
+"""Episodes that rank all gold; few of a single search, so that the model learns to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,10 @@ class DemoMaterial:
     def _play(self, corpus: Corpus, window: int, counter: TokenCounter, note: Notify) -> None:
         profile = named_profile(self.profile)
         settings = DemonstrationSettings(
-            profile=profile, budget=profile.budget(window), expert=f"{ORACLE.description} tokenizer={self.model}"
+            profile=profile,
+            budget=profile.budget(window),
+            filters=FILTERS,
+            expert=f"{ORACLE.description} tokenizer={self.model}",
         )
         tasks = load_tasks(queries_path(self.folder, "train"))[: self.tasks]
         expert = oracle_expert(settings=ORACLE, profile=profile, counter=counter)
@@ -248,6 +254,7 @@ class DemoMaterial:
             "model": self.model,
             "profile": self.profile,
             "oracle": ORACLE.description,
+            "filters": asdict(FILTERS),
             "windows": list(self.windows),
             "tasks": self.tasks,
         }

@@ -142,7 +142,7 @@ def test_its_episodes_make_rows_to_train_on(corpus):
     assert "<Document id=bridge_0>" in trained
 
 
-@pytest.mark.parametrize("wrong", [{"noise": 1.0}, {"prune_at": 2.0}, {"batch": 0}, {"hedge": -1}])
+@pytest.mark.parametrize("wrong", [{"noise": 1.0}, {"prune_at": 2.0}, {"batch": 0}, {"hedge": -1}, {"keep": -1}])
 def test_a_manner_that_cannot_work_is_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         OracleSettings(**wrong)
@@ -165,6 +165,24 @@ def test_pruning_begins_where_it_is_told_to(corpus):
         for item in (late, early)
     ]
     assert prunes[0] < prunes[1]
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_prune_leaves_gold_and_the_first_chunks_shown(corpus, keep):
+    trajectory = play(corpus, window=2048, names_only=True, pace=1, prune_at=0.0, batch=1, keep=keep)
+    pruned = 0
+    for view, action in zip(shown_before(trajectory), actions(trajectory), strict=False):
+        for call in action.calls:
+            if call.name != "prune_chunks":
+                continue
+            shown = [block.id for block in view.blocks]
+            dropped = call.arguments.get("chunk_ids") or [i for i in shown if i not in call.arguments["all_but"]]
+            staying = [block for block in view.blocks if block.id not in dropped]
+            gold = [block for block in view.blocks if block.document_id in QUESTION.gold]
+            pruned += len(dropped)
+            assert {block.id for block in gold} <= {block.id for block in staying}
+            assert len(staying) == max(keep, len(gold))
+    assert pruned
 
 
 @pytest.mark.parametrize("pace", [None, 1])

@@ -61,6 +61,16 @@ def test_an_episode_by_itself(one, expected):
     assert reasons([one]) == [expected]
 
 
+def test_episodes_of_a_single_search_are_kept_at_their_rate():
+    episodes = [episode(f"t{number}", searches=1 + number % 2) for number in range(2000)]
+    assert all(keep for keep, _ in reasons(episodes))
+    verdicts = reasons(episodes, short_rate=0.3)
+    assert all(keep for keep, _ in verdicts[1::2])
+    assert sum(keep for keep, _ in verdicts[::2]) / 1000 == pytest.approx(0.3, abs=0.05)
+    assert {reason for keep, reason in verdicts if not keep} == {"short"}
+    assert not any(keep for keep, _ in reasons(episodes, short_rate=0.0)[::2])
+
+
 def test_both_thresholds_must_be_passed_not_met():
     at = [episode("a", seen=0.5, given=0.45), episode("b", seen=0.6, given=0.4)]
     assert [reason for _, reason in reasons(at)] == ["low", "low"]
@@ -129,7 +139,7 @@ def test_chance_is_even_and_of_the_seed():
     assert uniform_draw(0, "low", "a") != uniform_draw(1, "low", "a") != uniform_draw(1, "zero", "a")
 
 
-@pytest.mark.parametrize("numbers", [{"low_rate": 1.5}, {"max_gap": -0.1}, {"max_mistakes": -1}])
+@pytest.mark.parametrize("numbers", [{"low_rate": 1.5}, {"max_gap": -0.1}, {"max_mistakes": -1}, {"short_rate": 2}])
 def test_a_number_out_of_range_is_named(numbers):
     with pytest.raises(ConfigError, match=next(iter(numbers))):
         DemonstrationFilters(**numbers)

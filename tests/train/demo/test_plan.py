@@ -78,7 +78,7 @@ def test_a_language_model_learns_from_the_oracle_s_lessons_in_two_windows(tmp_pa
     assert planned.trained_model(tmp_path / "rl" / "final").adapter == str(tmp_path / "rl" / "final")
     assert planned.temperatures == (planned.targets.temperature,) == (0.0,)
     half = planned.half([])
-    assert (half.window, half.budget.per_call) == (1_024, 256), "the window of the shorter lessons"
+    assert (half.window, half.budget.per_call) == (1_024, 768), "the window of the shorter lessons"
 
 
 def test_a_quick_language_model_has_less_of_everything(tmp_path: Path) -> None:
