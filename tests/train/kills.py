@@ -271,7 +271,8 @@ def sound_under_kills(chosen: argparse.Namespace, out: Path, quota: float, conte
         "torn": sum("incomplete" in note for note in notes),
         "diverged": sum("starts again" in note for note in notes),
     }
-    sys.stdout.write(json.dumps({"quota": quota, **course, **asdict(verdict), "sound": verdict.sound}) + "\n")
+    # Flushed, or each later fork would write it again.
+    print(json.dumps({"quota": quota, **course, **asdict(verdict), "sound": verdict.sound}), flush=True)  # noqa: T201
     return verdict.sound and not status
 
 

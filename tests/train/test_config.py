@@ -75,7 +75,7 @@ def test_a_run_says_how_many_hits_a_search_shows() -> None:
 def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
     lean = parse_run(LEAST | {"episodes": {"profile": "lean", "window": 2_048}}).episodes
     assert lean.budget == named_profile("lean").budget(2_048)
-    assert lean.budget.per_call == 2_048 // 4
+    assert lean.budget.per_call == 2_048 * 3 // 4
     assert parse_run(LEAST).episodes.budget.per_call == parse_run(LEAST).episodes.window // 8
     assert parse_run(LEAST | {"episodes": {"per_call": 100}}).episodes.budget.per_call == 100
 
