@@ -154,8 +154,7 @@ class Episode:
             check_where(where)
         self.profile = profile or default()
         self.budget = budget or self.profile.budget()
-        limits = limits or Limits()
-        self.limits = replace(limits, turns=limits.turns or self.profile.turns)
+        self.limits = replace(limits or Limits(), turns=(limits and limits.turns) or self.profile.turns)
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
