@@ -213,12 +213,17 @@ def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes)
     row = json.dumps({"question": QUESTION}) + "\n"
     (tmp_path / "q.jsonl").write_text(row * 3000, encoding="utf-8")
     command = [CTX1, "search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", processes]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
-    ) as process:
+    with (
+        (tmp_path / "err").open("w") as errors,
+        subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True
+        ) as process,
+    ):
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out = process.stdout.read()  # `communicate` would lose what came with the first line
+        process.wait(timeout=60)
+    err = (tmp_path / "err").read_text(encoding="utf-8")
     assert process.returncode == 130
     assert "interrupted" in err
     assert "Traceback" not in err
