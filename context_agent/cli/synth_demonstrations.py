@@ -77,7 +77,7 @@ class ExpertOptions:
     batch: Annotated[int, Option("Fewest chunks that the oracle prunes at a time while there is room.", COUNT)] = 3
     keep: Annotated[
         int,
-        Option("Fewest chunks that a prune of the oracle leaves: beside gold those shown first.", COUNT_OR_ZERO),
+        Option("Fewest chunks that the oracle leaves when it prunes: gold, then those shown first.", COUNT_OR_ZERO),
     ] = 0
     length: Annotated[int, Option("Entries up to which other candidates fill the oracle's ranking.", COUNT_OR_ZERO)] = 0
     profile: options.ProfileOption = None
@@ -147,7 +147,7 @@ class FilterOptions:
     max_mistakes: Annotated[int, Option("Maximum number of mistakes in a kept episode.", COUNT_OR_ZERO)] = 2
     short_rate: Annotated[
         float,
-        Option("Probability of keeping an episode of a single search; lower for small models.", SHARE),
+        Option("Probability of keeping an episode with a single search; lower it for small models.", SHARE),
     ] = 1.0
 
 

@@ -81,24 +81,25 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """TRL's loss. Without a GPU, TRL computes the logits of every position; here, of those that teach.
+        """TRL's loss, a scalar, for `input_ids` and `labels` of shape (rows, tokens).
 
-        In demonstrations these are a twentieth of all. The loss and its gradient stay the same.
+        Without a GPU, TRL computes the logits of every position. Here only the positions with a label get logits, in
+        demonstrations a twentieth of all; the loss and its gradient stay the same.
         """
         labels = inputs["labels"][:, 1:]
         positions = (labels != IGNORED).any(0).nonzero()[:, 0]
         if labels.is_cuda or return_outputs or not len(positions):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        whole = self.accelerator.unwrap_model(model)
-        whole = getattr(whole, "get_base_model", lambda: whole)()
-        with _only_positions(whole.base_model, positions):
+        bare = self.accelerator.unwrap_model(model)
+        bare = bare.get_base_model() if hasattr(bare, "get_base_model") else bare  # a model with adapters wraps it
+        with _only_positions(bare.base_model, positions):
             inputs = {**inputs, "shift_labels": labels[:, positions]}
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
 
 @contextmanager
 def _only_positions(backbone: Any, positions: Any) -> Iterator[None]:
-    """While the block runs, the model below the head returns the hidden states of these positions alone."""
+    """Within the block, the model below the head returns hidden states of shape (rows, positions, width) only."""
 
     def narrow(_module: Any, _inputs: Any, output: Any) -> Any:
         output["last_hidden_state"] = output["last_hidden_state"][:, positions]

@@ -165,8 +165,8 @@ class OracleSettings:
       episodes longer. None: all at once.
     - `prune_at`: the share of the soft threshold from which it prunes.
     - `batch`: the fewest chunks of a prune while there is room.
-    - `keep`: the fewest chunks that a prune leaves in view: beside gold those shown first, so that a model that learns
-      from it prunes what it can tell from gold.
+    - `keep`: the fewest chunks that a prune leaves in view: gold, then those that were shown first. A model that learns
+      from it then prunes only what it can tell from gold.
     - `streak`: the most turns in a row with a prune while there is room; the published reward punishes longer ones.
     - `hedge`: how many of the explorer's candidates end a ranking that lacks gold.
     - `length`: entries up to which the explorer's candidates fill any ranking.
@@ -375,13 +375,13 @@ class OracleActor:
         """A prune of the waste in view, if one is due."""
         soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
-        spared = max(0, settings.keep - sum(bool(self._meets(block)) for block in view.blocks))
-        waste = [block for block in view.blocks if not self._meets(block)][spared:]
+        waste = [block for block in view.blocks if not self._meets(block)]
+        spared = {block.id for block in waste[: max(0, settings.keep - (len(view.blocks) - len(waste)))]}
+        waste = [block for block in waste if block.id not in spared]
         due = len(waste) >= settings.batch and view.tokens >= settings.prune_at * soft
         if not pressed and not (due and self._pruned_in_a_row < settings.streak):
             return ()
-        spared_ids = {block.id for block in view.blocks if not self._meets(block)} - {block.id for block in waste}
-        dropped = {block.id for block in view.blocks if block.id not in spared_ids and self._goes(block, view)}
+        dropped = {block.id for block in view.blocks if block.id not in spared and self._goes(block, view)}
         staying = [block.id for block in view.blocks if block.id not in dropped]
         if not dropped:
             return ()
