@@ -152,6 +152,25 @@ def _check_words(folder: str, tokenizer: Any) -> None:
         raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
 
 
+@contextmanager
+def only_positions(model: Any, positions: Any) -> Iterator[None]:
+    """Within the block, the layers below the head return hidden states of shape (rows, positions, width) only.
+
+    `model` is a causal language model, with or without adapters.
+    """
+
+    def narrow(_module: Any, _inputs: Any, output: Any) -> Any:
+        output["last_hidden_state"] = output["last_hidden_state"][:, positions]
+        return output
+
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model  # adapters wrap it
+    handle = bare.base_model.register_forward_hook(narrow)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def _with_adapter(model: Any, folder: str) -> Any:
     try:
         from peft import PeftModel

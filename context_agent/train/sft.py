@@ -7,7 +7,6 @@ and all but the first of several calls; the rows hold what the harness shows and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.data import demonstration_rows, environment_of
 from context_agent.train.environment import ToyEnvironment
-from context_agent.train.models import load_model
+from context_agent.train.models import load_model, only_positions
 from context_agent.train.rows import ABOUT, RowFolder, open_folder, order_by_length, write_row_folder
 from context_agent.train.training_run import TrainerMixin, TrainingResult, TrainingRun
 
@@ -90,26 +89,9 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
         positions = (labels != IGNORED).any(0).nonzero()[:, 0]
         if labels.is_cuda or return_outputs or not len(positions):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        bare = self.accelerator.unwrap_model(model)
-        bare = bare.get_base_model() if hasattr(bare, "get_base_model") else bare  # a model with adapters wraps it
-        with _only_positions(bare.base_model, positions):
+        with only_positions(self.accelerator.unwrap_model(model), positions):
             inputs = {**inputs, "shift_labels": labels[:, positions]}
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-
-
-@contextmanager
-def _only_positions(backbone: Any, positions: Any) -> Iterator[None]:
-    """Within the block, the model below the head returns hidden states of shape (rows, positions, width) only."""
-
-    def narrow(_module: Any, _inputs: Any, output: Any) -> Any:
-        output["last_hidden_state"] = output["last_hidden_state"][:, positions]
-        return output
-
-    handle = backbone.register_forward_hook(narrow)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:

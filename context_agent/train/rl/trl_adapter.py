@@ -8,6 +8,7 @@ context was edited has several rows. Three things are done to fit the two togeth
   again when the update is done.
 - `RowTrainer._prepare_inputs` takes the rows of an update in place of generating completions.
 - `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimiser steps.
+  Without a GPU, TRL's passes compute the logits of every position; here only trained positions get logits.
 
 The first id of a row stands for the prompt and the rest for the completion. `tool_mask` is the row's loss mask, and the
 sampler's log-probabilities are the old ones, so that one ratio covers staleness and the difference between engines:
@@ -29,6 +30,7 @@ from typing import Any, Protocol
 
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
 from context_agent.train.config import Loss, RunConfig
+from context_agent.train.models import only_positions
 from context_agent.train.rl.rollouts import SEED_STRIDE
 from context_agent.train.rl.weight_sync import WeightSync
 from context_agent.train.rows import ForwardPass, TrainingRow, WeightedRow, forward_passes, inert_row, trained_tokens
@@ -199,6 +201,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         self.row_loss = loss
         self.most_tokens = most_tokens
         self.padding = int(tokenizer.pad_token_id)
+        self._trained = torch.zeros(1, 1)  # the mask of the pass that is computed, shape (rows, width - 1)
         self.vocabulary = int(self.accelerator.unwrap_model(self.model).config.vocab_size)
 
     @contextmanager
@@ -234,6 +237,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         self.current_gradient_accumulation_steps = len(batches) if self.row_loss.averages_rows else 1
         for number, batch in enumerate(batches, start=1):
             with nullcontext() if number == len(batches) else self.accelerator.no_sync(model):
+                self._trained = batch["tool_mask"]
                 with self.compute_loss_context_manager():
                     loss = self.compute_loss(model, batch)
                 self.accelerator.backward(loss)
@@ -295,7 +299,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         if self.row_loss.uses_ratio and not batch[0].demonstrated:
             inputs["old_per_token_logps"] = filled([item.row.logprobs for item in batch], 0.0, torch.float32)[:, 1:]
         if self.beta:
-            inputs["ref_per_token_logps"] = self._reference(ids, real)
+            inputs["ref_per_token_logps"] = self._reference(ids, real, mask[:, 1:])
         return inputs
 
     def _advantages(self, batch: ForwardPass, width: int) -> torch.Tensor:
@@ -307,8 +311,28 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         weighted = torch.tensor([[item.advantage] for item in batch]) * torch.tensor(weights)
         return weighted[:, 1:].to(device)
 
-    def _reference(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """TRL's log-probabilities and entropies, shape (rows, logits_to_keep): 0 where no row of the pass trains."""
+        positions = self._trained.any(0).nonzero()[:, 0]
+        if input_ids.is_cuda or options.get("compute_aux_loss") or not len(positions):
+            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
+                model, input_ids, attention_mask, logits_to_keep, **options
+            )
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        labels = input_ids[:, 1:][:, positions]
+        with self.accelerator.autocast(), only_positions(self.accelerator.unwrap_model(model), positions):
+            output = model(**inputs, shift_labels=labels, fused_lm_head=True)
+
+        def spread(values: torch.Tensor) -> torch.Tensor:
+            return values.new_zeros(len(input_ids), logits_to_keep).index_copy(1, positions, values)
+
+        return spread(output.log_probs), spread(output.entropy) if options.get("compute_entropy") else None, None
+
+    def _reference(self, ids: torch.Tensor, real: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Log-probabilities by the model that training began with: TRL's copy, or the adapter switched off."""
+        self._trained = mask
         model = self.ref_model
         scope = nullcontext() if model is not None else self.accelerator.unwrap_model(self.model).disable_adapter()
         with torch.no_grad(), scope:

@@ -124,6 +124,25 @@ def test_the_gradient_is_the_formula_s(
     assert difference(found, by_hand(tiny, items, weigh)) <= 1e-6
 
 
+def test_only_trained_positions_get_logits(tokenizer: Any, tmp_path: Path) -> None:
+    """Each row has a pass of its own here."""
+    from trl.trainer import utils
+
+    items, sizes = made_rows(), []
+    chunked = utils._ChunkedLogProbFunction
+
+    class Spy:
+        @staticmethod
+        def apply(hidden: Any, *rest: Any) -> Any:
+            sizes.append(len(hidden))
+            return chunked.apply(hidden, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "_ChunkedLogProbFunction", Spy)
+        gradients(trainer(model(tokenizer), items, tokenizer, tmp_path))
+    assert sorted(sizes) == sorted(item.row.trained for item in items)
+
+
 @pytest.mark.parametrize("most_tokens", [0, 120])
 def test_demonstrated_rows_weigh_by_their_advantage_alone(most_tokens: int, tokenizer: Any, tmp_path: Path) -> None:
     """Whatever log-probabilities they hold; the sampled rows of the same update keep their ratios."""
