@@ -1,4 +1,4 @@
-"""Tool results cut into passages: search hits, JSON items, Markdown sections, paragraphs, blocks of a log or of code.
+"""Tool results cut into passages: search hits, JSON items, Markdown sections, paragraphs, log entries, blocks of code.
 
 A passage is a span of the result's text, so that what remains around removed passages is the original, byte for byte.
 Text is cut at headings and blank lines, long blocks at lines that begin an entry, long lines at sentences. JSON stays
@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 SMALL, TARGET, LARGEST = 100, 600, 1_200
 """Characters: shorter blocks join the next one, entries are collected up to the target, longer blocks are cut."""
+LOG_PREFIX = 48
+"""Characters of a log's entry in which its time and level are looked for."""
 DEEPEST = 6
 """Levels of JSON that are opened."""
 LONGEST_LABEL = 120
@@ -42,6 +44,10 @@ _HIT = re.compile(
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
 _LINE = re.compile(r"[^\n]*\n?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_LOGGED = re.compile(
+    r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
+)
+"""What most lines of a log have: the time of day, or a level."""
 _LOCATION = re.compile(r"([^\s:]+)[:-]\d+[:-]")
 """The file in a line of grep's output."""
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.")
@@ -91,8 +97,10 @@ def _text_spans(text: str) -> Iterator[Span]:
             label = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL]
         elif _HIT.match(text, start):
             label = ""
-        if end - start > LARGEST:
-            yield from ((first, last, label) for first, last in _entries(text, start, end))
+        is_log = _is_log(text[start:end])
+        if is_log or end - start > LARGEST:
+            target = SMALL if is_log else TARGET
+            yield from ((first, last, label) for first, last in _entries(text, start, end, target))
         else:
             yield start, end, "" if title else label
 
@@ -136,15 +144,27 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
     return (start, end) if start < end else None
 
 
-def _entries(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """A long block cut at lines. An indented line belongs to the one before it, lines of one file belong together."""
+def _is_log(block: str) -> bool:
+    """Whether most of the lines are entries of a log."""
+    lines = block.split("\n")
+    return len(lines) > 2 and 2 * sum(map(is_log_entry, lines)) > len(lines)
+
+
+def is_log_entry(line: str) -> bool:
+    """Whether a line has what the entries of a log begin with: a time of day, or a level."""
+    return _LOGGED.search(line, 0, LOG_PREFIX) is not None
+
+
+def _entries(text: str, start: int, end: int, target: int) -> Iterator[tuple[int, int]]:
+    """A block cut at lines, at most `target` characters together. An indented line belongs to the one before it, lines
+    of one file belong together."""
     first, size, location = start, 0, ""
     for match in _LINE.finditer(text, start, end):
         line = match[0]
         begins = not line[:1].isspace() and bool(line)
         here = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
         moves = here != location and size >= SMALL
-        if size and (size + len(line) > LARGEST or (begins and (moves or size + len(line) > TARGET))):
+        if size and (size + len(line) > LARGEST or (begins and (moves or size + len(line) > target))):
             yield from _sentences(text, first, match.start())
             first, size = match.start(), 0
         size += len(line)
@@ -227,7 +247,7 @@ class _JsonCutter:
         for key, member, first, end in self._members(start):
             if end - first <= SMALL:
                 continue
-            if isinstance(member, str) and end - first <= LARGEST:
+            if isinstance(member, str) and end - first <= LARGEST and not _is_log(member):
                 self._groups += 1
                 passages.append(Passage(member, first, end, label or key, "value", self._groups))
             else:

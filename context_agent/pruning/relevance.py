@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
 from context_agent._support.token_table import load_weights
-from context_agent.pruning.passages import Passage
+from context_agent.pruning.passages import Passage, is_log_entry
 
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
@@ -31,7 +31,7 @@ Scores = NDArray[np.float64]
 READ = 96
 """Passages that the reader reads at most."""
 COMPARED = 512
-"""Passages that are compared with the task by their embeddings at most."""
+"""Texts that are compared with the task by their embeddings at most."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
@@ -48,6 +48,8 @@ _TERM = re.compile(
 )
 """A word, a part of an identifier in camel or snake case, a number, a character of a script without spaces."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_VARIABLE = re.compile(r"(?<![^\W_])\d[\w:.+-]*|\b[0-9a-f]{8,}\b")
+"""What differs between entries of a log that say the same: times, numbers, hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +185,15 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 
 
 def _similarity(passages: Sequence[Passage], words: _Words, task: str) -> Scores:
-    """The cosine of each passage with the task by all-MiniLM-L6-v2; -1 beyond the `COMPARED` best by words."""
+    """The cosine of each passage with the task by all-MiniLM-L6-v2; -1 beyond `COMPARED` texts, the best by words."""
+    rows: dict[str, list[int]] = {}
+    for row in _order(words.scores):
+        text = _excerpt(passages[row], words.weights)
+        if text in rows or len(rows) < COMPARED:
+            rows.setdefault(text, []).append(row)
     similar = np.full(len(passages), -1.0)
-    rows = _order(words.scores)[:COMPARED]
-    excerpts = [_excerpt(passages[row], words.weights) for row in rows]
-    similar[rows] = _cosines(shipped_minilm().encode([_question(task), *excerpts]))
+    for cosine, same in zip(_cosines(shipped_minilm().encode([_question(task), *rows])), rows.values(), strict=True):
+        similar[same] = cosine
     return similar
 
 
@@ -218,7 +224,12 @@ def _question(task: str) -> str:
 
 
 def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
-    """The second text of the reader's input: the passage, shortened to what covers most of the goal's words."""
+    """The second text of the reader's input: the passage, shortened to what covers most of the goal's words.
+
+    The entry of a log goes without what differs between entries that say the same.
+    """
+    if is_log_entry(passage.text):
+        return cut(f"{passage.label} {_VARIABLE.sub(' ', passage.text)}", EXCERPT_WORDS)
     sentences = _sentences(passage.text)
     return excerpt(passage.label, passage.text, sentences, [_covered(sentence, weights) for sentence in sentences])
 

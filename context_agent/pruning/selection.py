@@ -18,7 +18,7 @@ QUOTE = 6
 """Words in a row that two texts share only if one quotes the other."""
 SOURCES = 2
 """A name in a later step protects the passages that it may come from, if they are at most this many."""
-STUB_TOKENS = 20
+STUB_TOKENS = 16
 """Tokens of a typical stub: what removing a passage between two that stay costs."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
@@ -144,7 +144,8 @@ class Removals:
     def remove(self, row: int) -> None:
         """Removes the passage of that row."""
         joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
-        self.total += (1 - joined) * STUB_TOKENS - self.candidates[row].passage.tokens
+        # What separates two removed passages goes too: a token.
+        self.total += (1 - joined) * STUB_TOKENS - joined - self.candidates[row].passage.tokens
         self.removed.add(row)
         self.chosen.add(row)
 

@@ -62,6 +62,25 @@ def test_an_indented_line_of_a_log_belongs_to_the_line_before() -> None:
     assert all(len(passage.text) <= LARGEST for passage in passages)
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "2026-01-01 10:00:{n:02d} INFO gateway accepted the request in {n} ms, which is more than is usual",
+        '10.0.3.{n} - - [01/Mar/2026:10:00:{n:02d} +0000] "GET /index.html?page={n} HTTP/1.1" 200 5120 of the gateway',
+        'level=info service=gateway msg="the request was accepted" duration={n}ms and what else there is to say here',
+    ],
+)
+def test_each_entry_of_a_log_is_a_passage(entry: str) -> None:
+    entries = [entry.format(n=number) for number in range(5)]
+    assert texts_of("\n".join(entries)) == entries
+    assert texts_of(json.dumps({"log": "\n".join(entries)})) == entries
+
+
+def test_lines_of_prose_with_a_time_are_no_log() -> None:
+    text = "The train leaves at 10:00:00.\nIt is late.\nThe conductor gives no INFO.\nNobody is angry.\nIt goes."
+    assert texts_of(text) == [text]
+
+
 def test_items_of_json_are_passages_and_large_ones_are_opened() -> None:
     items = [{"title": f"T{n}", "stars": n, "text": BODY} for n in range(3)]
     items[1]["text"] = "\n\n".join([BODY] * 12)

@@ -422,6 +422,25 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pyt
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
 
 
+def test_entries_of_a_log_that_say_the_same_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times, numbers and hashes are what differs."""
+    encoded: list[str] = []
+
+    class Embedding:
+        def encode(self, texts: list[str]) -> Any:
+            encoded.extend(texts)
+            return np.eye(len(texts), dtype=np.float32)
+
+    monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
+    lines = [
+        "2026-03-01 10:00:01 INFO job 4 took 17 ms, request=4f9a8c0d12",
+        "2026-03-01 10:00:02 WARN x509: certificate of 10.0.3.7 has expired",
+        "2026-03-01 10:00:59 INFO job 5 took 321 ms, request=00aa11bb22",
+    ]
+    by_reading([Passage(line, 0, 0, tokens=20) for line in lines], Goal(TASK, room=30), CountingReader())
+    assert sorted(encoded[1:]) == ["INFO job took ms, request=", "WARN x509: certificate of has expired"]
+
+
 def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
     reader = CountingReader()
     filler = [f"Sentence {number} is about weather." for number in range(60)]
