@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import filterfalse, pairwise
 from typing import NamedTuple
 
 from context_agent.retrieval.languages import SPACED, UNSPACED, segmented, unspaced
@@ -67,7 +67,7 @@ def fold(text: str) -> str:
     text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
     if text.isascii():
         return text
-    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", text)))
 
 
 def _spelled(date: re.Match[str]) -> str:

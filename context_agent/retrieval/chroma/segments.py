@@ -27,6 +27,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -46,6 +47,8 @@ GROWTH = 4
 """A segment with fewer rows than this many times those after it is merged with them."""
 REMOVED_SHARE = 5
 """A segment is rewritten when more than one row in this many is removed."""
+CACHED_ROWS = 1 << 14
+"""Rows whose ids a reader holds in memory, those that were used last: one search names the same rows several times."""
 _MAGIC, _VERSION = b"ctx1seg", 1
 _HEADER = struct.Struct("<7sB5Q16x")
 _ALIGNMENT = 64
@@ -91,7 +94,7 @@ class Segment:
 
     def row(self, number: int) -> SnapshotRow:
         """The ids of a row."""
-        return self._read(self.ids, number, lambda raw: SnapshotRow(*json.loads(raw)))
+        return self._read(self.ids, number, lambda raw: SnapshotRow(*json.loads(raw.decode())))
 
     def text(self, number: int) -> str:
         """The text of a row."""
@@ -100,7 +103,7 @@ class Segment:
     def metadata_of(self, number: int) -> dict[str, Any]:
         """The metadata of a row; only in a segment that has them."""
         assert self.metadata is not None
-        return self._read(self.metadata, number, lambda raw: dict(json.loads(raw)))
+        return self._read(self.metadata, number, lambda raw: dict(json.loads(raw.decode())))
 
     def _read(self, column: TextTable, number: int, decode: Callable[[bytes], T]) -> T:
         try:
@@ -153,23 +156,26 @@ class SegmentRows:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments = tuple(segments)
         self._firsts = list(accumulate(map(len, self.segments), initial=0))
+        # Partial functions, not methods: a cache that held this object would keep its files mapped.
+        self._row = lru_cache(CACHED_ROWS)(partial(_row_at, self.segments, self._firsts))
+        self._first = lru_cache(CACHED_ROWS)(partial(_first_row, self.segments, self._firsts))
 
     def __len__(self) -> int:
         return self._firsts[-1]
 
     def __getitem__(self, position: int) -> SnapshotRow:
-        segment, number = self._locate(position)
-        return segment.row(number)
+        return self._row(position)
 
     def __iter__(self) -> Iterator[SnapshotRow]:
         return (segment.row(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def find(self, kind: IdKind, value: str) -> Iterator[tuple[int, SnapshotRow]]:
         """Position and ids of the rows with this record, chunk or document id, ascending."""
-        key = id_hash(kind, value)
-        for first, segment in zip(self._firsts, self.segments, strict=False):
-            for number, row in segment.find(kind, value, key):
-                yield first + segment.position(number), row
+        return _rows_with(self.segments, self._firsts, kind, value)
+
+    def first(self, kind: IdKind, value: str) -> tuple[int, SnapshotRow]:
+        """Position and ids of the first row with this id. Raises `KeyError`."""
+        return self._first(kind, value)
 
     def matching(self, pattern: Pattern) -> Iterator[int]:
         """The positions of the texts that match, ascending, searched lazily."""
@@ -179,17 +185,17 @@ class SegmentRows:
 
     def raw_text(self, position: int) -> bytes:
         """One text in UTF-8."""
-        segment, number = self._locate(position)
+        segment, number = self._located(position)
         return segment.texts.raw(number)
 
     def text(self, position: int) -> str:
         """One text."""
-        segment, number = self._locate(position)
+        segment, number = self._located(position)
         return segment.text(number)
 
     def metadata(self, position: int) -> dict[str, Any]:
         """The metadata of a row, as in the store."""
-        segment, number = self._locate(position)
+        segment, number = self._located(position)
         return segment.metadata_of(number)
 
     def all_metadata(self) -> Iterator[dict[str, Any]]:
@@ -198,7 +204,7 @@ class SegmentRows:
 
     def vector(self, position: int, *, unit: bool = False) -> NDArray[np.float32]:
         """One vector as stored, shape (d,); with `unit` scaled to length 1, but a zero vector stays zero."""
-        segment, number = self._locate(position)
+        segment, number = self._located(position)
         scale = (segment.lengths[number] or np.float32(1)) if unit else np.float32(1)
         return np.asarray(segment.vectors[number] / scale)
 
@@ -206,12 +212,8 @@ class SegmentRows:
         """The vectors for dense search, whose rows are positions."""
         return tuple(VectorPart(part.vectors, part.lengths, part.removed) for part in self.segments)
 
-    def _locate(self, position: int) -> tuple[Segment, int]:
-        if not 0 <= position < len(self):
-            raise IndexError(position)
-        index = bisect_right(self._firsts, position) - 1
-        segment = self.segments[index]
-        return segment, segment.number(position - self._firsts[index])
+    def _located(self, position: int) -> tuple[Segment, int]:
+        return _located(self.segments, self._firsts, position)
 
     def without(self, records: AbstractSet[str]) -> list[Segment]:
         """The segments with these records removed as well; unknown ones are ignored."""
@@ -221,6 +223,35 @@ class SegmentRows:
             removed = [number for record, key in keys.items() for number, _ in segment.find("record", record, key)]
             segments.append(segment.leaving_out(removed) if removed else segment)
         return segments
+
+
+def _located(segments: Sequence[Segment], firsts: Sequence[int], position: int) -> tuple[Segment, int]:
+    """The segment of a position, and the row in it. `firsts` are the positions where segments begin, and the end."""
+    if not 0 <= position < firsts[-1]:
+        raise IndexError(position)
+    index = bisect_right(firsts, position) - 1
+    return segments[index], segments[index].number(position - firsts[index])
+
+
+def _row_at(segments: Sequence[Segment], firsts: Sequence[int], position: int) -> SnapshotRow:
+    segment, number = _located(segments, firsts, position)
+    return segment.row(number)
+
+
+def _rows_with(
+    segments: Sequence[Segment], firsts: Sequence[int], kind: IdKind, value: str
+) -> Iterator[tuple[int, SnapshotRow]]:
+    key = id_hash(kind, value)
+    for first, segment in zip(firsts, segments, strict=False):
+        for number, row in segment.find(kind, value, key):
+            yield first + segment.position(number), row
+
+
+def _first_row(segments: Sequence[Segment], firsts: Sequence[int], kind: IdKind, value: str) -> tuple[int, SnapshotRow]:
+    row = next(_rows_with(segments, firsts, kind, value), None)
+    if row is None:
+        raise KeyError(value)
+    return row
 
 
 class PositionOf(Mapping[str, int]):
@@ -234,10 +265,7 @@ class PositionOf(Mapping[str, int]):
 
     def find(self, value: str) -> tuple[int, SnapshotRow]:
         """The first row with this id. Raises `KeyError`."""
-        row = next(self._rows.find(self._kind, value), None)
-        if row is None:
-            raise KeyError(value)
-        return row
+        return self._rows.first(self._kind, value)
 
     def __iter__(self) -> Iterator[str]:
         return (getattr(row, self._kind) for row in self._rows)
