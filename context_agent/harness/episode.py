@@ -48,7 +48,7 @@ from context_agent.pruning.view import (
 from context_agent.retrieval.corpus import Corpus, Where, check_where
 from context_agent.retrieval.fusion import RRF_K
 from context_agent.tokens import HarmonyCounter, TokenCounter, escape_markers
-from context_agent.types import Action, RankedChunk, RankedDocument, RankedId
+from context_agent.types import Action, Hit, RankedChunk, RankedDocument, RankedId
 from context_agent.version import __version__
 
 LEAST_OUTPUT = 8
@@ -363,10 +363,9 @@ def resolve(
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
     for item in ranked_ids:
-        block = owner.get(named_id(item.id, known))
         if item.id in blocks_by_document:
             order.setdefault(item.id, (item, []))[1].append(item.id)
-        elif block is not None:
+        elif (block := owner.get(named_id(item.id, known))) is not None:
             order.setdefault(block.document_id, (item, []))[1].append(block.id)
         else:
             dropped.append(_dropped_because(named_id(item.id, ()), view))
@@ -430,20 +429,20 @@ def _document(
     blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int, relevance: Mapping[str, float]
 ) -> RankedDocument:
     """A document of the ranking; cited passages come first, in that order, then the others by score."""
-    place = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}
+    place, last = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}, len(cited_ids)
 
-    def order(block: Block) -> tuple[float, ...]:
-        last = len(cited_ids)
-        return place.get(block.id, last), -relevance.get(block.id, 0.0), -block.hit.score, block.hit.chunk.index
+    def order(hit: Hit) -> tuple[float, ...]:
+        chunk = hit.chunk
+        return place.get(chunk.id, last), -relevance.get(chunk.id, 0.0), -hit.score, chunk.index
 
-    ordered = sorted(blocks, key=order)
+    chunks = [hit.chunk for hit in sorted((block.hit for block in blocks), key=order)]
     document_score = item.score if item.score is not None else 1.0 / rank
-    first = ordered[0].hit.chunk
+    first = chunks[0]
     return RankedDocument(
         id=first.document_id,
         title=first.title,
         score=document_score,
-        chunks=tuple(RankedChunk(b.id, b.hit.chunk.text, relevance.get(b.id, document_score)) for b in ordered),
+        chunks=tuple(RankedChunk(chunk.id, chunk.text, relevance.get(chunk.id, document_score)) for chunk in chunks),
         justification=item.justification,
         metadata=first.metadata,
     )
