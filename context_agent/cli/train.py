@@ -109,9 +109,9 @@ def rl(
         from context_agent.train.rl.rollout_pool import RolloutSetup
 
         setup, concurrency = RolloutSetup(config), config.rollouts.concurrency
+        if ray is not None or (processes or 1) > 1:
+            setup.check()
         with options.worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
-            if pool is not None:
-                setup.check()
             return loop.train(config, pool=pool, **settings)
 
     return _run(train, run, as_json=as_json)

@@ -72,6 +72,14 @@ def test_a_file_that_cannot_be_is_told_in_a_line(
     assert "\n" not in said
 
 
+def test_a_run_whose_episodes_only_the_trainer_plays_is_refused_before_ray_is_reached(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("trl")
+    assert run(["train", "rl", "--run", str(LAPTOP), "--ray", "nowhere.invalid:1"]) == 2
+    assert 'set engine.kind = "vllm"' in capsys.readouterr().err
+
+
 def test_no_file_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "rl"]) == 2
     assert "--run" in capsys.readouterr().err
