@@ -22,6 +22,7 @@ from context_agent.errors import (
     DimensionError,
     PatternError,
 )
+from context_agent.retrieval.chroma import corpus as chroma_corpus
 from context_agent.retrieval.chroma import repair
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
@@ -55,11 +56,24 @@ def corpus(folder: Path) -> ChromaCorpus:
     return reopen(folder)
 
 
-def test_is_a_corpus_that_blocks(corpus: ChromaCorpus) -> None:
+def test_is_a_corpus(corpus: ChromaCorpus) -> None:
     assert isinstance(corpus, Corpus)
-    assert corpus.blocking
     assert corpus.count() == 600
     assert corpus.name == "chroma:documents@1"
+
+
+def test_a_small_folder_without_a_model_or_code_of_the_caller_answers_at_once(
+    corpus: ChromaCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_documents(people(20), tmp_path / "index")
+    with ChromaCorpus.open(tmp_path / "index") as small:
+        assert not small.blocking
+        monkeypatch.setattr(chroma_corpus, "QUICK", 19)
+        assert small.blocking
+        monkeypatch.undo()
+    with ChromaCorpus.open(tmp_path / "index", wrap=lambda retriever: retriever) as wrapped:
+        assert wrapped.blocking
+    assert corpus.blocking  # its embedder is the test's own
 
 
 def test_chunks_come_back_as_they_went_in(corpus: ChromaCorpus) -> None:
