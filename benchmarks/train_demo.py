@@ -87,10 +87,10 @@ def measured(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]
     over = sum(score.violations for one in asked.values() for runs in one.values() for run in runs for score in run)
     minutes = [sum(phase["seconds"] for phase in one["seconds"].values()) / 60 for one in reports]
     targets = (
-        report.gain_target(gains["t1"], TARGETS),
+        report.gain_target(gains["t1"], TARGETS.gain or 0.0, TARGETS.sure),
         report.accuracy_target(accuracy(head["after"]), TARGETS),
         report.DemoTarget("budget violations", str(over), "0", over == 0),
-        report.half_window_target(halves["t1"], TARGETS),
+        report.half_window_target(halves["t1"], TARGETS.half or 0.0),
         report.time_target(
             max(minutes), TARGETS, complete=all(phase["whole"] for one in reports for phase in one["seconds"].values())
         ),

@@ -214,8 +214,8 @@ class DemoCourse:
             material.make(self._note, advance)
 
     def _one_shot(self) -> list[float]:
-        """The recall of one search for each held-out question, where that is a reference."""
-        if not self._plan.targets.one_shot:
+        """The recall of one search for each held-out question of a language model, as a reference."""
+        if self._plan.material is None:
             return []
         with open_corpus(self._plan.rl.data) as corpus:
             return one_shot_recalls(corpus, self._plan.asked(None))

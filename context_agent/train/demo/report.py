@@ -384,10 +384,10 @@ def make_report(
     complete = all(second["whole"] for second in seconds.values())
     targets = (
         *([one_shot_target(scores["before"][head], one_shot)] if wanted.one_shot else []),
-        gain_target(gains[head], wanted),
+        *([] if wanted.gain is None else [gain_target(gains[head], wanted.gain, wanted.sure)]),
         accuracy_target(evaluations["after"][head]["prune_accuracy"], wanted),
         DemoTarget("budget violations", str(over), "0", over == 0),
-        half_window_target(halves[head], wanted),
+        *([] if wanted.half is None else [half_window_target(halves[head], wanted.half)]),
         time_target(minutes, wanted, complete=complete),
     )
     data = {
@@ -408,10 +408,10 @@ def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> D
     return DemoTarget("recall, demonstrations less one search", format_difference(gain), "low > 0", gain.low > 0)
 
 
-def gain_target(gain: Figure, wanted: DemoTargets) -> DemoTarget:
-    """The target for the gain of output recall."""
-    target = f">= +{wanted.gain:.3f}, low > +{wanted.sure:.3f}"
-    reached = gain.mean >= wanted.gain and gain.low > wanted.sure
+def gain_target(gain: Figure, wanted: float, sure: float) -> DemoTarget:
+    """The target for the gain of output recall, and for the low end of its interval."""
+    reached = gain.mean >= wanted and gain.low > sure
+    target = f">= +{wanted:.3f}, low > +{sure:.3f}"
     return DemoTarget("recall, rewards less demonstrations", format_difference(gain), target, reached)
 
 
@@ -421,10 +421,10 @@ def accuracy_target(accuracy: float | None, wanted: DemoTargets) -> DemoTarget:
     return DemoTarget("prune accuracy", format_figure(accuracy), f">= {wanted.accuracy:.3f}", reached)
 
 
-def half_window_target(gain: Figure, wanted: DemoTargets) -> DemoTarget:
+def half_window_target(gain: Figure, wanted: float) -> DemoTarget:
     """The target for half the window."""
-    target = f">= +{wanted.half:.3f}, low > 0" if wanted.half else "low > 0"
-    reached = gain.mean >= wanted.half and gain.low > 0
+    target = f">= +{wanted:.3f}, low > 0" if wanted else "low > 0"
+    reached = gain.mean >= wanted and gain.low > 0
     return DemoTarget("half window, pruning less not", format_difference(gain), target, reached)
 
 

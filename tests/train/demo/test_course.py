@@ -61,7 +61,7 @@ def test_everything_is_in_the_folder(done: Path) -> None:
     parsed = json.loads((done / "report.json").read_text())
     assert set(parsed["evaluations"]) == {"before", "after", "half", "half_unpruned"}
     assert all(set(item) == {"t1", "greedy"} for item in parsed["evaluations"].values())
-    assert len(parsed["targets"]) == 5
+    assert len(parsed["targets"]) == 4
     assert parsed["targets"][2]["found"] == "0", "no view and output passes its window"
     assert set(parsed["seconds"]) == {
         "demonstrations",

@@ -66,16 +66,16 @@ def test_each_target_can_be_missed() -> None:
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [
-        (gain_target(Figure(0.15, 0.101, 0.2), TARGETS), True),
-        (gain_target(Figure(0.149, 0.12, 0.2), TARGETS), False),
-        (gain_target(Figure(0.3, 0.1, 0.5), TARGETS), False),
+        (gain_target(Figure(0.15, 0.101, 0.2), 0.15, 0.1), True),
+        (gain_target(Figure(0.149, 0.12, 0.2), 0.15, 0.1), False),
+        (gain_target(Figure(0.3, 0.1, 0.5), 0.15, 0.1), False),
         (accuracy_target(0.9, TARGETS), True),
         (accuracy_target(0.899, TARGETS), False),
         (accuracy_target(None, TARGETS), False),
-        (half_window_target(Figure(0.01, 0.001, 0.02), TARGETS), True),
-        (half_window_target(Figure(0.01, 0.0, 0.02), TARGETS), False),
-        (half_window_target(Figure(0.11, 0.01, 0.2), replace(TARGETS, half=0.1)), True),
-        (half_window_target(Figure(0.09, 0.01, 0.2), replace(TARGETS, half=0.1)), False),
+        (half_window_target(Figure(0.01, 0.001, 0.02), 0.0), True),
+        (half_window_target(Figure(0.01, 0.0, 0.02), 0.0), False),
+        (half_window_target(Figure(0.11, 0.01, 0.2), 0.1), True),
+        (half_window_target(Figure(0.09, 0.01, 0.2), 0.1), False),
         (time_target(59.9, TARGETS, complete=True), True),
         (time_target(60.1, TARGETS, complete=True), False),
         (time_target(10.0, TARGETS, complete=False), False),
@@ -85,6 +85,13 @@ def test_each_target_can_be_missed() -> None:
 )
 def test_where_the_targets_lie(target: Any, wanted: bool) -> None:
     assert target.reached is wanted
+
+
+def test_what_a_quick_demo_cannot_tell_is_not_judged() -> None:
+    found = {"before": scores(0.5), "after": scores(0.5), "half": scores(0.5), "half_unpruned": scores(0.5)}
+    given = {name: {"t1": one, "greedy": one} for name, one in found.items()}
+    report = make_report(given, HALF, SECONDS, replace(TARGETS, gain=None, half=None))
+    assert [target.name for target in report.targets] == ["prune accuracy", "budget violations", "minutes"]
 
 
 def test_a_resumed_phase_says_that_its_time_is_a_part() -> None:
