@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 CACHED = 20_000
 """Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
-QUICK = 20_000
-"""Chunks up to which a search of a local folder takes two milliseconds or less, so that threads would slow it down."""
+QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
+"""Chunks and bytes of text up to which a local folder is searched in a few milliseconds, a pattern in 50 at most."""
 V = TypeVar("V")
 
 
@@ -169,13 +169,13 @@ class ChromaCorpus:
 
     @property
     def blocking(self) -> bool:
-        """See `Corpus.blocking`: false for a local folder of `QUICK` chunks at most without a model or caller code.
+        """See `Corpus.blocking`: false for a small local folder (`QUICK_CHUNKS`) without a model or code of the caller.
 
         Threads take turns at running Python: 32 episodes at once over 10,000 chunks take .65 of the time without them.
         """
-        is_local = isinstance(self._source, LocalSource) and self.count() <= QUICK
+        is_small = self.count() <= QUICK_CHUNKS and self.snapshot.rows.text_bytes() <= QUICK_BYTES
         is_plain = isinstance(self.embedder, StaticEmbedder | NoEmbedder) and not (self._reranker or self._wrap)
-        return not (is_local and is_plain)
+        return not (isinstance(self._source, LocalSource) and is_small and is_plain)
 
     @property
     def embedder(self) -> Embedder:

@@ -183,6 +183,10 @@ class SegmentRows:
             numbers = scan(segment.texts, pattern)
             yield from (first + segment.position(number) for number in numbers if not segment.is_removed(number))
 
+    def text_bytes(self) -> int:
+        """The size of all texts, those of removed rows included."""
+        return sum(int(segment.texts.starts[-1]) for segment in self.segments)
+
     def raw_text(self, position: int) -> bytes:
         """One text in UTF-8."""
         segment, number = self._located(position)

@@ -68,9 +68,10 @@ def test_a_small_folder_without_a_model_or_code_of_the_caller_answers_at_once(
     index_documents(people(20), tmp_path / "index")
     with ChromaCorpus.open(tmp_path / "index") as small:
         assert not small.blocking
-        monkeypatch.setattr(chroma_corpus, "QUICK", 19)
-        assert small.blocking
-        monkeypatch.undo()
+        for limit in ("QUICK_CHUNKS", "QUICK_BYTES"):
+            with monkeypatch.context() as patch:
+                patch.setattr(chroma_corpus, limit, 19)
+                assert small.blocking
     with ChromaCorpus.open(tmp_path / "index", wrap=lambda retriever: retriever) as wrapped:
         assert wrapped.blocking
     assert corpus.blocking  # its embedder is the test's own
