@@ -35,6 +35,8 @@ AXE = Path(__file__).parent.parent / ".cache" / "axe-core-4.11.0" / "axe.min.js"
 """Where scripts/browser puts axe-core (Deque, MPL-2.0), which checks pages for accessibility."""
 PATIENCE = 20
 """Seconds that a page may take on a busy machine before its test gives up."""
+SETTLED = "document.getAnimations().every(one => one.playState != 'running' || one.effect.getTiming().iterations > 9)"
+"""No animation runs but those that repeat until something has loaded."""
 
 
 class Browser:
@@ -101,6 +103,7 @@ class Browser:
         path = Path(os.environ.get("CTX1_AXE", AXE))
         if not path.exists():
             pytest.skip(f"no axe-core at {path}: run scripts/browser where there is npm")
+        self.wait(SETTLED)  # while a name lights up, its colours are on their way
         self.run(path.read_text(encoding="utf-8"))
         results = self.run("return axe.run(document, {resultTypes: ['violations']})")["violations"]
         return [f"{rule['id']}: {node['html'][:200]}" for rule in results for node in rule["nodes"]]
