@@ -2,7 +2,7 @@
 
     python benchmarks/harness.py [--repeats N]
 
-- `turns`: CPU time of an episode of 64 turns over one of 32 turns of the same calls (bound 2.2: linear cost).
+- `turns`: CPU time of an episode of 64 turns over one of 32 turns of the same calls (bound 2.1: linear cost).
 - `concurrency`: wall time of 64 episodes at once over that of one, 10 turns each, a policy that takes 50 ms a turn,
   over `MemoryCorpus` (bound 1.3) and over a local Chroma folder (no bound; printed beside it).
 - `start-up`: `import context_agent` (bound 150 ms) and `ctx1 --help` (bound 500 ms), each a fresh process, less
@@ -77,7 +77,7 @@ def turns(repeats: int) -> None:
             agent = SearchAgent(corpus, ScriptedPolicy(steps(count)), budget=Budget(262_144), limits=Limits(turns=100))
             taken.append(seconds(lambda agent=agent: agent.search("which comet?"), time.process_time))  # type: ignore[misc]
     short, long = statistics.median(times[32]), statistics.median(times[64])
-    print(f"turns        32: {short * 1e3:.1f} ms   64: {long * 1e3:.1f} ms   ratio {long / short:.2f} (bound 2.2)")
+    print(f"turns        32: {short * 1e3:.1f} ms   64: {long * 1e3:.1f} ms   ratio {long / short:.2f} (bound 2.1)")
 
 
 def concurrency(repeats: int) -> None:
