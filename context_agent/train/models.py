@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -156,11 +157,14 @@ def _check_words(folder: str, tokenizer: Any) -> None:
 def only_positions(model: Any, positions: Any) -> Iterator[None]:
     """Within the block, the layers below the head return hidden states of shape (rows, positions, width) only.
 
-    `model` is a causal language model, with or without adapters.
+    `model` is a causal language model, with or without adapters. Other threads, which may sample with it meanwhile, get
+    all positions.
     """
+    thread = threading.get_ident()
 
     def narrow(_module: Any, _inputs: Any, output: Any) -> Any:
-        output["last_hidden_state"] = output["last_hidden_state"][:, positions]
+        if threading.get_ident() == thread:
+            output["last_hidden_state"] = output["last_hidden_state"][:, positions]
         return output
 
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model  # adapters wrap it

@@ -119,6 +119,22 @@ def test_the_loss_and_its_gradient_are_those_of_all_positions(student: Path, tmp
     assert full.abs().max() > 0
 
 
+def test_a_thread_that_samples_meanwhile_gets_all_positions(student: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from context_agent.train.models import only_positions
+
+    model = AutoModelForCausalLM.from_pretrained(student, dtype=torch.float32)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with only_positions(model, torch.tensor([2])), ThreadPoolExecutor(1) as other:
+        assert model(input_ids=ids).logits.shape[1] == 1
+        assert other.submit(model, input_ids=ids).result().logits.shape[1] == 4
+    assert model(input_ids=ids).logits.shape[1] == 4
+
+
 def test_nothing_to_learn_from_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the run file names no trajectories: set data\.trajectories"):
         trained(real(tmp_path, None))
