@@ -228,10 +228,9 @@ def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
 
     The entry of a log goes without what differs between entries that say the same.
     """
-    if is_log_entry(passage.text):
-        return cut(f"{passage.label} {_VARIABLE.sub(' ', passage.text)}", EXCERPT_WORDS)
-    sentences = _sentences(passage.text)
-    return excerpt(passage.label, passage.text, sentences, [_covered(sentence, weights) for sentence in sentences])
+    text = _VARIABLE.sub(" ", passage.text) if is_log_entry(passage.text) else passage.text
+    sentences = _sentences(text)
+    return excerpt(passage.label, text, sentences, [_covered(sentence, weights) for sentence in sentences])
 
 
 def _covered(sentence: str, weights: Mapping[str, float]) -> float:
