@@ -30,6 +30,14 @@ RUNS = 900
 HEAD = ("extra", "install, s", "size, MB", "packages", "what ran", "run, s", "result")
 WIDTHS = (16, 10, 8, 8, 31, 6, 8)
 
+LARGE = """
+import numpy
+from pathlib import Path
+from context_agent.retrieval.chroma.vector_graph import VectorGraph, write_graph
+vectors = numpy.random.default_rng(0).normal(size=(500, 8)).astype("float32")
+write_graph(Path("vectors.graph"), vectors)
+assert 7 in VectorGraph(Path("vectors.graph"), 500, 8).nearest(vectors[7], 3)
+"""
 PARQUET = """
 import pyarrow, pyarrow.parquet, subprocess, sys
 from context_agent import load
@@ -165,6 +173,7 @@ class Trial:
 
 TRIALS = {
     "docs": Trial(PARQUET),
+    "large": Trial(LARGE),
     "plots": Trial(PLOTS),
     "datasets": Trial(DATASETS),
     "langchain": Trial("examples/langchain_rag.py"),

@@ -218,12 +218,14 @@ def add_documents(
     from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
     from context_agent.retrieval.embedders import load_embedder
 
-    kept = 0
+    kept = graph = 0
     with output.progress("Indexing", "documents") as advance, output.interrupted_by_sigterm():
 
         def show(progress: IndexProgress) -> None:
-            nonlocal kept
-            kept = progress.kept
+            nonlocal kept, graph
+            if progress.graph and not graph:
+                output.note("making a graph of the vectors, for quick searches: about 3 minutes for each million")
+            kept, graph = progress.kept, progress.graph
             advance(progress.documents, None)
 
         try:

@@ -215,7 +215,7 @@ class ContextPruner:
 
     `budget` is the number of tokens of tool results to keep. Of these, the last turn's, which stay, take at most half.
     `strategy` is `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
-    `effort="fast"` lets `reader` judge by words alone. `prices` decide when a prune pays. Not safe for several threads.
+    `effort="fast"` lets `reader` judge without reading. `prices` decide when a prune pays. Not for several threads.
     Raises `ConfigError` for a budget, a strategy or an effort that does not exist.
     """
 

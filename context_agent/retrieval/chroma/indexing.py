@@ -81,6 +81,7 @@ from context_agent.retrieval.chroma.store import (
     writing,
 )
 from context_agent.retrieval.chroma.stored_embedder import check_writable
+from context_agent.retrieval.chroma.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.embedders import STATIC, as_embedder
 from context_agent.retrieval.fusion import Bm25Retriever, Calibration, QueryVectors, calibrate, probes_of, sample_rows
@@ -108,12 +109,14 @@ class IndexProgress:
     """Progress of a run: documents read, new chunks, chunks stored.
 
     `kept` counts the new and changed documents that are stored, by this run or an interrupted one that it resumes.
+    `graph` counts the vectors that a large index has put into the graph of near vectors, its last work.
     """
 
     documents: int
     chunks: int
     stored: int
     kept: int = 0
+    graph: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ class IndexReport:
 
     `missing` counts the documents of the index that were not among those of the run and stay, for example because
     their files are deleted; `missing_examples` names the first of them.
-    `language` is that of BM25 (see `languages.LANGUAGES`). `warning` is empty, or says that the embedder does not fit.
+    `language` is that of BM25 (see `languages.LANGUAGES`). `warning` is empty, or says that the embedder does not fit,
+    or that a package is missing that makes searches of a large index quick.
     """
 
     collection: str
@@ -293,11 +297,11 @@ class _IndexingRun:
         if len(self.seen) % 256 == 0:
             self._show_progress()
 
-    def _show_progress(self) -> None:
+    def _show_progress(self, graph: int = 0) -> None:
         if self.progress is not None:
             stored = self.writer.stored
             kept = self.resumable_documents + bisect_right(self.ends, stored)
-            self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept))
+            self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept, graph))
 
     def _digest(self, document: str) -> str:
         """The digest of a document in the last complete state; empty without one."""
@@ -353,7 +357,7 @@ class _IndexingRun:
         delete_records(self.collection, self.resumable.keys() - self.written)
         add_stored_vectors(self.fresh, self.collection)
         self.fresh.remove(outdated)
-        snapshot = self.fresh.finish()
+        snapshot = self.fresh.finish(self._show_progress)
         if not snapshot.rows:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
         calibrated = self._calibration(snapshot) if calibration else Calibration({}, {})
@@ -443,12 +447,23 @@ class _IndexingRun:
             missing_examples=self.missing_examples,
             stored=self.writer.stored,
             language=snapshot.bm25.language,
-            warning=misfit(self.embedder.name, snapshot.sample()),
+            warning=misfit(self.embedder.name, snapshot.sample()) or _without_graph(snapshot),
             seconds=time.monotonic() - self.began,
             embedding_seconds=self.writer.embedding_seconds,
             chunking_seconds=self.chunking_seconds,
             **self.counts,
         )
+
+
+def _without_graph(snapshot: Snapshot) -> str:
+    """What to install if every search of a large index reads all its vectors; else empty."""
+    if not snapshot.dimension or len(snapshot.rows) < APPROXIMATE_FROM or graphs_available():
+        return ""
+    return (
+        f"every search reads the vectors of all {len(snapshot.rows):,} chunks. For quicker searches install "
+        'context-agent[large] (pip install "context-agent[large]"); the next run that changes the index then makes '
+        "a graph of its vectors"
+    )
 
 
 def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> ChromaCollection:

@@ -7,7 +7,8 @@ segments: there is no dictionary of the corpus.
 
 A segment is one file. After a header come its columns: texts, ids and metadata with the offsets of each row, vectors
 with their lengths, and a table of hashed ids. Opening reads the header alone. The size of a file follows from its
-header, so a file that was cut is noticed.
+header, so a file that was cut is noticed. A large segment has a second file, the graph of its vectors (see
+`vector_graph`).
 
 Adding writes one new segment. `merge_start` decides which segments at the end become one: a segment that is less than
 four times as large as all that follow it, or of which more than a fifth is removed, is merged with those after it. So
@@ -37,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.chroma.vector_graph import VectorGraph, graph_file
 from context_agent.retrieval.fusion import VectorPart
 from context_agent.retrieval.grep import SEPARATOR, Pattern, TextTable, encode, scan
 
@@ -82,6 +84,7 @@ class Segment:
     hashes: memoryview
     hashed_rows: memoryview
     removed: NDArray[np.int32] = field(default_factory=lambda: NO_ROWS)
+    graph: VectorGraph | None = None
 
     def __len__(self) -> int:
         """The rows that remain."""
@@ -214,7 +217,7 @@ class SegmentRows:
 
     def vector_parts(self) -> tuple[VectorPart, ...]:
         """The vectors for dense search, whose rows are positions."""
-        return tuple(VectorPart(part.vectors, part.lengths, part.removed) for part in self.segments)
+        return tuple(VectorPart(part.vectors, part.lengths, part.removed, part.graph) for part in self.segments)
 
     def _located(self, position: int) -> tuple[Segment, int]:
         return _located(self.segments, self._firsts, position)
@@ -349,6 +352,7 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
             raise CorpusCorruptError(f"{path} was cut, or belongs to another index: index the documents again")
         buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {column: np.frombuffer(buffer, dtype, count, offset) for column, dtype, offset, count in columns}
+    graph = graph_file(path)
     return Segment(
         path,
         TextTable(buffer, arrays["text_starts"]),
@@ -359,6 +363,7 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
         arrays["hashes"].data,
         arrays["hashed_rows"].data,
         _load_removed(_removed_file(path), sizes.rows),
+        VectorGraph(graph, sizes.rows, dimension) if graph.exists() else None,
     )
 
 

@@ -23,7 +23,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -50,6 +50,13 @@ from context_agent.retrieval.chroma.segments import (
     merge_start,
     write_file,
     write_removed,
+)
+from context_agent.retrieval.chroma.vector_graph import (
+    APPROXIMATE_FROM,
+    SMALLEST,
+    graph_file,
+    graphs_available,
+    write_graph,
 )
 from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.languages import SAMPLE, identify
@@ -231,8 +238,11 @@ class SnapshotWriter:
         self._removed |= records
         self._bm25().delete(records)
 
-    def finish(self) -> Snapshot:
-        """Writes what was added and removed, and merges segments. The result is not published yet."""
+    def finish(self, progress: Callable[[int], None] | None = None) -> Snapshot:
+        """Writes what was added and removed, and merges segments. The result is not published yet.
+
+        While it makes the graph of a large segment, `progress` is told how many vectors that has so far.
+        """
         assert not self.without_vectors(), "every record needs its vector"
         self._bm25().commit()
         segments = self._base.rows.without(self._removed) if self._base else []
@@ -244,6 +254,7 @@ class SnapshotWriter:
         segments = self._merged(segments)
         for segment in segments:
             self._place(segment)
+        self._make_graphs(segments, progress)
         head = {
             "version": VERSION,
             "space": self._space,
@@ -299,6 +310,16 @@ class SnapshotWriter:
             assert self._base is not None
             _link(self._base.folder / segment.name, self._folder / segment.name)
             write_removed(self._folder, segment)
+            if segment.graph is not None:
+                _link(graph_file(self._base.folder / segment.name), graph_file(self._folder / segment.name))
+
+    def _make_graphs(self, segments: Sequence[Segment], progress: Callable[[int], None] | None) -> None:
+        """Makes the graphs that are missing: also those of an index that was made without the package for them."""
+        if not self._dimension or sum(map(len, segments)) < APPROXIMATE_FROM or not graphs_available():
+            return
+        for segment in segments:
+            if segment.graph is None and len(segment) >= SMALLEST and _by_angle(segment.lengths, self._space):
+                write_graph(graph_file(self._folder / segment.name), segment.vectors, progress)
 
     def _document_count(self, rows: SegmentRows) -> int:
         """The number of documents, from that of the base and the documents that were added or removed."""
@@ -312,6 +333,11 @@ class SnapshotWriter:
             for table in (earlier, rows)
         )
         return self._base.document_count - before + after
+
+
+def _by_angle(lengths: NDArray[np.float32], space: str) -> bool:
+    """Whether vectors of these lengths are ranked by their cosine to the query."""
+    return space == "cosine" or bool(np.allclose(lengths, 1.0, atol=1e-3))
 
 
 def _segment_name() -> str:
