@@ -78,7 +78,9 @@ UNANSWERED = (StopReason.TURNS, StopReason.TOKENS, StopReason.WINDOW)
 """Stop reasons that end an episode between two turns: the policy was not called again."""
 ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application, called with scope, receive and send."""
-_CHAT = re.compile(r"^chat@([^+]+)")
+_CHAT = re.compile(r"^(chat|anthropic)@([^+]+)")
+_PROVIDERS = {"chat": "openai", "anthropic": "anthropic"}
+"""The kind of API, which is all that the conventions require."""
 GROUP = "opentelemetry_traces_exporter"
 """Entry points of packages that provide exporters."""
 OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
@@ -181,10 +183,10 @@ class _Episode:
         policy = self._header.policy
         chat = _CHAT.match(policy)
         if chat:
-            model = chat.group(1)
+            kind, model = chat.groups()
             attributes = {
                 "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": "openai",  # the kind of API, which is all that the conventions require
+                "gen_ai.provider.name": _PROVIDERS[kind],
                 "gen_ai.request.model": model,
             }
             self._enter(f"chat {model}", SpanKind.CLIENT, attributes)

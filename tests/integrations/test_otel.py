@@ -441,3 +441,17 @@ def test_every_gen_ai_name_is_one_of_the_conventions(
     used = {name for span in exporter.get_finished_spans() for name in told(span)}
     assert {name for name in used if name.startswith("gen_ai.")} <= known
     assert {name for name in used if not name.startswith(("gen_ai.", "ctx1."))} <= {"error.type"}
+
+
+@pytest.mark.parametrize(("name", "api"), [("chat@tiny", "openai"), ("anthropic@tiny", "anthropic")])
+def test_the_span_of_an_answer_names_the_api_of_its_model(
+    corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter, name: str, api: str
+) -> None:
+    class Named(ScriptedPolicy):
+        name: str
+
+    policy = Named(STEPS)
+    policy.name = name
+    with SearchAgent(corpus, policy, observers=[Tracing(provider=provider)]) as agent:
+        agent.search("What of comets?")
+    assert {told(span)["gen_ai.provider.name"] for span in named(exporter, "chat tiny")} == {api}
