@@ -247,7 +247,7 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
             sources.append(BridgeSource(label, corpus, questions[: OTHER_QUESTIONS if position else None], weight))
             if position:
                 continue
-            sources += _small_sources(f"{name}/small", chunks, questions, embedder, weight * SMALL_SHARE)
+            sources += small_sources(f"{name}/small", chunks, questions, embedder, weight * SMALL_SHARE)
             for only in ("bm25", "dense"):
                 corpus = build(chunks, embedder, shuffle=None, only=only)
                 few = random.Random(only).sample(questions, min(ALONE_QUESTIONS, len(questions)))
@@ -260,15 +260,15 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
         windows=windows,
         rounds=options.rounds,
         readers=dict(pair for spec in options.reader for pair in _readers(spec)),
-        report=_progress(),
+        report=progress(),
     )
-    trained = calibrate(trained, sources, _progress(), CALIBRATED)
+    trained = calibrate(trained, sources, progress(), CALIBRATED)
     trained.scorer.save(options.train, trained.notes())
     for label, figure in trained.recall.items():
         print(f"{label:40} recall@5 {figure}   gold seen {trained.seen[label]}")
 
 
-def _small_sources(
+def small_sources(
     label: str, chunks: Sequence[Chunk], questions: Sequence[Question], embedder: Embedder, weight: float
 ) -> list[BridgeSource]:
     """Samples of a set's documents, each with a few questions that they answer."""
@@ -347,7 +347,7 @@ def _show(figures: dict[str, object], as_json: bool, *, heading: bool) -> None:
     )
 
 
-def _progress() -> Callable[[str, float], None]:
+def progress() -> Callable[[str, float], None]:
     """Writes a line to stderr every ten seconds, and one at the end of each step."""
     started, last = time.monotonic(), 0.0
 

@@ -12,7 +12,8 @@ threads together, which other programs on the machine change little; waiting for
 - **opening**: seconds of `ChromaCorpus.open` with an embedder that is already loaded.
 - **memory**: what the reader does not share with other readers of the index (the kernel's `Anonymous` of the process)
   after the searches, and how much of it there was before the index was opened.
-- **search** and **grep**: p50 over 100 dev questions, each new; the slowest of the 20 patterns of `search_latency`.
+- **search** and **grep**: p50 and p95 over 100 dev questions, each new, with the dense part alone beside an exact one,
+  and the share of the 10 nearest passages that it finds; the slowest of the 20 patterns of `search_latency`.
 - **disk**: this package's files, and Chroma's, in bytes for each byte of text.
 
 With `--trigrams` it also measures what a prefilter would do for grep: a tantivy index of all trigrams of the texts, in
@@ -39,6 +40,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from corpus100k import corpus, data_folder, paragraphs, questions
 from search_latency import PATTERNS
 
@@ -46,10 +48,14 @@ from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import GREP_LIMIT
 from context_agent.retrieval.embedders import load_embedder
+from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.grep import Pattern, required_literal
 from context_agent.types import Document
 
 ADDED = "added"
+NEAREST = 10
+EQUAL = 1e-6
+"""Difference of scores that are equal: variants of a passage can have the same vector."""
 CHROMA_CALLS = ("add", "get", "count", "modify", "delete")
 
 
@@ -179,11 +185,25 @@ def read(folder: Path, data: Path) -> dict[str, float]:
         times = [milliseconds(lambda question=question: opened.search(question)) for question in questions(data)[:100]]
         memory = anonymous()
         greps = [milliseconds(lambda pattern=pattern: opened.grep(pattern)) for pattern in PATTERNS]
+        vectors = [np.asarray(embedder.embed_query(question), dtype=np.float32) for question in questions(data)[:100]]
+        table = opened.snapshot.vectors
+        exact_table = VectorTable([part._replace(approximate=None) for part in table.parts], table.space)
+        dense, exact = [], []
+        shares = []
+        for vector in vectors:
+            dense.append(milliseconds(lambda vector=vector: table.best(vector, NEAREST)))
+            exact.append(milliseconds(lambda vector=vector: exact_table.best(vector, NEAREST)))
+            least = np.sort(exact_table.best(vector, NEAREST)[1])[-NEAREST]
+            shares.append(np.count_nonzero(table.best(vector, NEAREST)[1] >= least - EQUAL) / NEAREST)
     return {
         "open: seconds": seconds,
         "memory of its own after searching: MB": memory,
         "memory of its own because of the index: MB": memory - before,
         "search p50: ms": statistics.median(times),
+        "search p95: ms": statistics.quantiles(times, n=20)[-1],
+        "its dense part p50: ms": statistics.median(dense),
+        "an exact dense search p50: ms": statistics.median(exact),
+        f"of the {NEAREST} nearest, those that it finds": statistics.mean(shares),
         "grep, slowest pattern: ms": max(greps),
     }
 

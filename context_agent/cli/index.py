@@ -224,7 +224,7 @@ def add_documents(
         def show(progress: IndexProgress) -> None:
             nonlocal kept, graph
             if progress.graph and not graph:
-                output.note("making a graph of the vectors, for quick searches: about 3 minutes for each million")
+                output.note("making a graph of the vectors, for quick searches: about ten minutes for each million")
             kept, graph = progress.kept, progress.graph
             advance(progress.documents, None)
 

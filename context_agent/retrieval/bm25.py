@@ -47,6 +47,7 @@ BEFORE_LANGUAGES = ""
 """The language of an index from before languages were stored: English, and runs of any script are words."""
 _HEAP = 32_000_000
 _TIE_MARGIN = 8
+"""Hits requested beyond twice as many as are wanted. Twice: a second search costs far more than a larger first one."""
 
 
 class Bm25Entry(NamedTuple):
@@ -181,7 +182,7 @@ class Bm25Index:
 
     def _best(self, query: Query, k: int) -> list[tuple[str, float]]:
         """Requests more than `k` hits while a tie crosses the cut: tantivy orders ties by position."""
-        searcher, depth = self._searcher, k + _TIE_MARGIN
+        searcher, depth = self._searcher, 2 * k + _TIE_MARGIN
         while True:
             hits = searcher.search(query, depth, count=False).hits
             if len(hits) < depth or hits[k - 1][0] != hits[-1][0]:

@@ -118,11 +118,13 @@ class WithheldCorpus:
 class AssessedEpisode:
     """An episode: the features of its evidence, the scores of its best documents and which of them are gold.
 
-    `weight` is the same for all episodes of a source with an answer, and for all without one.
+    `unread` are the features without the reader's say. `weight` is the same for all episodes of a source with an
+    answer, and for all without one.
     """
 
     answerable: bool
     features: Floats
+    unread: Floats
     scores: Floats
     labels: Floats
     weight: float = 1.0
@@ -200,8 +202,12 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
             "left out, and the corpus has no other passage to show: add documents that are not gold to every question"
         )
     weights = np.array([episode.weight for episode in episodes])
+    unread = np.stack([episode.unread[:-1] for episode in episodes])
+    evidence = np.tile(np.append(logistic_regression(unread, answerable, weights), np.float32(0)), (2, 1))
     features = np.stack([episode.features for episode in episodes])
-    evidence = logistic_regression(features, answerable, weights)
+    read = np.isfinite(features[:, -1])
+    if 0 < answerable[read].sum() < read.sum():
+        evidence[1] = logistic_regression(features[read], answerable[read], weights[read])
     calibration = ScoreCalibration(evidence, np.array([0, 0, 1], dtype=np.float32))
     rows, labels, row_weights = [], [], []
     for episode in episodes:
@@ -242,7 +248,9 @@ def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | 
     rows = document_rows(actor.notes, scores)[:RANKED]
     documents = [actor.notes.candidates[row].document_id for row in rows]
     labels = np.array([document in task.gold for document in documents], dtype=np.float32)
-    return AssessedEpisode(bool(task.gold), actor.judgement.evidence(scores), scores[rows], labels)
+    judgement = actor.judgement
+    unread = judgement.evidence(judgement.unread_scores(), read=False)
+    return AssessedEpisode(bool(task.gold), judgement.evidence(scores), unread, scores[rows], labels)
 
 
 def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:

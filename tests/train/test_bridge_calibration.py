@@ -95,7 +95,7 @@ def test_the_calibration_tells_questions_without_an_answer(films: BridgeSource) 
 
 
 def test_episodes_of_one_kind_calibrate_nothing() -> None:
-    episode = AssessedEpisode(True, np.zeros(3, np.float32), np.zeros(2, np.float32), np.zeros(2, np.float32))
+    episode = AssessedEpisode(True, *(np.zeros(size, np.float32) for size in (5, 5, 2, 2)))
     with pytest.raises(DataError, match="nothing to calibrate with: no question is without an answer"):
         fit_calibration([episode])
     with pytest.raises(DataError, match="nothing to calibrate with: no episode found anything"):

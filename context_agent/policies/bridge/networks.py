@@ -27,12 +27,15 @@ from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
-EVIDENCE = ("best", "covered", "names_unseen")
+EVIDENCE = ("best", "covered", "names_unseen", "size", "read")
 """Features of the evidence: the log-odds of the best candidate; of the question's terms, by weight, the share that
-likely candidates cover, and the share that is in names and that no candidate covers. One document can be all of the
-evidence, so the others' scores are no feature."""
+likely candidates cover, and the share that is in names and that no candidate covers; the logarithm of the number of the
+corpus's chunks, since among more of them one is good by chance; the reader's highest log-odds, NaN if it read nothing.
+One document can be all of the evidence, so the others' scores are no feature."""
 LIMIT = 8.0
-"""Log-odds of the best candidate beyond this say no more."""
+"""Log-odds beyond this say no more."""
+SMALL_CORPUS = 300
+"""Chunks; a smaller corpus counts as one of this size."""
 COVERED = 0.5
 """Least coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
@@ -60,21 +63,27 @@ def document_rows(notes: Notes, scores: Floats) -> list[int]:
     return list(best.values())
 
 
-def evidence_features(notes: Notes, scores: Floats, coverage: Floats) -> Floats:
-    """The features named in `EVIDENCE`, shape (len(EVIDENCE),), for scores (n,) and the coverage of terms (n, T)."""
+def evidence_features(notes: Notes, scores: Floats, coverage: Floats, chunks: int, read: Floats) -> Floats:
+    """The features named in `EVIDENCE`, shape (len(EVIDENCE),).
+
+    `scores` and the reader's log-odds `read`, NaN for what it did not read, have shape (n,), the coverage of terms
+    (n, T); `chunks` is the size of the corpus.
+    """
     question = notes.question
     best = np.clip(log_odds(scores).max(), -LIMIT, LIMIT)
     covered = (coverage * scores[:, None]).max(axis=0) @ question.weight
     unseen = question.in_name & (coverage.max(axis=0) < COVERED)
-    return np.array([best, covered, question.weight[unseen].sum()], dtype=np.float32)
+    size = np.log(max(chunks, SMALL_CORPUS))
+    best_read = np.clip(np.nanmax(read), -LIMIT, LIMIT) if np.isfinite(read).any() else np.nan
+    return np.array([best, covered, question.weight[unseen].sum(), size, best_read], dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class ScoreCalibration:
     """The coefficients of both models, each after its constant.
 
-    `evidence` has shape (1 + len(EVIDENCE),). `relevance` has shape (3,): the constant, the factor of the log-odds of
-    the confidence, and that of the log-odds of the score.
+    `evidence` has shape (2, 1 + len(EVIDENCE)): for an episode without the reader, and for one with it. `relevance` has
+    shape (3,): the constant, the factor of the log-odds of the confidence, and that of the log-odds of the score.
     """
 
     evidence: Floats
@@ -82,7 +91,8 @@ class ScoreCalibration:
 
     def confidence(self, features: Floats) -> float:
         """The probability that the corpus answers the question, by the features of the evidence."""
-        return float(sigmoid(self.evidence[0] + features @ self.evidence[1:]))
+        constant, *factors = self.evidence[int(np.isfinite(features[-1]))]
+        return float(sigmoid(constant + np.nan_to_num(features) @ np.array(factors)))
 
     def probabilities(self, scores: Floats, confidence: float) -> Floats:
         """The probability that each candidate belongs to the evidence, in the order of the scores, shape (n,)."""
@@ -249,7 +259,7 @@ def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> Scor
     evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
     if tuple(features) != EVIDENCE or evidence is None or relevance is None:
         return None
-    fits = evidence.shape == (1 + len(EVIDENCE),) and relevance.shape == (3,)
+    fits = evidence.shape == (2, 1 + len(EVIDENCE)) and relevance.shape == (3,)
     return ScoreCalibration(evidence, relevance) if fits else None
 
 
@@ -326,6 +336,7 @@ class RelevanceJudgement:
         self._text = TextFeatures(notes)
         self._links = Links(notes)
         self._cosines = Cosines(notes, corpus)
+        self._chunks = corpus.count()
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
@@ -361,12 +372,23 @@ class RelevanceJudgement:
 
     def reading_inputs(self, odds: Floats) -> Floats:
         """The inputs of the network `READING`, given the second's log-odds, shape (n, len(READINGS))."""
-        head = self._scorer.head if self._scorer else None
-        return reading_features(self.notes, odds, read_odds(self._readings.rows(), head))
+        return reading_features(self.notes, odds, self._read_odds())
 
-    def evidence(self, scores: Floats) -> Floats:
-        """The features of the evidence that the candidates with these scores are; there must be a candidate."""
-        return evidence_features(self.notes, scores, self._text.rows()[1])
+    def evidence(self, scores: Floats, *, read: bool = True) -> Floats:
+        """The features of the evidence that the candidates with these scores are; there must be a candidate.
+
+        Without `read`, those of an episode in which the reader had no say.
+        """
+        odds = self._read_odds() if read and self._readings else np.full(len(scores), np.nan, dtype=np.float32)
+        return evidence_features(self.notes, scores, self._text.rows()[1], self._chunks, odds)
+
+    def unread_scores(self) -> Floats:
+        """The scores at the last scoring without the reader's say, shape (n,)."""
+        return sigmoid(self._odds)
+
+    def _read_odds(self) -> Floats:
+        """The reader's log-odds, shape (n,); NaN for what it did not read."""
+        return read_odds(self._readings.rows(), self._scorer.head if self._scorer else None)
 
     def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
         """The confidence that the corpus answers the question, and each candidate's probability, shape (n,).

@@ -104,7 +104,9 @@ def test_the_shipped_weights_fit_the_features():
         assert np.isfinite(scores).all()
 
 
-TRUSTING = ScoreCalibration(np.array([-2, 0.3, 4, -6], dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32))
+TRUSTING = ScoreCalibration(
+    np.array([[-2, 0.3, 4, -6, 0, 0]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
+)
 
 
 def calibrated(calibration: ScoreCalibration | None = TRUSTING) -> BridgePolicy:
@@ -128,7 +130,7 @@ def search(corpus: MemoryCorpus, question: str, calibration: ScoreCalibration | 
     arrays(np.float32, 3, elements=st.floats(-3, 3, width=32)),
 )
 def test_calibration_keeps_the_order(scores: np.ndarray, confidence: float, relevance: np.ndarray) -> None:
-    calibration = ScoreCalibration(np.zeros(1 + len(EVIDENCE), dtype=np.float32), relevance)
+    calibration = ScoreCalibration(np.zeros((2, 1 + len(EVIDENCE)), dtype=np.float32), relevance)
     probabilities = calibration.probabilities(scores, confidence)
     order = np.argsort(scores)
     assert np.all(np.diff(probabilities[order]) >= 0)
