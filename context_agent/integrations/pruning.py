@@ -34,6 +34,7 @@ from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut
 from context_agent.pruning.pruner import BUDGET, ContextPruner, Pruned
 from context_agent.pruning.relevance import Goal, by_reading
+from context_agent.retrieval.engines.corpus import ASSUMED_SIZE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk
@@ -82,6 +83,8 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
         actor.notes.add(ChunkCandidate(chunk.id, chunk.document_id, passage, chunk.tokens, hop=0))
+    # That few passages are left says nothing about the size of the corpus that they are from.
+    actor.judgement.corpus_size = ASSUMED_SIZE
     scores = actor.judgement.scores()
     if policy.effort.readings:
         scores = actor.judgement.read(scores)

@@ -336,7 +336,8 @@ class RelevanceJudgement:
         self._text = TextFeatures(notes)
         self._links = Links(notes)
         self._cosines = Cosines(notes, corpus)
-        self._chunks = corpus.count()
+        self.corpus_size = corpus.count()
+        """Chunks of the corpus that the candidates are from, for the calibration."""
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
@@ -380,7 +381,7 @@ class RelevanceJudgement:
         Without `read`, those of an episode in which the reader had no say.
         """
         odds = self._read_odds() if read and self._readings else np.full(len(scores), np.nan, dtype=np.float32)
-        return evidence_features(self.notes, scores, self._text.rows()[1], self._chunks, odds)
+        return evidence_features(self.notes, scores, self._text.rows()[1], self.corpus_size, odds)
 
     def unread_scores(self) -> Floats:
         """The scores at the last scoring without the reader's say, shape (n,)."""
