@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -290,6 +292,18 @@ def test_a_link_in_an_index_folder_leads_nowhere(step: str, templates: Path, tmp
         ChromaCorpus.open(tmp_path / "i", embedder=HashEmbedder(384))
     assert (victim / "photos").is_dir()
     assert (victim / number / "photos").is_dir()
+
+
+@pytest.mark.parametrize("name", ["chroma.sqlite3", "current.json", "segments.json", "segment-*.bin", "meta.json"])
+def test_a_pipe_in_an_index_folder_does_not_block_a_reader(name: str, tmp_path: Path) -> None:
+    index_documents(DOCUMENTS, tmp_path / "i")
+    file = next((tmp_path / "i").rglob(name))
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(CorpusCorruptError, match=re.escape(f"{file} is a pipe")):
+        ChromaCorpus.open(tmp_path / "i")
+    with pytest.raises(CorpusCorruptError, match="delete it, and index the documents again"):
+        index_documents(DOCUMENTS, tmp_path / "i")
 
 
 WHOLE = {

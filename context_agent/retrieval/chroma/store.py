@@ -9,8 +9,9 @@ import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -55,13 +56,19 @@ class Location:
 
     @classmethod
     def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Location:
-        """Raises `ConfigError` unless exactly one of `path`, `url` and `live` is given."""
+        """Raises `ConfigError` unless exactly one of `path`, `url` and `live` is given.
+
+        Raises `CorpusCorruptError` if the folder holds a pipe, a socket or a device in place of a file of an index.
+        """
         if sum(option is not None for option in (path, url, live)) != 1:
             raise ConfigError("name the index either by its folder (path) or by its server's address (url)")
         if live is not None:
             settings = _settings(live)
             path = settings.persist_directory if settings.is_persistent else None
-        return cls(None if path is None else Path(path).expanduser().absolute(), url, live=live, **options)
+        folder = None if path is None else Path(path).expanduser().absolute()
+        if folder is not None:
+            _require_files(folder)
+        return cls(folder, url, live=live, **options)
 
     @property
     def in_memory(self) -> bool:
@@ -73,6 +80,27 @@ class Location:
 
     def __str__(self) -> str:
         return str(self.path or self.url or "the client that holds it open")
+
+
+def _require_files(folder: Path) -> None:
+    """Refuses a folder whose files are not all files: opening a pipe, which an archive can hold, waits forever."""
+    for file in _files(folder):
+        with suppress(FileNotFoundError):
+            mode = file.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise CorpusCorruptError(
+                    f"{file} is a pipe, a socket or a device, but an index has only files: delete it, and index the "
+                    "documents again"
+                )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Chroma's database and vectors, and the files of this package, as far as a writer does not delete them now."""
+    for pattern in (f"{DATABASE}*", "*/*.bin"):
+        with suppress(FileNotFoundError):
+            yield from folder.glob(pattern)
+    for parent, _, names in os.walk(folder / OWN_FOLDER):
+        yield from (Path(parent, name) for name in names)
 
 
 def connect(location: Location) -> ClientAPI:
