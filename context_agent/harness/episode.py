@@ -30,6 +30,7 @@ from context_agent.harness.tools.base import ReadContext, SubAgents, ToolExecuto
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
+    NO_EDIT,
     ActionTaken,
     Block,
     EditApplied,
@@ -268,7 +269,7 @@ class Episode:
     async def _turn(self, action: Action) -> None:
         calls = self._executor.check(action.calls, self.limits.calls)
         edit, replies = self._executor.edit(self.view, calls)
-        if edit:
+        if edit != NO_EDIT:
             self._record(EditApplied(self.view.turn, edit, self.view.cost(edit)))
         # Past the hard cutoff a search runs and is refused, and sub-agents get no tokens.
         tokens_left = 0 if self.view.tokens >= self.budget.hard else self.tokens_left

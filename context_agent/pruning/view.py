@@ -135,8 +135,8 @@ class Edit:
     protected: tuple[int, ...] = ()
     summaries: tuple[Summary, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.pruned or self.restored or self.replaced or self.protected or self.summaries)
+
+NO_EDIT = Edit()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from context_agent.harness.profile import SUMMARIZE, Profile, Renderer
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.view import Block, Edit, Role, Selection, Source, SubAgentRecord, Text, ToolResult, View
+from context_agent.pruning.view import (
+    NO_EDIT,
+    Block,
+    Edit,
+    Role,
+    Selection,
+    Source,
+    SubAgentRecord,
+    Text,
+    ToolResult,
+    View,
+)
 from context_agent.retrieval.corpus import Corpus, Where
 from context_agent.tokens import escape_markers
 from context_agent.types import Hit, ToolCall
@@ -364,16 +375,16 @@ class ToolExecutor:
 
         Prunes come before summaries and summaries before restores. Each call sees the view that the earlier ones leave.
         """
-        net = Edit()
+        net = NO_EDIT
         refused = [call for call in calls if isinstance(call, RefusedCall)]
         replies = {call.index: EditReply(net, call.error, "invalid_call") for call in refused}
         protects = SUMMARIZE in self.context.profile.tools
         order = list(TOOLS)
         for call in sorted(_of_kind(calls, ToolKind.EDIT), key=lambda call: (order.index(call.name), call.index)):
-            after = view.apply(net) if net else view
+            after = view if net == NO_EDIT else view.apply(net)
             context = EditContext(after, call.index, self.context.renderer, self.context.budget, protects)
             reply: EditReply = call.tool.run(call.checked, context)
-            net = view.combine(net, reply.edit) if net else reply.edit
+            net = reply.edit if net == NO_EDIT else view.combine(net, reply.edit)
             replies[call.index] = reply
         return net, replies
 

@@ -13,7 +13,7 @@ from context_agent.harness.tools.base import (
     ToolKind,
     edit_reply,
 )
-from context_agent.pruning.view import Edit
+from context_agent.pruning.view import NO_EDIT, Edit
 
 
 class RestoreArguments(ToolArguments):
@@ -30,7 +30,7 @@ def run(arguments: RestoreArguments, context: EditContext) -> EditReply:
     free = max(0, context.budget.hard - view.tokens)
     if size > free:
         message = f"Error: these chunks take {size:,} tokens; {free:,} are left."
-        return EditReply(Edit(), message, "no_room")
+        return EditReply(NO_EDIT, message, "no_room")
     edit = Edit(
         restored=tuple(block.key for block in selection.blocks),
         protected=view.newly_protected(selection.blocks) if context.protects else (),

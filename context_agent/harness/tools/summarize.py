@@ -24,7 +24,7 @@ from context_agent.harness.tools.base import (
     edit_reply,
     listed,
 )
-from context_agent.pruning.view import Edit, Editable, Selection, Summary, View
+from context_agent.pruning.view import NO_EDIT, Edit, Editable, Selection, Summary, View
 
 NAME = "summary:{number}"
 """The id of a summary; the first free number is taken."""
@@ -62,7 +62,7 @@ def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
         return _nothing_replaced(selection)
     if unseen := _unseen_ids(view, arguments.summary):
         message = f"Error: the summary names ids that were never shown: {listed(unseen)}. Nothing was replaced."
-        return EditReply(Edit(), message, "unknown_id")
+        return EditReply(NO_EDIT, message, "unknown_id")
     summary = _summary(context, replaced, arguments.summary)
     size = sum(block.tokens for block in replaced)
     if summary.tokens >= size:
@@ -92,7 +92,7 @@ def _too_long(tokens: int, size: int) -> EditReply:
         f"Error: with its ids the summary takes {tokens:,} tokens, and what it would replace {size:,}: "
         "write a shorter one, or prune. Nothing was replaced."
     )
-    return EditReply(Edit(), message, "too_long")
+    return EditReply(NO_EDIT, message, "too_long")
 
 
 def _nothing_replaced(selection: Selection) -> EditReply:
@@ -102,7 +102,7 @@ def _nothing_replaced(selection: Selection) -> EditReply:
         message = f"Error: unknown ids: {listed(selection.unknown)}. Nothing was replaced."
     else:
         message = "Error: none of these are in view; nothing was replaced."
-    return EditReply(Edit(), message, "unknown_id" if selection.unknown else "nothing_to_summarize")
+    return EditReply(NO_EDIT, message, "unknown_id" if selection.unknown else "nothing_to_summarize")
 
 
 def _shown_ids(view: View) -> set[str]:
