@@ -169,7 +169,7 @@ class EpisodeFactory:
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
         """See `EpisodeStarter`."""
-        policy = with_effort(self.policy, request.effort)
+        policy = self.policy if request.effort is None else with_effort(self.policy, request.effort)
         actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
         listeners: list[Listener] = []
         episode = Episode(

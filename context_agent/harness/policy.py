@@ -93,10 +93,8 @@ class AdjustableEffort(Protocol):
         """This policy with another effort. Raises `ConfigError` for an unknown name."""
 
 
-def with_effort(policy: Policy, name: str | None) -> Policy:
-    """The policy with that effort, itself for None. Raises `ConfigError` if it has no such effort."""
-    if name is None:
-        return policy
+def with_effort(policy: Policy, name: str) -> Policy:
+    """The policy with that effort. Raises `ConfigError` if it has no such effort."""
     if not isinstance(policy, AdjustableEffort):
         raise ConfigError(f"the policy {policy.name} has no effort to choose: leave out the effort {name!r}")
     return policy.with_effort(name)

@@ -154,6 +154,8 @@ class Bm25Index:
 
     def _cut(self, text: str) -> str:
         """The text as tantivy gets it: with blanks between the terms of scripts that have none."""
+        if text.isascii():
+            return text
         return well_formed(text) if self.language == BEFORE_LANGUAGES else segmented(well_formed(text))
 
     def _frequency(self, term: str) -> int:

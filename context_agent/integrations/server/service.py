@@ -509,6 +509,8 @@ def shutting_down() -> Problem:
 
 def check_effort(policy: Policy, effort: str | None) -> None:
     """Raises `Problem` for an effort that the policy does not have."""
+    if effort is None:
+        return
     try:
         with_effort(policy, effort)
     except ConfigError as error:
