@@ -30,6 +30,12 @@ RUNS = 900
 HEAD = ("extra", "install, s", "size, MB", "packages", "what ran", "run, s", "result")
 WIDTHS = (16, 10, 8, 8, 31, 6, 8)
 
+CODE = """
+from pathlib import Path
+from context_agent import load
+Path("gate.py").write_text("class Gate:\\n    def open(self, height):\\n        self.height = height\\n")
+assert [section.title for section in next(load("gate.py")).sections] == ["gate.py: Gate", "gate.py: Gate.open"]
+"""
 LARGE = """
 import numpy
 from pathlib import Path
@@ -173,6 +179,7 @@ class Trial:
 
 TRIALS = {
     "docs": Trial(PARQUET),
+    "code": Trial(CODE),
     "large": Trial(LARGE),
     "plots": Trial(PLOTS),
     "datasets": Trial(DATASETS),
