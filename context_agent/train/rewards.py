@@ -56,7 +56,8 @@ class EpisodeOutcome:
     """The measures of an episode. Precision and recall are of the ranking; `seen` is recall over everything
     encountered.
 
-    All three are 0 if the question has no gold (`golden` is then False). `judged` is a judge's verdict on the ranking,
+    All three are 0 if the question has no gold (`golden` is then False). `ranked` has the facts that each document of
+    the ranking finds, of `needs` in all. `judged` is a judge's verdict on the ranking,
     from 0 to 1, or None.
 
     `calls` counts the tool calls of each turn, `prunes` those of each turn that did nothing but prune (0 for any other
@@ -68,6 +69,8 @@ class EpisodeOutcome:
     recall: float
     seen: float
     answered: bool | None = None
+    ranked: tuple[frozenset[int], ...] = ()
+    needs: int = 0
     calls: tuple[int, ...] = ()
     prunes: tuple[int, ...] = ()
     queries: tuple[str, ...] = ()
@@ -91,6 +94,8 @@ class RewardConfig:
     - `trajectory`: weight of the recall over everything encountered.
     - `answer`: weight of having retrieved the answer.
     - `beta`: F-beta weighs recall `beta**2` times; a curriculum lowers it.
+    - `output_depth`: documents at the head of the ranking that F-beta is of; 0 means all. In a profile whose rankings
+      end with all that was shown (`lean`), F-beta of all of them says nothing about their order.
     - `prune_call`: penalty for each prune call beyond a streak.
     - `prune_streak`: turns in a row that may do nothing but prune.
     - `prune_most`: highest penalty for such prunes.
@@ -114,6 +119,7 @@ class RewardConfig:
     trajectory: float = 0.3
     answer: float = 1.0
     beta: float = 4.0
+    output_depth: int = 0
     prune_call: float = 0.1
     prune_streak: int = 3
     prune_most: float = 0.5
@@ -138,6 +144,8 @@ class RewardConfig:
                 raise ConfigError(f"reward setting {name} must be a finite number; got {getattr(self, name)}")
         if self.beta <= 0 or not 0 < self.gamma <= 1:
             raise ConfigError(f"beta must be positive and gamma in (0, 1]; got {self.beta} and {self.gamma}")
+        if self.output_depth < 0:
+            raise ConfigError(f"output_depth must not be negative; got {self.output_depth} (0 means all documents)")
         if self.turn_to <= self.turn_from or self.parallel_calls < 2:
             raise ConfigError(
                 f"turn_to must be past turn_from and parallel_calls at least 2; got {self.turn_to}, "
@@ -155,8 +163,12 @@ class EpisodeRewardTerms:
 
 
 def f_output(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """F-beta of the ranked documents (or facts)."""
-    return f_beta(outcome.precision, outcome.recall, settings.beta)
+    """F-beta of the ranked documents (or facts), or of the first `output_depth` of them."""
+    precision, recall = outcome.precision, outcome.recall
+    if settings.output_depth and outcome.needs:
+        head = outcome.ranked[: settings.output_depth]
+        precision, recall = metrics.precision_of(head), metrics.recall_of(head, outcome.needs)
+    return f_beta(precision, recall, settings.beta)
 
 
 def trajectory_recall(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
@@ -305,6 +317,8 @@ def measure_outcome(
         recall=metrics.recall_of(relevance, gold.needs) if gold else 0.0,
         seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
         answered=_answered(returned, question.answer),
+        ranked=tuple(relevance),
+        needs=gold.needs if gold else 0,
         calls=tuple(_calls_by_turn(returned).values()),
         prunes=_pruning_turns(returned),
         queries=tuple(str(item.arguments["query"]) for item in returned if "query" in item.arguments),

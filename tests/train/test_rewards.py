@@ -127,7 +127,15 @@ def test_a_measure_that_is_no_number_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"beta": 0.0}, {"gamma": 0.0}, {"gamma": 1.5}, {"turn_to": 64}, {"parallel_calls": 1}, {"output": float("nan")}],
+    [
+        {"beta": 0.0},
+        {"gamma": 0.0},
+        {"gamma": 1.5},
+        {"turn_to": 64},
+        {"parallel_calls": 1},
+        {"output_depth": -1},
+        {"output": float("nan")},
+    ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):

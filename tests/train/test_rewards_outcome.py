@@ -8,7 +8,7 @@ from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent._support.question_files import Question
 from context_agent.errors import DataError, PolicyError
 from context_agent.harness.episode import Limits
-from context_agent.train.rewards import Ending, is_aborted, measure_outcome
+from context_agent.train.rewards import Ending, RewardConfig, compute_reward, is_aborted, measure_outcome
 from tests.actions import call, prune, rank, rank_all, search
 
 ASKED = Question("q", "comets?", "SENTINEL-0005", ("d5", "d1"))
@@ -47,6 +47,19 @@ def test_an_answer_that_nobody_knows_is_neither_found_nor_missed(corpus: MemoryC
 def test_limits_cut_and_a_ranking_of_nothing_is_malformed(corpus: MemoryCorpus) -> None:
     assert measure_outcome(played(corpus, [search("comets")] * 3, Limits(turns=2)), ASKED).ending is Ending.CUT
     assert measure_outcome(played(corpus, [search("comets"), rank("nothing")]), ASKED).ending is Ending.MALFORMED
+
+
+def test_the_output_may_be_the_head_of_the_ranking(corpus: MemoryCorpus) -> None:
+    def output(*ranking: str, depth: int) -> float:
+        found = measure_outcome(played(corpus, [search("entry 5", "entry 1", limit=6), rank(*ranking)]), ASKED)
+        return compute_reward(found, RewardConfig(output_depth=depth)).terms["output"]
+
+    # 17 P R / (16 P + R), weighed .7.
+    assert output("d5", "d1", "d15", "d25", depth=2) == pytest.approx(0.7)
+    assert output("d5", "d15", "d1", "d25", depth=2) == pytest.approx(0.35)
+    assert output("d15", "d25", "d5", "d1", depth=2) == 0
+    assert output("d5", "d1", depth=5) == pytest.approx(0.7)
+    assert output("d5", "d1", "d15", "d25", depth=0) == output("d15", "d25", "d5", "d1", depth=0)
 
 
 def test_facts_are_found_by_any_of_their_chunks(corpus: MemoryCorpus) -> None:
