@@ -10,6 +10,7 @@ A query is never parsed: its analysed words become a disjunction of terms, so an
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -190,7 +191,11 @@ class Bm25Index:
             if len(hits) < depth or hits[k - 1][0] != hits[-1][0]:
                 break
             depth *= 2
-        scored = [(str(searcher.doc(address).get_first("id")), float(score)) for score, address in hits]
+        # An id is read from disk: only those that may be among the first k are.
+        least = hits[k - 1][0] if len(hits) > k else -math.inf
+        scored = [
+            (str(searcher.doc(address).get_first("id")), float(score)) for score, address in hits if score >= least
+        ]
         scored.sort(key=lambda hit: (-hit[1], hit[0]))
         return scored[:k]
 
