@@ -75,7 +75,7 @@ class Bm25Index:
         self._analyzer = _analyzer(language)
         self._index = _open(self._schema, path, create)
         self._index.register_tokenizer(_TOKENIZER, self._analyzer)
-        with self._reading():
+        with self.reading():
             self._searcher = self._index.searcher()
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class Bm25Index:
         terms = self.analyze(query)
         if k <= 0 or not terms:
             return []
-        with self._reading():
+        with self.reading():
             if len(terms) > MAX_QUERY_TERMS:
                 terms = self._rarest(terms)
             any_term = self._text_query(Occur.Should, terms)
@@ -147,10 +147,11 @@ class Bm25Index:
         For a term of several words it is the number of texts with all of them; for a term of stop words alone the
         number of texts; for a term without a letter or digit 0.
         """
-        with self._reading():
+        with self.reading():
             return np.array([self._frequency(term) for term in terms], dtype=np.int64)
 
-    def _reading(self) -> AbstractContextManager[None]:
+    def reading(self) -> AbstractContextManager[None]:
+        """Raises `CorpusCorruptError` for whatever damaged files raise in the block."""
         return nullcontext() if self._path is None else CorpusCorruptError.reading(self._path)
 
     def _cut(self, text: str) -> str:

@@ -30,8 +30,9 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -101,7 +102,10 @@ class Bm25Retriever:
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
         """See `Retriever`."""
         hits = self._index.search(query, k) if where is None else self._search_where(query, k, where)
-        return hits if self._chunk_of is None else [(self._chunk_of[item], score) for item, score in hits]
+        if self._chunk_of is None:
+            return hits
+        with self._index.reading():  # An indexed id without a row is damage.
+            return [(self._chunk_of[item], score) for item, score in hits]
 
     def _search_where(self, query: str, k: int, where: Where) -> list[tuple[str, float]]:
         allowed = self._matching(where)
@@ -325,8 +329,11 @@ def gather(
     where: Where | None = None,
     limit: int = CANDIDATES,
     per_retriever: int = PER_RETRIEVER,
+    executor: Executor | None = None,
 ) -> list[FusedCandidate]:
     """The best `limit` fused candidates of a query, best first; a retriever of weight 0 is not used.
+
+    With an `executor` the retrievers search at the same time.
 
     Each retriever contributes `per_retriever` chunks that are not in `exclude`. It returns as many more as there are
     excluded ids: excluding them by a filter would make a dense query linear in the collection.
@@ -335,10 +342,17 @@ def gather(
         return []
     active = [retriever for retriever in retrievers if weights.get(retriever.name, 1.0) > 0]
     depth = max(per_retriever, -(-limit // max(1, len(active))))
-    hits: dict[str, list[tuple[str, float]]] = {}
-    for retriever in active:
-        ranking = retriever.search(query, depth + len(exclude), where)
-        hits[retriever.name] = [hit for hit in ranking if hit[0] not in exclude][:depth]
+    searches = [partial(retriever.search, query, depth + len(exclude), where) for retriever in active]
+    if executor is None:
+        rankings = [search() for search in searches]
+    else:
+        others = [executor.submit(search) for search in searches[:-1]]
+        last = [search() for search in searches[-1:]]
+        rankings = [other.result() for other in others] + last
+    hits = {
+        retriever.name: [hit for hit in ranking if hit[0] not in exclude][:depth]
+        for retriever, ranking in zip(active, rankings, strict=True)
+    }
     fused = score_fusion(hits, weights)
     dense, sparse = dict(hits.get(DENSE, ())), dict(hits.get(SPARSE, ()))
     return [FusedCandidate(item, score, dense.get(item), sparse.get(item)) for item, score in fused[:limit]]

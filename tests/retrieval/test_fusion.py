@@ -1,6 +1,8 @@
 """Fusion by score and by reciprocal rank."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from hypothesis import given
@@ -73,6 +75,22 @@ def test_a_retriever_of_weight_zero_is_not_asked() -> None:
     result = gather([good, bad], {"dense": 1.0, "bm25": 0.0}, "x")
     assert [candidate.id for candidate in result] == ["a"]
     assert bad.asked == 0
+
+
+def test_retrievers_search_at_the_same_time_with_an_executor() -> None:
+    class Meeting(Fixed):
+        def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+            met.wait()
+            return super().search(query, k, where)
+
+    met = Barrier(2, timeout=30)
+    retrievers = [Meeting("dense", ["a", "b", "c"]), Meeting("bm25", ["c", "d"])]
+    with ThreadPoolExecutor(1) as executor:
+        together = gather(retrievers, {"dense": 0.5}, "x", executor=executor)
+    alone = [Fixed(retriever.name, retriever.ids) for retriever in retrievers]
+    assert together == gather(alone, {"dense": 0.5}, "x")
+    with ThreadPoolExecutor(1) as executor:
+        assert gather(alone, {"dense": 0.0, "bm25": 0.0}, "x", executor=executor) == []
 
 
 SCORED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(-9, 9)), unique_by=lambda hit: hit[0], max_size=8)

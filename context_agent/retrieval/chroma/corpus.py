@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -205,7 +206,9 @@ class ChromaCorpus:
                 candidates, chunks = hybrid
             else:
                 weights = self.calibration.weights
-                candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
+                candidates = gather(
+                    self.retrievers, weights, query, exclude=exclude, where=where, limit=depth, executor=self._threads
+                )
                 chunks = self._by_id([candidate.id for candidate in candidates])
         return hits_of(query, candidates, chunks, self._reranker, limit)
 
@@ -323,6 +326,9 @@ class ChromaCorpus:
             ]
             self.retrievers = [self._wrap(retriever) for retriever in shipped] if self._wrap else shipped
             self.calibration = self._calibrated(manifest)
+            # Both retrievers at once: .75 to .85 of the time in a million chunks. A caller's may not expect threads.
+            overlap = self.blocking and self._wrap is None
+            self._threads = ThreadPoolExecutor(thread_name_prefix="ctx1-search") if overlap else None
         return manifest
 
     def _manifest(self, stored: StoredCollection) -> Manifest | None:

@@ -77,6 +77,17 @@ def test_a_small_folder_without_a_model_or_code_of_the_caller_answers_at_once(
     assert corpus.blocking  # its embedder is the test's own
 
 
+def test_a_search_is_the_same_in_one_thread_and_in_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index_documents(people(40), tmp_path / "index")
+    with ChromaCorpus.open(tmp_path / "index") as small:
+        alone = small.search("Person 7 lives in the town of")
+    monkeypatch.setattr(chroma_corpus, "QUICK_CHUNKS", 19)
+    with ChromaCorpus.open(tmp_path / "index") as large:
+        assert large.search("Person 7 lives in the town of") == alone
+        assert any(thread.name.startswith("ctx1-search") for thread in threading.enumerate())
+    assert len(alone) > 10
+
+
 def test_chunks_come_back_as_they_went_in(corpus: ChromaCorpus) -> None:
     (chunk,) = corpus.read("person-17")
     (document,) = people(1, start=17)
