@@ -346,9 +346,8 @@ def gather(
     if executor is None:
         rankings = [search() for search in searches]
     else:
-        others = [executor.submit(search) for search in searches[:-1]]
-        last = [search() for search in searches[-1:]]
-        rankings = [other.result() for other in others] + last
+        others = [executor.submit(search) for search in searches[1:]]
+        rankings = [search() for search in searches[:1]] + [other.result() for other in others]
     hits = {
         retriever.name: [hit for hit in ranking if hit[0] not in exclude][:depth]
         for retriever, ranking in zip(active, rankings, strict=True)
