@@ -83,6 +83,7 @@ class ChromaCorpus:
         self._location, self._collection_name, self._keys, self._counter = location, collection, keys, counter
         self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
         self._passed_embedder = embedder
+        self._threads: ThreadPoolExecutor | None = None
         self._attach(rebuild)
 
     @classmethod
@@ -154,7 +155,10 @@ class ChromaCorpus:
         return self._source.changed(self._stored, self.snapshot)
 
     def close(self) -> None:
-        """Closes the client, if there is one. Idempotent."""
+        """Closes the client, if there is one, and ends the threads of searches. Idempotent."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
         self._source.close()
 
     def __enter__(self) -> Self:

@@ -82,9 +82,12 @@ def test_a_search_is_the_same_in_one_thread_and_in_two(tmp_path: Path, monkeypat
     with ChromaCorpus.open(tmp_path / "index") as small:
         alone = small.search("Person 7 lives in the town of")
     monkeypatch.setattr(chroma_corpus, "QUICK_CHUNKS", 19)
+    before = set(threading.enumerate())
     with ChromaCorpus.open(tmp_path / "index") as large:
         assert large.search("Person 7 lives in the town of") == alone
-        assert any(thread.name.startswith("ctx1-search") for thread in threading.enumerate())
+        started = set(threading.enumerate()) - before
+        assert [thread.name.partition("_")[0] for thread in started] == ["ctx1-search"]
+    assert not started & set(threading.enumerate()), "they end with the corpus"
     assert len(alone) > 10
 
 
