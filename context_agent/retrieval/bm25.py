@@ -76,6 +76,8 @@ class Bm25Index:
         self._index = _open(self._schema, path, create)
         self._index.register_tokenizer(_TOKENIZER, self._analyzer)
         with self.reading():
+            # By default a thread of tantivy follows commits, and its lock files appear in a folder after it was closed.
+            self._index.config_reader("Manual", 0)
             self._searcher = self._index.searcher()
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()

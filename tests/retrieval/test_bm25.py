@@ -1,5 +1,6 @@
 """BM25 on tantivy: what is found, in which order, and what a query may be."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,18 @@ def test_changes_in_a_folder_outlive_the_process_that_made_them(tmp_path: Path) 
     index.commit()
     again = Bm25Index(tmp_path)
     assert [hit for hit, _ in again.search("alpha beta gamma", 5)] == ["c", "b"]
+
+
+def test_nothing_is_written_in_a_folder_after_its_commit(tmp_path: Path) -> None:
+    # Tantivy's own thread, which looks twice a second, made a lock file there: removing the folder could fail.
+    index = Bm25Index(tmp_path)
+    index.add([Bm25Entry("a", "", "some words")])
+    index.commit()
+    (tmp_path / ".tantivy-meta.lock").unlink()
+    before = sorted(tmp_path.iterdir())
+    time.sleep(1.2)
+    assert sorted(tmp_path.iterdir()) == before
+    assert index.count() == 1
 
 
 def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
