@@ -13,6 +13,7 @@ from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.fusion import (
     CALIBRATION_VERSION,
     KNOWN_ITEMS,
+    LEAST_WEIGHT,
     RELATED,
     SAMPLE,
     Calibration,
@@ -71,14 +72,14 @@ def weights_of(*retrievers: Skilled, probes: Probes = PROBES) -> dict[str, float
 
 def test_weights_follow_from_worth_and_only_broken_retrievers_are_silenced() -> None:
     weights = weights_of(
-        Skilled("good", 0.9), Skilled("fair", 0.6), Skilled("weak", 0.3), Skilled("shuffled", 0.0), Constant("same", 1)
+        Skilled("good", 0.9), Skilled("fair", 0.85), Skilled("weak", 0.3), Skilled("shuffled", 0.0), Constant("same", 1)
     )
-    assert weights["good"] == 1.0 > weights["fair"] > weights["weak"] > 0
+    assert weights["good"] == 1.0 > weights["fair"] > weights["weak"] == LEAST_WEIGHT
     assert weights["shuffled"] == weights["same"] == 0.0
 
 
 def test_a_retriever_that_is_far_from_the_best_still_counts() -> None:
-    assert 0 < weights_of(Skilled("perfect", 1.0), Skilled("weak", 0.3))["weak"] < 0.1
+    assert weights_of(Skilled("perfect", 1.0), Skilled("weak", 0.3)) == {"perfect": 1.0, "weak": LEAST_WEIGHT}
 
 
 def test_equal_retrievers_weigh_the_same() -> None:
