@@ -462,3 +462,33 @@ def _citations(body: str, number: str, cited_rfcs: Mapping[str, str]) -> Iterato
             of = cited_rfcs.get(tag or alone or "", "") or (f"rfc{rfc or plain}" if rfc or plain else "")
             if section or of:
                 yield Reference(sentence, match[0], f"{of or number}#{section or part or ''}")
+
+
+# Other texts: essays in plain HTML, and a dictionary
+
+_NUMBERED_HEADING = re.compile(r"^#{1,2} +([A-J]\.\d+(?:\.\d+)*) +(\S.*)$", re.M)
+_BRACES = re.compile(r"\{\s*([^{}]+?)\s*\}")
+
+
+def essay_sections(html: str, *, collection: str) -> list[Page]:
+    """A document for each section `A.1.2 Heading` of an HTML page whose headings alone divide it."""
+    _, text = page_text(html)
+    headings = list(_NUMBERED_HEADING.finditer(text))
+    ends = [*(heading.start() for heading in headings[1:]), len(text)]
+    return [
+        Page(f"{collection}:{heading[1]}", f"{heading[1]} {heading[2]}".strip(), text[heading.start() : end].strip())
+        for heading, end in zip(headings, ends, strict=False)
+        if len(text[heading.end() : end].split()) >= LEAST_WORDS
+    ]
+
+
+def dictionary_entries(source: str, *, collection: str) -> list[Page]:
+    """A document for each entry: a headword at the margin, then indented lines, `{names}` of others as plain words."""
+    pages = []
+    for block in re.split(r"\n(?=\S)", source):
+        headword, _, body = block.partition("\n")
+        text = _BRACES.sub(lambda match: " ".join(match[1].split()), body)
+        text = re.sub(r"\n{3,}", "\n\n", re.sub(r"^[ \t]+", "", text, flags=re.M)).strip()
+        if len(text.split()) >= LEAST_WORDS and not headword.startswith("00-database"):
+            pages.append(Page(f"{collection}:{headword.strip()}", headword.strip(), f"{headword.strip()} {text}"))
+    return list({page.id: page for page in pages}.values())

@@ -1,8 +1,11 @@
-"""Makes question sets from technical manuals that Debian packages carry, in the format that `multihop.py` reads.
+"""Makes question sets from texts that Debian packages carry, in the format that `multihop.py` reads.
 
     apt-get download manpages manpages-dev python3.11-doc postgresql-doc-15 doc-rfc-std
+    apt-get download debian-policy developers-reference anarchism dict-jargon
     python benchmarks/technical_sets.py --out FOLDER --packages FOLDER_OF_DEB_FILES [--sets linux,python,postgresql,rfc]
         [--beside FOLDER_OF_OTHER_SETS]
+
+The sets policy, essays and jargon are for tests: no weights that ship learned from them.
 
 Without `--packages` it reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because RFCs may be
 copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`, `queries.dev.jsonl` and a
@@ -25,7 +28,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from technical_documents import Page, manual_page, manual_sections, resolve, rfc_sections
+from technical_documents import (
+    Page,
+    dictionary_entries,
+    essay_sections,
+    manual_page,
+    manual_sections,
+    resolve,
+    rfc_sections,
+)
 from technical_questions import Wording, copied_share, template_questions, written_questions
 
 from context_agent._support.question_files import load_questions
@@ -72,6 +83,29 @@ def internet_standards(root: Path) -> Iterator[Page]:
         yield from rfc_sections(_text(file), collection="rfc", name=name, subject=" ".join(subject.split()))
 
 
+def distribution_policy(root: Path) -> Iterator[Page]:
+    """Sections of Debian's policy manual and of its developers' reference, without the file that repeats all others."""
+    for html in (root / "usr/share/doc/debian-policy/policy.html", root / "usr/share/developers-reference"):
+        for page in _manual(html, "", "policy"):
+            if not page.id.startswith("policy:developers-reference#"):
+                yield page
+
+
+def essays(root: Path) -> Iterator[Page]:
+    """Sections of An Anarchist FAQ; pages with a section's contents alone repeat its headings."""
+    pages: dict[str, Page] = {}
+    for file in sorted((root / "usr/share/doc/anarchism/html").glob("sec*.html")):
+        for page in essay_sections(_text(file), collection="essays"):
+            pages[page.id] = max(pages.get(page.id, page), page, key=lambda page: len(page.text))
+    yield from pages.values()
+
+
+def jargon_file(root: Path) -> Iterator[Page]:
+    """Entries of the Jargon File."""
+    data = gzip.decompress((root / "usr/share/dictd/jargon.dict.dz").read_bytes())
+    yield from dictionary_entries(data.decode("utf-8"), collection="jargon")
+
+
 SETS = (
     TechnicalSet(
         "linux",
@@ -101,6 +135,15 @@ SETS = (
         Wording("section of a standard", "the text to", "the text on"),
         "IETF Trust Legal Provisions and earlier RFC copyright notices: copies allowed, changed versions not",
     ),
+    TechnicalSet(
+        "policy",
+        ("debian-policy", "developers-reference"),
+        distribution_policy,
+        Wording("part of the policy", "the rule to"),
+        "GPL-2.0-or-later, GPL-2.0",
+    ),
+    TechnicalSet("essays", ("anarchism",), essays, Wording("section", "the argument to"), "GPL-2.0-or-later"),
+    TechnicalSet("jargon", ("dict-jargon",), jargon_file, Wording("entry", "the word to"), "public domain"),
 )
 
 

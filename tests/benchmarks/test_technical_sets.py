@@ -201,6 +201,23 @@ def test_an_rfc_has_a_document_for_each_section() -> None:
     assert [(item.words, item.target) for item in layout.references] == [("Section 4.2 of [HTTP]", "rfc:rfc9110#4.2")]
 
 
+def test_essays_are_divided_at_their_numbered_headings() -> None:
+    filler = "word " * documents.LEAST_WORDS
+    html = f"<h1>B.1 Why?</h1><p>{filler}first</p><h2>B.1.2 And <i>how</i>?</h2><p>{filler}second</p><h2>B.1.3 No</h2>x"
+    pages = documents.essay_sections(html, collection="essays")
+    assert [(page.id, page.title) for page in pages] == [("essays:B.1", "B.1 Why?"), ("essays:B.1.2", "B.1.2 And how?")]
+    assert "first" in pages[0].text
+    assert "second" not in pages[0].text
+
+
+def test_an_entry_of_a_dictionary_is_a_headword_with_indented_lines() -> None:
+    filler = "    filler\n" * documents.LEAST_WORDS
+    source = f"00-database-info\n{filler}\nhack\n n.\n\n    See {'{ bagbiter }'}.\n{filler}\nshort\n    Too short.\n"
+    (page,) = documents.dictionary_entries(source, collection="jargon")
+    assert (page.id, page.title) == ("jargon:hack", "hack")
+    assert page.text.startswith("hack n.\n\nSee bagbiter.\nfiller")
+
+
 def test_a_template_describes_a_document_instead_of_naming_it() -> None:
     child = documents.Page(
         "linux:a.2",
