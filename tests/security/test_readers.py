@@ -10,8 +10,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import chromadb
@@ -135,24 +135,35 @@ WRITER = """
 """
 
 
-def started(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
-    """A writer that has stored 1,300 new chunks and waits."""
-    signals.mkdir()
-    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), str(signals)]
-    writer = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    deadline = time.monotonic() + 100
-    while not (signals / "midway").exists():
-        assert writer.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return writer
+Start = Callable[[Path, Path], "subprocess.Popen[bytes]"]
 
 
-def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path: Path) -> None:
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a writer, returns it when it has stored 1,300 new chunks and waits, and ends it with the test."""
+    with ExitStack() as stack:
+
+        def started(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
+            signals.mkdir()
+            command = [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), str(signals)]
+            writer = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+            stack.callback(writer.wait)
+            stack.callback(writer.kill)
+            deadline = time.monotonic() + 100
+            while not (signals / "midway").exists():
+                assert writer.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            return writer
+
+        yield started
+
+
+def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path: Path, start: Start) -> None:
     folder, signals = tmp_path / "index", tmp_path / "signals"
     index(folder)
     early = reopen(folder)
-    writer = started(folder, signals)
+    writer = start(folder, signals)
     before = set(chromas_names(folder))
     with reopen(folder) as corpus:
         for opened in (early, corpus):
@@ -172,10 +183,10 @@ def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path:
     early.close()
 
 
-def test_a_killed_writer_disturbs_no_reader_and_the_next_run_resumes(tmp_path: Path) -> None:
+def test_a_killed_writer_disturbs_no_reader_and_the_next_run_resumes(tmp_path: Path, start: Start) -> None:
     folder, signals = tmp_path / "index", tmp_path / "signals"
     index(folder)
-    writer = started(folder, signals)
+    writer = start(folder, signals)
     writer.send_signal(signal.SIGKILL)
     writer.wait()
     with reopen(folder) as corpus:
