@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from context_agent.eval.evaluation import summarise_run
@@ -20,14 +19,15 @@ from context_agent.eval.report import plots
 from context_agent.eval.summary import EvalSummary, MetricValue
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
-METRICS = ("recall@5", "tokens")
+METRIC = "recall@5"
+HEADING = "Recall@5 with pruning, and the gain over no pruning:"
 AGENT, UNPRUNED = "agent", "agent-unpruned"
 
 
 def main() -> int:
-    """Writes the plot next to the page, and the tables into the page."""
+    """Writes the plot next to the page, and the table into the page."""
     summary, page = finished_run(__doc__ or "", Path("docs/budget-curve.md"), UNPRUNED)
-    write_figures(page, f"{draw_plot(summary, METRICS[0], page)}\n\n{tables(summary, _rows)}")
+    write_figures(page, f"{draw_plot(summary, METRIC, page)}\n\n{table(summary)}")
     return 0
 
 
@@ -59,34 +59,19 @@ def write_figures(page: Path, figures: str) -> None:
     page.write_text(re.sub(f"{START}.*{END}", lambda _: marked, text, flags=re.S), encoding="utf-8")
 
 
-def tables(summary: EvalSummary, rows: Callable[[EvalSummary, str], Iterable[str]]) -> str:
-    """A table per benchmark, with the rows of each."""
-    return "\n".join(f"**{name}**\n\n" + "\n".join(rows(summary, name)) + "\n" for name in summary.benchmarks)
-
-
-def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
-    """Each window: recall with and without pruning, the difference, and both values of the other metrics."""
-    cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
-    others = [metric.replace("_", " ") for metric in METRICS[1:]]
-    yield f"| window | recall@5, pruning | recall@5, without | gain | {' | '.join(others)} |"
-    yield "|---:|---:|---:|---:|" + "---:|" * len(others)
-    for window in sorted({window for _, window in cells if window}):
-        pruned, unpruned = cells[AGENT, window].metrics, cells[UNPRUNED, window].metrics
-        pairs = " | ".join(_pair(name, pruned.get(name), unpruned.get(name)) for name in METRICS[1:])
-        recalls = " | ".join(f"{metrics[METRICS[0]].mean:.3f}" for metrics in (pruned, unpruned))
-        yield f"| {window:,} | {recalls} | {gain(cells[AGENT, window].differences.get(METRICS[0]))} | {pairs} |"
-    for system in sorted(system for system, window in cells if not window):
-        yield f"| {system} |  | {_with_interval(cells[system, 0].metrics[METRICS[0]])} |" + "  |" * (1 + len(others))
-
-
-def _with_interval(value: MetricValue) -> str:
-    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
-
-
-def _pair(name: str, pruned: MetricValue | None, unpruned: MetricValue | None) -> str:
-    """With and without pruning; a metric that does not apply without pruning has one value."""
-    digits = 0 if name == "tokens" else 3
-    return ", ".join(f"{value.mean:,.{digits}f}" for value in (pruned, unpruned) if value is not None)
+def table(summary: EvalSummary) -> str:
+    """Each window: recall with pruning and its gain over no pruning, by benchmark; then systems without a window."""
+    cells = {(cell.benchmark, cell.system, cell.window): cell for cell in summary.cells}
+    benchmarks = summary.benchmarks
+    lines = [f"| window | {' | '.join(benchmarks)} |", "|---:|" + "---:|" * len(benchmarks)]
+    for window in sorted({window for _, _, window in cells if window}):
+        agents = [cells[benchmark, AGENT, window] for benchmark in benchmarks]
+        values = (f"{cell.metrics[METRIC].mean:.3f}, {gain(cell.differences.get(METRIC))}" for cell in agents)
+        lines.append(f"| {window:,} | {' | '.join(values)} |")
+    for system in sorted({system for _, system, window in cells if not window}):
+        recalls = (f"{cells[benchmark, system, 0].metrics[METRIC].mean:.3f}" for benchmark in benchmarks)
+        lines.append(f"| {system} | {' | '.join(recalls)} |")
+    return f"{HEADING}\n\n" + "\n".join(lines) + "\n"
 
 
 def gain(value: MetricValue | None) -> str:

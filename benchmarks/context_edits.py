@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from budget_curve import draw_plot, finished_run, gain, tables, write_figures
+from budget_curve import draw_plot, finished_run, gain, write_figures
 
 from context_agent.eval.report.plots import windows
 from context_agent.eval.summary import EvalSummary, MetricValue
@@ -36,7 +36,8 @@ def main() -> int:
     """Writes the plot next to the page and the recalls into it; prints a table for each benchmark."""
     summary, page = finished_run(__doc__ or "", Path("docs/context-edits.md"), REFERENCE)
     write_figures(page, f"{draw_plot(summary, METRIC, page)}\n\n{best_by_window(summary)}\n")
-    print(tables(summary, _rows))
+    for name in summary.benchmarks:
+        print(f"**{name}**", "", *_rows(summary, name), "", sep="\n")
     return 0
 
 
