@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from xml.etree import ElementTree as ET
 
 from context_agent.retrieval.loaders.markup import Tag, page_text, tags, unescaped
 
@@ -464,7 +465,59 @@ def _citations(body: str, number: str, cited_rfcs: Mapping[str, str]) -> Iterato
                 yield Reference(sentence, match[0], f"{of or number}#{section or part or ''}")
 
 
-# Other texts: essays in plain HTML, and a dictionary
+# Other texts: help pages, essays in plain HTML, and a dictionary
+
+LONGEST_PAGE = 2500
+"""A part of a help page with more words is a list for machines, and left out."""
+_MALLARD = "{http://projectmallard.org/1.0/}"
+
+
+def help_sections(html: str, *, collection: str, name: str) -> list[Page]:
+    """A document for each heading of an HTML page; a part of less than `LEAST_WORDS` is joined to one beside it.
+
+    `name` is the page's path without its suffix. The title is the heading, or the page's title without one.
+    """
+    title, text = page_text(html)
+    parts: list[tuple[str, str]] = []
+    for block in re.split(r"^(?=#{1,4} )", text, flags=re.M):
+        heading = re.match(r"#+ (.*)", block)
+        words = heading[1].strip() if heading else ""
+        if parts and min(len(block.split()), len(parts[-1][1].split())) < LEAST_WORDS:
+            parts[-1] = (parts[-1][0] or words, f"{parts[-1][1]}\n{block}")
+        elif block.strip():
+            parts.append((words, block))
+    pages: dict[str, Page] = {}
+    for heading_words, body in parts:
+        if len(body.split()) >= LEAST_WORDS:
+            page_id = f"{collection}:{name}#{heading_words}" if pages else f"{collection}:{name}"
+            page_id += f"-{len(pages)}" if page_id in pages else ""
+            tidy = re.sub(r"\n{3,}", "\n\n", body).strip()
+            pages[page_id] = Page(page_id, heading_words or title, tidy)
+    return [page for page in pages.values() if len(page.text.split()) <= LONGEST_PAGE]
+
+
+def mallard_page(source: str, *, collection: str, name: str) -> Iterator[Page]:
+    """The document of a page of Mallard, the XML of GNOME's help; none if it is short or damaged."""
+    try:
+        root = ET.fromstring(source)
+    except ET.ParseError:
+        return
+    heading = root.find(f"{_MALLARD}title")
+    title = name.rpartition("/")[2] if heading is None else " ".join("".join(heading.itertext()).split())
+    text = re.sub(r"\n\s*\n+", "\n\n", _mallard_text(root)).strip()
+    if LEAST_WORDS <= len(text.split()) <= LONGEST_PAGE:
+        yield Page(f"{collection}:{name}", title, text)
+
+
+def _mallard_text(element: ET.Element) -> str:
+    tag = element.tag.replace(_MALLARD, "") if isinstance(element.tag, str) else ""
+    if tag in {"info", "media", "comment"}:
+        return ""
+    text = (element.text or "") + "".join(_mallard_text(inner) + (inner.tail or "") for inner in element)
+    if tag in {"p", "title", "gui", "key", "app", "link", "guiseq"}:
+        text = re.sub(r"\s+", " ", text)
+    return ("\n\n" if tag in {"p", "title", "item", "note"} else "") + text
+
 
 _NUMBERED_HEADING = re.compile(r"^#{1,2} +([A-J]\.\d+(?:\.\d+)*) +(\S.*)$", re.M)
 _BRACES = re.compile(r"\{\s*([^{}]+?)\s*\}")

@@ -2,10 +2,12 @@
 
     apt-get download manpages manpages-dev python3.11-doc postgresql-doc-15 doc-rfc-std
     apt-get download debian-policy developers-reference anarchism dict-jargon
+    apt-get download sqlite3-doc gimp-help-en libreoffice-help-en-us git-doc gnucash-docs apache2-doc grass-doc
+    apt-get download postfix-doc gnome-user-docs dict-foldoc debian-handbook lilypond-doc-html kicad-doc-en
     python benchmarks/technical_sets.py --out FOLDER --packages FOLDER_OF_DEB_FILES [--sets linux,python,postgresql,rfc]
         [--beside FOLDER_OF_OTHER_SETS]
 
-The sets policy, essays and jargon are for tests: no weights that ship learned from them.
+The sets policy, essays, jargon, handbook, music and kicad are for tests: no weights that ship learned from them.
 
 Without `--packages` it reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because RFCs may be
 copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`, `queries.dev.jsonl` and a
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,6 +35,8 @@ from technical_documents import (
     Page,
     dictionary_entries,
     essay_sections,
+    help_sections,
+    mallard_page,
     manual_page,
     manual_sections,
     resolve,
@@ -53,8 +58,29 @@ class TechnicalSet:
     name: str
     packages: tuple[str, ...]
     read: Callable[[Path], Iterator[Page]]
-    wording: Wording
+    wording: Wording | None
+    """None: no questions from templates."""
     licence: str
+
+
+@dataclass(frozen=True, slots=True)
+class HelpPages:
+    """Reads the help pages in HTML below a folder: the files of each pattern, but for tables of contents."""
+
+    collection: str
+    folder: str
+    patterns: tuple[str, ...] = ("*.html",)
+
+    def __call__(self, root: Path) -> Iterator[Page]:
+        """The documents, each id once."""
+        folder, seen = root / self.folder, set[str]()
+        for file in sorted({file for pattern in self.patterns for file in folder.glob(pattern)}):
+            if not re.search(r"(_toc|index|genindex|search)\.html$", file.name):
+                name = file.relative_to(folder).with_suffix("").as_posix()
+                for page in help_sections(_text(file), collection=self.collection, name=name):
+                    if page.id not in seen:
+                        seen.add(page.id)
+                        yield page
 
 
 def manual_pages(root: Path) -> Iterator[Page]:
@@ -100,10 +126,26 @@ def essays(root: Path) -> Iterator[Page]:
     yield from pages.values()
 
 
+def desktop_help(root: Path) -> Iterator[Page]:
+    """Pages of GNOME's help."""
+    for file in sorted((root / "usr/share/help/C").rglob("*.page")):
+        yield from mallard_page(_text(file), collection="desktop", name=f"{file.parent.name}/{file.stem}")
+
+
+def computing_dictionary(root: Path) -> Iterator[Page]:
+    """Entries of the Free On-line Dictionary of Computing."""
+    data = gzip.decompress((root / "usr/share/dictd/foldoc.dict.dz").read_bytes())
+    yield from dictionary_entries(data.decode("utf-8", errors="replace"), collection="foldoc")
+
+
 def jargon_file(root: Path) -> Iterator[Page]:
     """Entries of the Jargon File."""
     data = gzip.decompress((root / "usr/share/dictd/jargon.dict.dz").read_bytes())
     yield from dictionary_entries(data.decode("utf-8"), collection="jargon")
+
+
+def _help(name: str, package: str, folder: str, patterns: Sequence[str] = ("*.html",), *, licence: str) -> TechnicalSet:
+    return TechnicalSet(name, (package,), HelpPages(name, folder, tuple(patterns)), None, licence)
 
 
 SETS = (
@@ -144,6 +186,42 @@ SETS = (
     ),
     TechnicalSet("essays", ("anarchism",), essays, Wording("section", "the argument to"), "GPL-2.0-or-later"),
     TechnicalSet("jargon", ("dict-jargon",), jargon_file, Wording("entry", "the word to"), "public domain"),
+    _help("sqlite", "sqlite3-doc", "usr/share/doc/sqlite3", licence="public domain"),
+    _help("gimp", "gimp-help-en", "usr/share/gimp/2.0/help/en", licence="GFDL-1.2-or-later"),
+    _help(
+        "office",
+        "libreoffice-help-en-us",
+        "usr/share/libreoffice/help/en-US/text",
+        ("*/guide/*.html", "shared/0*/*.html", "scalc/01/*.html", "swriter/0*/*.html", "simpress/**/*.html"),
+        licence="MPL-2.0",
+    ),
+    _help("git", "git-doc", "usr/share/doc/git-doc", ("*.html", "howto/*.html"), licence="GPL-2.0"),
+    _help(
+        "finance",
+        "gnucash-docs",
+        "usr/share/doc/gnucash-docs",
+        ("gnucash-guide-en/*.html", "gnucash-help-en/*.html"),
+        licence="GFDL-1.1-or-later",
+    ),
+    _help("apache", "apache2-doc", "usr/share/doc/apache2-doc/manual/en", ("**/*.html",), licence="Apache-2.0"),
+    _help("gis", "grass-doc", "usr/share/doc/grass-doc/html", licence="GPL-2.0-or-later"),
+    _help("mail", "postfix-doc", "usr/share/doc/postfix/html", licence="IPL-1.0 or EPL-2.0"),
+    TechnicalSet("desktop", ("gnome-user-docs",), desktop_help, None, "CC BY-SA 3.0"),
+    TechnicalSet("foldoc", ("dict-foldoc",), computing_dictionary, None, "GFDL-1.2-or-later"),
+    _help(
+        "handbook",
+        "debian-handbook",
+        "usr/share/doc/debian-handbook/html/en-US",
+        licence="CC BY-SA 3.0 or GPL-2.0-or-later",
+    ),
+    _help(
+        "music",
+        "lilypond-doc-html",
+        "usr/share/doc/lilypond/html/Documentation",
+        tuple(f"{folder}/*.html" for folder in ("notation", "learning", "usage", "music-glossary")),
+        licence="GFDL-1.3-or-later",
+    ),
+    _help("kicad", "kicad-doc-en", "usr/share/doc/kicad/help/en", licence="GPL-3.0-or-later or CC BY 3.0"),
 )
 
 
@@ -196,7 +274,8 @@ def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str
     dev, dev_problems = written_questions(QUESTIONS, technical.name, "dev", by_id)
     train, train_problems = written_questions(QUESTIONS, technical.name, "train", by_id)
     used = {gold for item in [*dev, *train] for gold in item.gold}
-    train += template_questions(pages, technical.wording, limit=TEMPLATES, without=used, seed=technical.name)
+    if technical.wording:
+        train += template_questions(pages, technical.wording, limit=TEMPLATES, without=used, seed=technical.name)
     for problem in [*dev_problems, *train_problems]:
         print(f"{technical.name}: left out: {problem}", file=sys.stderr)
     folder = out / technical.name
@@ -216,10 +295,10 @@ def make(technical: TechnicalSet, packages: Sequence[Package], out: Path) -> str
 
 
 def copied_words(folder: Path) -> float:
-    """Mean share of the words of a set's dev questions that their gold documents have."""
+    """Mean share of the words of a set's dev questions, else train questions, that their gold documents have."""
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         texts = {row["id"]: row["text"] for row in map(json.loads, lines)}
-    questions = load_questions(folder / "queries.dev.jsonl")
+    questions = load_questions(folder / "queries.dev.jsonl") or load_questions(folder / "queries.train.jsonl")
     return fmean(copied_share(item.question, [texts[gold] for gold in item.gold]) for item in questions)
 
 
@@ -255,7 +334,7 @@ def main() -> int:
                     return 2
     beside = sorted(file.parent for file in options.beside.glob("*/corpus.jsonl.gz")) if options.beside else []
     for folder in [*(options.out / name for name in names), *beside]:
-        print(f"{folder.name:12} words of a dev question that its gold has: {copied_words(folder):.2f}", flush=True)
+        print(f"{folder.name:12} words of a question that its gold has: {copied_words(folder):.2f}", flush=True)
     return 0
 
 

@@ -210,6 +210,36 @@ def test_essays_are_divided_at_their_numbered_headings() -> None:
     assert "second" not in pages[0].text
 
 
+def test_a_help_page_is_divided_at_its_headings_and_short_parts_are_joined() -> None:
+    filler = "word " * documents.LEAST_WORDS
+    html = (
+        f"<title>Help</title><h1>Crop</h1><p>{filler}one</p><h2>Note</h2><p>short</p>"
+        f"<h2>Scale</h2><p>{filler}two</p><h2>Scale</h2><p>{filler}three</p><h2>List</h2>{filler * 100}"
+    )
+    pages = documents.help_sections(html, collection="gimp", name="tools/crop")
+    assert [page.id for page in pages] == ["gimp:tools/crop", "gimp:tools/crop#Scale", "gimp:tools/crop#Scale-2"]
+    assert [page.title for page in pages] == ["Crop", "Scale", "Scale"]
+    assert "short" in pages[0].text
+    assert "two" not in pages[0].text
+
+
+def test_a_page_of_mallard_is_one_document() -> None:
+    body = f"<title>Sticky <gui>keys</gui></title><info>left out</info><p>{'word ' * documents.LEAST_WORDS}</p>"
+    source = f'<page xmlns="http://projectmallard.org/1.0/">{body}</page>'
+    (page,) = documents.mallard_page(source, collection="desktop", name="help/keys")
+    assert (page.id, page.title) == ("desktop:help/keys", "Sticky keys")
+    assert "left out" not in page.text
+    assert not list(documents.mallard_page("<page", collection="desktop", name="help/keys"))
+
+
+def test_help_files_are_read_once_and_without_tables_of_contents(tmp_path: Path) -> None:
+    (tmp_path / "help").mkdir()
+    for name in ("a.html", "a_toc.html", "index.html"):
+        (tmp_path / "help" / name).write_text(f"<h1>{name}</h1><p>{'word ' * documents.LEAST_WORDS}</p>")
+    pages = list(sets.HelpPages("x", "help", ("*.html", "a*.html"))(tmp_path))
+    assert [page.id for page in pages] == ["x:a"]
+
+
 def test_an_entry_of_a_dictionary_is_a_headword_with_indented_lines() -> None:
     filler = "    filler\n" * documents.LEAST_WORDS
     source = f"00-database-info\n{filler}\nhack\n n.\n\n    See {'{ bagbiter }'}.\n{filler}\nshort\n    Too short.\n"
@@ -268,7 +298,7 @@ def test_the_written_questions_are_well_formed_and_their_splits_share_no_documen
     assert len({row["question"] for row in rows}) == len(rows)
     names = {technical.name for technical in sets.SETS}
     assert all(row["set"] in names and row["evidence"] and all(row["evidence"].values()) for row in rows)
-    assert {row["type"] for row in rows} == {"bridge", "comparison", "single"}
+    assert {row["type"] for row in rows} == {"bridge", "comparison", "keywords", "single"}
 
 
 def test_a_set_is_written_in_the_format_of_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
