@@ -285,7 +285,7 @@ def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Jud
 
 EVIDENCE = 2
 """Other passages that the reader sees."""
-QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 60
+QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 80
 """Most words of the question, of a title, of a sentence of another passage, and of the passage itself."""
 
 

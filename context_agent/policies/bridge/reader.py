@@ -1,7 +1,7 @@
 """The reader: a small cross-encoder that says how likely a passage belongs to the evidence for a question.
 
 A passage of a second hop is relevant because of what the first one says, not because of the question. So the reader
-sees, next to the question, the title and the most fitting sentence of the best passages found so far.
+sees, next to the question, the title and one sentence of the best passages found so far.
 
 The model that ships is all-MiniLM-L6-v2 (Apache-2.0), trained on questions with gold documents and the wrong candidates
 that the policy collected for them, and quantized to int8 (`scripts/build_reader.py`).
@@ -9,46 +9,71 @@ that the policy collected for them, and quantized to int8 (`scripts/build_reader
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
 from context_agent._support.onnx import PairModel
+from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
 from context_agent.pruning import relevance
 from context_agent.pruning.relevance import EVIDENCE
 
 READ = 24
 """Candidates that are read, the best by score."""
+MEANING, NAMING = 0.5, 0.5
+"""Weights of a sentence's meaning, and of naming the candidate, beside the share of the question's weight it has."""
 READINGS = (
     "odds", "score_rank", "gap", "read", "read_gap", "read_z", "read_rank", "read_sum", "compares", "terms", "entities",
 )  # fmt: skip
 """Names of the inputs of the network that combines the scores with the reader's, in order."""
 
 
-def premise(question: AnalyzedQuestion, evidence: Sequence[AnalyzedPassage]) -> str:
-    """The first text of the reader's input, from the question and the best other passages."""
-    return relevance.premise(
-        question.text, ((passage.bare, fitting_sentence(question, passage)) for passage in evidence)
-    )
+class ReaderInput:
+    """The two texts that the reader sees, for one question: each sentence is compared with the question once.
 
+    A sentence fits by the weight of the question's terms that it has, and by its meaning: the cosine of summed word
+    vectors, for an answer in other words than the question's.
+    """
 
-def fitting_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> str:
-    """The sentence that covers most of the question's weight, the first of equal ones."""
-    covered = _covered(question, passage)
-    return passage.sentence_texts[covered.index(max(covered))] if covered else ""
+    def __init__(self, question: AnalyzedQuestion) -> None:
+        self._question = question
+        self._fits: dict[AnalyzedPassage, list[float]] = {}
 
+    def premise(self, evidence: Iterable[AnalyzedPassage], candidate: AnalyzedPassage) -> str:
+        """The first text: the question, and the sentence of each of the best other passages that fits it best.
 
-def excerpt(question: AnalyzedQuestion, passage: AnalyzedPassage) -> str:
-    """The second text of the reader's input: the passage, shortened to what covers most of the question's weight."""
-    covered = _covered(question, passage)
-    return relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, covered)
+        A sentence that names the candidate is preferred: it says how the two belong together.
+        """
+        lines = ((passage.bare, self._fitting_sentence(passage, candidate)) for passage in islice(evidence, EVIDENCE))
+        return relevance.premise(self._question.text, lines)
 
+    def excerpt(self, passage: AnalyzedPassage) -> str:
+        """The second text: the candidate, shortened to the sentences that fit best."""
+        long = len(passage.text.split()) > relevance.EXCERPT_WORDS
+        fits = self._fit(passage) if long else ()
+        return relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, fits)
 
-def _covered(question: AnalyzedQuestion, passage: AnalyzedPassage) -> list[float]:
-    """The weight of the question's terms that each sentence has."""
-    weights = list(zip(question.keys, question.weight.tolist(), strict=True))
-    return [sum(weight for key, weight in weights if key in sentence) for sentence in passage.sentences]
+    def _fitting_sentence(self, passage: AnalyzedPassage, candidate: AnalyzedPassage) -> str:
+        """The sentence that fits best, the first of equal ones."""
+        fits = self._fit(passage)
+        if candidate.bare_keys and not candidate.bare_keys <= self._question.key_set:
+            named = (candidate.bare_keys <= sentence for sentence in passage.sentences)
+            fits = [fit + NAMING * names for fit, names in zip(fits, named, strict=True)]
+        return passage.sentence_texts[fits.index(max(fits))] if fits else ""
+
+    def _fit(self, passage: AnalyzedPassage) -> list[float]:
+        """How well each sentence fits the question."""
+        if (fits := self._fits.get(passage)) is None:
+            question = self._question
+            weights = list(zip(question.keys, question.weight.tolist(), strict=True))
+            covered = [sum(weight for key, weight in weights if key in sentence) for sentence in passage.sentences]
+            rows = load_weights().sums([question.text, *passage.sentence_texts])
+            rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+            meaning = (rows[1:] @ rows[0]).tolist()
+            fits = self._fits[passage] = [c + MEANING * m for c, m in zip(covered, meaning, strict=True)]
+        return fits
 
 
 class Readings:
@@ -56,6 +81,7 @@ class Readings:
 
     def __init__(self, notes: Notes, model: PairModel) -> None:
         self._notes, self._model = notes, model
+        self._input = ReaderInput(notes.question)
         self._by_input: dict[tuple[int, tuple[int, ...]], Floats] = {}
         self._latest: dict[int, Floats] = {}
 
@@ -91,9 +117,8 @@ class Readings:
         return tuple(chosen.values())
 
     def _pair(self, candidate: int, evidence: Sequence[int]) -> tuple[str, str]:
-        question, candidates = self._notes.question, self._notes.candidates
-        found = [candidates[row].passage for row in evidence]
-        return premise(question, found), excerpt(question, candidates[candidate].passage)
+        passage, *others = (self._notes.candidates[row].passage for row in (candidate, *evidence))
+        return self._input.premise(others, passage), self._input.excerpt(passage)
 
 
 def read_odds(rows: Floats, head: Floats | None = None) -> Floats:

@@ -14,9 +14,8 @@ from context_agent.policies.bridge.reader import (
     EVIDENCE,
     READ,
     READINGS,
+    ReaderInput,
     Readings,
-    excerpt,
-    premise,
     read_odds,
     reading_features,
 )
@@ -51,29 +50,47 @@ def notes_of(passages, question=QUESTION):
 def test_the_reader_sees_the_fitting_sentences_of_what_was_found():
     notes = notes_of([FILM, PERSON])
     first, second = (candidate.passage for candidate in notes.candidates)
-    assert premise(notes.question, [first, second]) == (
+    shown, other = ReaderInput(notes.question), AnalyzedPassage("Oslo", "Oslo is a city.")
+    assert shown.premise([first, second], other) == (
         f"{QUESTION} | Polar Light: Ana Berg was its director. | Ana Berg: She was born in Tromsø."
     )
-    assert premise(notes.question, []) == QUESTION
-    assert excerpt(notes.question, second) == "Ana Berg. Ana Berg is a director. She was born in Tromsø."
+    assert shown.premise([], first) == QUESTION
+    assert shown.premise([other] * 9, first).count(" | ") == EVIDENCE
+    assert shown.excerpt(second) == "Ana Berg. Ana Berg is a director. She was born in Tromsø."
+
+
+def test_a_sentence_that_names_the_candidate_is_shown_as_evidence():
+    text = "It was shown in many towns. Its music is by Ivo Dahl. It won a prize."
+    notes = notes_of([("Polar Light", text), ("Ivo Dahl", "A composer."), ("Oslo", "A city.")])
+    film, named, other = (candidate.passage for candidate in notes.candidates)
+    shown = ReaderInput(notes.question)
+    assert "Ivo Dahl" in shown.premise([film], named)
+    assert "Ivo Dahl" not in shown.premise([film], other)
 
 
 def test_of_a_long_passage_the_reader_sees_the_start_and_what_fits():
     filler = [f"Sentence {number} is about weather and ships." for number in range(60)]
     text = " ".join([*filler[:40], "The director was born in Bergen.", *filler[40:]])
     notes = notes_of([("Long", text)])
-    shown = excerpt(notes.question, notes.candidates[0].passage)
+    shown = ReaderInput(notes.question).excerpt(notes.candidates[0].passage)
     assert shown.startswith("Long. Sentence 0 is")
     assert "born in Bergen" in shown
     assert len(shown.split()) <= EXCERPT_WORDS + 1
 
 
+def test_of_a_long_passage_the_reader_sees_what_says_the_same_in_other_words():
+    filler = [f"Paragraph {number} lists tax forms and bank accounts." for number in range(60)]
+    text = " ".join([*filler[:40], "The physician treats patients in a clinic.", *filler[40:]])
+    notes = notes_of([("Long", text)], question="Who is the doctor at our hospital?")
+    assert "physician" in ReaderInput(notes.question).excerpt(notes.candidates[0].passage)
+
+
 @pytest.mark.parametrize("text", ["", "x" * 3_000_000, "\n\n", "한국어 日本語 ไทย", "a\ud800b"])
 def test_any_text_can_be_shown(text):
     notes = notes_of([FILM, ("", "ok")])
-    passage = AnalyzedPassage("", text)
-    assert len(excerpt(notes.question, passage).split()) <= EXCERPT_WORDS
-    assert premise(notes.question, [passage]).startswith(QUESTION)
+    shown, passage = ReaderInput(notes.question), AnalyzedPassage("", text)
+    assert len(shown.excerpt(passage).split()) <= EXCERPT_WORDS
+    assert shown.premise([passage], passage).startswith(QUESTION)
 
 
 def test_a_candidate_is_read_with_the_best_others_as_evidence_and_again_if_these_change():
