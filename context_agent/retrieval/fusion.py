@@ -73,16 +73,18 @@ class Retriever(Protocol):
         """At most `k` chunks as (chunk id, score), best first, in an order that does not change between calls."""
 
 
-class QueryVectors:
+QueryVectors = Callable[[str], NDArray[np.float32]]
+"""Returns the vector of a query, shape (d,)."""
+
+
+def query_vectors(embedder: Embedder) -> QueryVectors:
     """An embedder's query vectors, the latest of them cached. Thread-safe."""
 
-    def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
-        self._vector = lru_cache(QUERY_VECTORS)(lambda query: np.asarray(embedder.embed_query(query), dtype=np.float32))
+    @lru_cache(QUERY_VECTORS)
+    def vector(query: str) -> NDArray[np.float32]:
+        return np.asarray(embedder.embed_query(well_formed(query)), dtype=np.float32)
 
-    def __call__(self, query: str) -> NDArray[np.float32]:
-        """The vector of a query, shape (d,)."""
-        return self._vector(well_formed(query))
+    return vector
 
 
 class Bm25Retriever:
@@ -141,15 +143,11 @@ class VectorPart(NamedTuple):
     removed: NDArray[np.int32]
     approximate: NearestRows | None = None
 
-    @property
-    def remaining(self) -> int:
-        """The number of rows that count."""
-        return len(self.lengths) - len(self.removed)
-
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
         """About the `k` best of the rows that count, ascending; None if only an exact search tells them."""
-        for request in (k, 4 * k, 16 * k) if self.approximate is not None and 16 * k < len(self.lengths) else ():
-            assert self.approximate is not None
+        if self.approximate is None or 16 * k >= len(self.lengths):
+            return None
+        for request in (k, 4 * k, 16 * k):
             rows = self.approximate.nearest(query, request)
             if rows is None:
                 return None
@@ -176,7 +174,7 @@ class VectorTable:
 
         Cosines for `cosine`, and for `l2` and `ip` if the stored vectors have length 1; else negative distances.
         """
-        return np.concatenate([np.zeros(0, np.float32), *(self._remaining_scores(part, query) for part in self.parts)])
+        return np.concatenate([np.zeros(0, np.float32), *(self._scores(part, query) for part in self.parts)])
 
     def best(self, query: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """Rows and their scores, among them the `k` best, and all that tie with the last of them.
@@ -187,32 +185,31 @@ class VectorTable:
         for part in self.parts:
             nearest = part.nearest(query, k)
             if nearest is None:
-                part_rows, part_scores = _highest(self._remaining_scores(part, query), k)
+                part_rows, part_scores = _highest(self._scores(part, query), k)
             else:
                 part_rows = nearest - np.searchsorted(part.removed, nearest)
                 selected = VectorPart(part.matrix[nearest], part.lengths[nearest], part.removed[:0])
-                part_scores = self._part_scores(selected, query)
+                part_scores = self._scores(selected, query)
             rows.append(first + part_rows)
             scores.append(part_scores)
-            first += part.remaining
+            first += len(part.lengths) - len(part.removed)
         all_rows, all_scores = np.concatenate(rows), np.concatenate(scores)
         highest, highest_scores = _highest(all_scores, k)
         return all_rows[highest], highest_scores
 
-    def _remaining_scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        scores = self._part_scores(part, query)
-        return np.delete(scores, part.removed) if len(part.removed) else scores
-
-    def _part_scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The scores of the rows of a part that count."""
         # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
         products: NDArray[np.float32] = np.einsum("ij,j->i", part.matrix, query)
         if self.space == "cosine":
             scale = part.lengths * np.float32(np.linalg.norm(query))
-            return np.asarray(np.divide(products, scale, out=np.zeros_like(products), where=scale > 0))
-        if self.space == "ip":
-            return products if self._unit else np.asarray(products - 1)
-        distances = np.square(part.lengths) + np.float32(np.dot(query, query)) - 2 * products
-        return np.asarray(1 - distances / 2 if self._unit else -distances)
+            scores = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+        elif self.space == "ip":
+            scores = products if self._unit else products - 1
+        else:
+            distances = np.square(part.lengths) + np.float32(np.dot(query, query)) - 2 * products
+            scores = 1 - distances / 2 if self._unit else -distances
+        return np.delete(scores, part.removed) if len(part.removed) else np.asarray(scores)
 
     @cached_property
     def _unit(self) -> bool:

@@ -26,13 +26,13 @@ from context_agent.retrieval.fusion import (
     Calibration,
     DenseRetriever,
     Probes,
-    QueryVectors,
     Retriever,
     VectorTable,
     calibrate,
     gather,
     hits_of,
     probes_of,
+    query_vectors,
     sample_rows,
 )
 from context_agent.retrieval.grep import Pattern, TextTable, scan
@@ -73,7 +73,9 @@ class MemoryCorpus:
         """
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)
-        self._embed_query = QueryVectors(as_embedder(STATIC if embedder is None else embedder))
+        self.embedder = as_embedder(STATIC if embedder is None else embedder)
+        """The embedder of queries."""
+        self._embed_query = query_vectors(self.embedder)
         self._vectors = self._checked(vectors)
         vector_table = VectorTable.of(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
         self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)
@@ -88,11 +90,6 @@ class MemoryCorpus:
         ]
         self.retrievers = [wrap(retriever) for retriever in shipped] if wrap else shipped
         self.calibration: Calibration = calibrate(self.retrievers, self._probes() if calibration else Probes())
-
-    @property
-    def embedder(self) -> Embedder:
-        """The embedder of queries."""
-        return self._embed_query.embedder
 
     @property
     def chunks(self) -> Sequence[Chunk]:

@@ -39,12 +39,12 @@ from context_agent.retrieval.fusion import (
     Bm25Retriever,
     Calibration,
     Probes,
-    QueryVectors,
     Retriever,
     calibrate,
     gather,
     hits_of,
     probes_of,
+    query_vectors,
     sample_rows,
 )
 from context_agent.retrieval.grep import Pattern
@@ -182,11 +182,6 @@ class ChromaCorpus:
         is_plain = isinstance(self.embedder, StaticEmbedder | NoEmbedder) and not (self._reranker or self._wrap)
         return not (isinstance(self._source, LocalSource) and is_small and is_plain)
 
-    @property
-    def embedder(self) -> Embedder:
-        """The embedder of queries."""
-        return self._embed_query.embedder
-
     def count(self) -> int:
         """Number of chunks in the state that is read."""
         return len(self.snapshot.rows)
@@ -317,7 +312,9 @@ class ChromaCorpus:
             stored = source.describe()
             manifest = self._manifest(stored)
             self._check_filled(stored, manifest)
-            self._embed_query = QueryVectors(self._fitting_embedder(source, stored, manifest))
+            self.embedder = self._fitting_embedder(source, stored, manifest)
+            """The embedder of queries."""
+            self._embed_query = query_vectors(self.embedder)
             self._stored, self.snapshot = source.snapshot(rebuild=rebuild)
             manifest = self._manifest(self._stored)
             self._layout = self._layout_of(self._stored)

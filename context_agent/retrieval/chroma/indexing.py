@@ -84,7 +84,7 @@ from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chroma.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.embedders import STATIC, as_embedder
-from context_agent.retrieval.fusion import Bm25Retriever, Calibration, QueryVectors, calibrate, probes_of, sample_rows
+from context_agent.retrieval.fusion import Bm25Retriever, Calibration, calibrate, probes_of, query_vectors, sample_rows
 from context_agent.retrieval.languages import misfit, require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
@@ -414,7 +414,7 @@ class _IndexingRun:
         sparse = Bm25Retriever(snapshot.bm25, reader.matching, snapshot.chunk_of_record)
         sample = [snapshot.rows[row].chunk for row in sample_rows(len(snapshot.rows))]
         probes = probes_of(sample, snapshot.bm25, reader.chunks, snapshot.chunk_of_record)
-        return calibrate([reader.dense(QueryVectors(self.embedder)), sparse], probes)
+        return calibrate([reader.dense(query_vectors(self.embedder)), sparse], probes)
 
     def _resumable_records(self) -> dict[str, Span]:
         """The records of an interrupted run of this revision; deletes those that a completed run left behind."""

@@ -42,7 +42,7 @@ from context_agent.retrieval.engines.calls import (
     passages_of,
     search_function,
 )
-from context_agent.retrieval.fusion import QueryVectors
+from context_agent.retrieval.fusion import query_vectors
 from context_agent.retrieval.grep import Pattern, encode
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
@@ -224,7 +224,8 @@ class EngineCorpus:
         self._search = SearchFunction.of(search_function(engine), timeout)
         self._read, self._most, self._size = read, most, size
         self._names = FieldNames(text_key, title_key, id_key, document_key)
-        self._embed_query = QueryVectors(load_embedder(embedder) if isinstance(embedder, str) else embedder)
+        self._embedder = load_embedder(embedder) if isinstance(embedder, str) else embedder
+        self._embed_query = query_vectors(self._embedder)
         self._seen = SeenPassages()
         self.name = f"engine:{name or getattr(engine, '__name__', None) or type(engine).__name__}"
 
@@ -323,7 +324,7 @@ class EngineCorpus:
     def _cosines(self, query: str, chunks: Sequence[Chunk]) -> Vector:
         if not chunks:
             return np.zeros(0, dtype=np.float32)
-        vectors = self._seen.vectors(chunks, self._embed_query.embedder.embed_documents)
+        vectors = self._seen.vectors(chunks, self._embedder.embed_documents)
         # Not `@`: see `VectorTable.scores`.
         return np.asarray(np.einsum("ij,j->i", vectors, self._embed_query(query)), dtype=np.float32)
 
