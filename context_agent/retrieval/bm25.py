@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -33,7 +34,7 @@ from context_agent.retrieval.languages import (
 from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
-    from tantivy import Index, IndexWriter, Occur, Query, Schema, TextAnalyzer
+    from tantivy import Index, IndexWriter, Schema, TextAnalyzer
 
 ANALYZER_VERSION = 1
 """Incremented when the analyser or the schema changes: an index of another version is rebuilt."""
@@ -70,11 +71,14 @@ class Bm25Index:
         folder whose files are damaged.
         """
         self.language = language
-        self._path = path
         self._schema = _schema()
         self._analyzer = _analyzer(language)
         self._index = _open(self._schema, path, create)
         self._index.register_tokenizer(_TOKENIZER, self._analyzer)
+        self.reading: Callable[[], AbstractContextManager[None]] = (
+            nullcontext if path is None else partial(CorpusCorruptError.reading, path)
+        )
+        """Raises `CorpusCorruptError` for whatever damaged files raise in the block."""
         with self.reading():
             # By default a thread of tantivy follows commits, and its lock files appear in a folder after it was closed.
             self._index.config_reader("Manual", 0)
@@ -127,17 +131,31 @@ class Bm25Index:
         """The `k` best texts as (id, score), best first, equal scores by id; `only` limits them to these ids."""
         from tantivy import Occur, Query
 
-        terms = self.analyze(query)
+        terms, searcher = self.analyze(query), self._searcher
+        k = min(k, searcher.num_docs)
         if k <= 0 or not terms:
             return []
         with self.reading():
             if len(terms) > MAX_QUERY_TERMS:
                 terms = self._rarest(terms)
-            any_term = self._text_query(Occur.Should, terms)
+            any_term = Query.boolean_query(
+                [(Occur.Should, Query.term_query(self._schema, "text", term, "freq")) for term in terms]
+            )
             if only is not None:
                 allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
                 any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
-            return self._best(any_term, min(k, self._searcher.num_docs))
+            # More than `k` hits while a tie crosses the cut: tantivy orders ties by position.
+            depth = 2 * k + _TIE_MARGIN
+            hits = searcher.search(any_term, depth, count=False).hits
+            while len(hits) == depth and hits[k - 1][0] == hits[-1][0]:
+                depth *= 2
+                hits = searcher.search(any_term, depth, count=False).hits
+            # An id is read from disk: only those that may be among the first k are.
+            least = hits[k - 1][0] if len(hits) > k else -math.inf
+            scored = [
+                (str(searcher.doc(address).get_first("id")), float(score)) for score, address in hits if score >= least
+            ]
+        return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]
 
     def analyze(self, text: str) -> list[str]:
         """The distinct terms of a text, in order of appearance."""
@@ -152,10 +170,6 @@ class Bm25Index:
         with self.reading():
             return np.array([self._frequency(term) for term in terms], dtype=np.int64)
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Raises `CorpusCorruptError` for whatever damaged files raise in the block."""
-        return nullcontext() if self._path is None else CorpusCorruptError.reading(self._path)
-
     def _cut(self, text: str) -> str:
         """The text as tantivy gets it: with blanks between the terms of scripts that have none."""
         if text.isascii():
@@ -163,7 +177,7 @@ class Bm25Index:
         return well_formed(text) if self.language == BEFORE_LANGUAGES else segmented(well_formed(text))
 
     def _frequency(self, term: str) -> int:
-        from tantivy import Occur
+        from tantivy import Occur, Query
 
         words = self.analyze(term)
         if not words:
@@ -171,7 +185,9 @@ class Bm25Index:
         # Tantivy's own number counts what was deleted until it merges the segment.
         if len(words) == 1 and self._searcher.doc_freq("every", _EVERY) == self.count():
             return self._searcher.doc_freq("text", words[0])
-        query = self._text_query(Occur.Must, words)
+        query = Query.boolean_query(
+            [(Occur.Must, Query.term_query(self._schema, "text", word, "freq")) for word in words]
+        )
         return int(self._searcher.search(query, 1, count=True).count)  # type: ignore[attr-defined]
 
     def _rarest(self, terms: Sequence[str]) -> list[str]:
@@ -179,28 +195,6 @@ class Bm25Index:
         frequencies = {term: self._searcher.doc_freq("text", term) for term in terms}
         indexed = sorted((term for term in terms if frequencies[term]), key=lambda term: (frequencies[term], term))
         return indexed[:MAX_QUERY_TERMS]
-
-    def _text_query(self, occur: Occur, terms: Sequence[str]) -> Query:
-        """The texts that hold all of the terms (`Must`) or any of them (`Should`)."""
-        from tantivy import Query
-
-        return Query.boolean_query([(occur, Query.term_query(self._schema, "text", term, "freq")) for term in terms])
-
-    def _best(self, query: Query, k: int) -> list[tuple[str, float]]:
-        """Requests more than `k` hits while a tie crosses the cut: tantivy orders ties by position."""
-        searcher, depth = self._searcher, 2 * k + _TIE_MARGIN
-        while True:
-            hits = searcher.search(query, depth, count=False).hits
-            if len(hits) < depth or hits[k - 1][0] != hits[-1][0]:
-                break
-            depth *= 2
-        # An id is read from disk: only those that may be among the first k are.
-        least = hits[k - 1][0] if len(hits) > k else -math.inf
-        scored = [
-            (str(searcher.doc(address).get_first("id")), float(score)) for score, address in hits if score >= least
-        ]
-        scored.sort(key=lambda hit: (-hit[1], hit[0]))
-        return scored[:k]
 
     def _open_writer(self) -> IndexWriter:
         with self._lock:
