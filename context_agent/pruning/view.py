@@ -215,9 +215,9 @@ class View:
 
         Oldest first. A chunk in view has only its blocks in view; a summarised chunk has its latest block.
         """
-        editable = self.editable
-        blocks = [block for block in editable if isinstance(block, Block)]
-        summaries = [summary for summary in editable if isinstance(summary, Summary)]
+        visible = self.visible
+        blocks = [segment for segment in visible if isinstance(segment, Block)]
+        summaries = [segment for segment in visible if isinstance(segment, Summary)]
         if not summaries:
             return tuple(blocks)
         visible_ids = {block.id for block in blocks}
@@ -312,12 +312,29 @@ class View:
         Ids that are hidden already are `unchanged`, so pruning is idempotent. In an `all_but`, only an id that was
         never shown is unknown.
         """
-        if all_but is None:
-            return self._select_visible(chunk_ids or ()), ()
-        staying = self._select_staying(all_but)
-        staying_ids = {block.id for block in staying.blocks}
+        blocks: dict[int, Editable] = {}
+        unchanged: list[str] = []
+        unknown: list[str] = []
+        by_id = self.by_id()
+        for name in dict.fromkeys((chunk_ids or ()) if all_but is None else all_but):
+            chunk_id = named_id(name, by_id)
+            visible = [block for block in by_id.get(chunk_id, ()) if block.key not in self.hidden]
+            blocks |= {block.key: block for block in visible}
+            if not visible:
+                (unchanged if chunk_id in by_id else unknown).append(chunk_id)
+        selection = Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
+        return (selection, ()) if all_but is None else self._all_but(selection)
+
+    def _all_but(self, selection: Selection) -> tuple[Selection, tuple[Editable, ...]]:
+        """What leaves the view, and what stays: what is selected and, for a hidden chunk, the summaries of it."""
+        hidden_ids = set(selection.unchanged)
+        by_key = {block.key: block for block in selection.blocks}
+        for summary in self.summaries if hidden_ids else ():
+            if any(block.id in hidden_ids for block in self.stands_for(summary)):
+                by_key[summary.key] = summary
+        staying_ids = {block.id for block in by_key.values()}
         leaving = tuple(block for block in self.editable if block.id not in staying_ids)
-        return Selection(leaving, unknown=staying.unknown), staying.blocks
+        return Selection(leaving, unknown=selection.unknown), tuple(by_key[key] for key in sorted(by_key))
 
     def select_hidden(self, chunk_ids: Iterable[str]) -> Selection:
         """The latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
@@ -390,32 +407,6 @@ class View:
                 recomputed += segment.tokens
         added = sum(summary.tokens for summary in edit.summaries)
         return EditCost(freed=freed - added, recomputed=recomputed)
-
-    def _select_visible(self, chunk_ids: Iterable[str]) -> Selection:
-        """Everything in view of these ids; hidden ids are `unchanged`."""
-        blocks: dict[int, Editable] = {}
-        unchanged: list[str] = []
-        unknown: list[str] = []
-        by_id = self.by_id()
-        for name in dict.fromkeys(chunk_ids):
-            chunk_id = named_id(name, by_id)
-            visible = [block for block in by_id.get(chunk_id, ()) if block.key not in self.hidden]
-            blocks |= {block.key: block for block in visible}
-            if not visible:
-                (unchanged if chunk_id in by_id else unknown).append(chunk_id)
-        return Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
-
-    def _select_staying(self, chunk_ids: Iterable[str]) -> Selection:
-        """What is to stay in view for these ids: what they name and, for a hidden chunk, the summaries of it."""
-        selection = self._select_visible(chunk_ids)
-        hidden_ids = set(selection.unchanged)
-        covering = {
-            summary.key: summary
-            for summary in self.summaries
-            if any(block.id in hidden_ids for block in self.stands_for(summary))
-        }
-        by_key = {block.key: block for block in selection.blocks} | covering
-        return replace(selection, blocks=tuple(by_key[key] for key in sorted(by_key)))
 
 
 def named_id(name: str, known: Container[str]) -> str:
