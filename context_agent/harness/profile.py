@@ -256,18 +256,14 @@ class Renderer:
         """
         fitting: list[Rendered] = []
         for left, chunk in zip(range(len(chunks), 0, -1), chunks, strict=True):
-            rendered = self._shared(chunk, room, left) if self.profile.longest else self._whole(chunk, room, fitting)
+            rendered = self._shared(chunk, room, left) if self.profile.longest else self.chunk(chunk)
+            if rendered is not None and rendered.tokens > room:
+                rendered = None if fitting else self.fit(chunk, room)
             if rendered is None:
                 break
             room -= rendered.tokens
             fitting.append(rendered)
         return fitting
-
-    def _whole(self, chunk: Chunk, room: int, before: Sequence[Rendered]) -> Rendered | None:
-        rendered = self.chunk(chunk)
-        if rendered.tokens <= room:
-            return rendered
-        return None if before else self.fit(chunk, room)
 
     def _shared(self, chunk: Chunk, room: int, left: int) -> Rendered | None:
         """The chunk in its part of the room, in the longest length if its header fills that part, or as it fits."""
@@ -279,14 +275,15 @@ class Renderer:
         """The whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
-        body = self._without_labels(
-            escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
-        )
+        body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
+        title = one_line(chunk.title) if self.profile.title and chunk.title else ""
+        if self.profile.label:  # What would read as a block's label is broken up.
+            body, title = _LABEL.sub("# ", body), _LABEL.sub("# ", title)
         counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
         tokens = counted or self.counter.count(body)
         header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
-        if self.profile.title and chunk.title and (title := one_line(chunk.title)):
-            header += self.profile.title.format(title=self._without_labels(title))
+        if title:
+            header += self.profile.title.format(title=title)
         rendered = Rendered(header, body, self.counter.count(header) + tokens + self._label_tokens + 1)
         if len(self._cache) >= _CACHED:
             self._cache.clear()
@@ -314,10 +311,6 @@ class Renderer:
                     return Rendered(uncut.header, body, tokens, complete=False)
             body_room = body_room * 4 // 5
         return None
-
-    def _without_labels(self, text: str) -> str:
-        """The text with what would read as a block's label broken up."""
-        return _LABEL.sub("# ", text) if self.profile.numbered else text
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
         """A summary with its header, which names the chunks that it stands for."""
