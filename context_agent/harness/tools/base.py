@@ -375,12 +375,16 @@ class ToolExecutor:
 
         Prunes come before summaries and summaries before restores. Each call sees the view that the earlier ones leave.
         """
-        net = NO_EDIT
-        refused = [call for call in calls if isinstance(call, RefusedCall)]
-        replies = {call.index: EditReply(net, call.error, "invalid_call") for call in refused}
+        net, edits = NO_EDIT, []
+        replies: dict[int, EditReply] = {}
+        for call in calls:
+            if isinstance(call, RefusedCall):
+                replies[call.index] = EditReply(net, call.error, "invalid_call")
+            elif call.tool.kind is ToolKind.EDIT:
+                edits.append(call)
         protects = SUMMARIZE in self.context.profile.tools
         order = list(TOOLS)
-        for call in sorted(_of_kind(calls, ToolKind.EDIT), key=lambda call: (order.index(call.name), call.index)):
+        for call in sorted(edits, key=lambda call: (order.index(call.name), call.index)):
             after = view if net == NO_EDIT else view.apply(net)
             context = EditContext(after, call.index, self.context.renderer, self.context.budget, protects)
             reply: EditReply = call.tool.run(call.checked, context)
@@ -396,7 +400,9 @@ class ToolExecutor:
         Reads run in worker threads if the corpus waits for disk or network. `tokens_left` bounds the tokens of
         sub-agents. An error of the corpus is raised after all calls have ended.
         """
-        reads, delegations = _of_kind(calls, ToolKind.READ), _of_kind(calls, ToolKind.DELEGATE)
+        checked = [call for call in calls if isinstance(call, CheckedCall)]
+        reads = [call for call in checked if call.tool.kind is ToolKind.READ]
+        delegations = [call for call in checked if call.tool.kind is ToolKind.DELEGATE]
         if not delegations:
             return await self._read(reads)
         ended = await asyncio.gather(
@@ -508,10 +514,6 @@ class ToolExecutor:
             text = text[: len(text) * max(room, 0) // (tokens + 1)]
             tokens = count(text) if text else 0
         return Text(Role.RESULT, text, tokens, view.turn, index)
-
-
-def _of_kind(calls: Sequence[CheckedCall | RefusedCall], kind: ToolKind) -> list[CheckedCall]:
-    return [call for call in calls if isinstance(call, CheckedCall) and call.tool.kind is kind]
 
 
 def _repeated(view: View, repeated_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
