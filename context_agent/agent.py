@@ -323,7 +323,7 @@ class SearchAgent:
             self.policy,
             profile=self.profile,
             budget=self.budget,
-            limits=self.limits,
+            limits=self.limits if self.limits.turns else replace(self.limits, turns=self.profile.turns),
             renderer=Renderer(self.profile, self.policy.counter or HarmonyCounter()),
             executor=self._executor,
             trajectories=self.trajectories,

@@ -155,7 +155,7 @@ class Episode:
             check_where(where)
         self.profile = profile or default()
         self.budget = budget or self.profile.budget()
-        self.limits = replace(limits or Limits(), turns=(limits and limits.turns) or self.profile.turns)
+        self.limits = limits if limits and limits.turns else replace(limits or Limits(), turns=self.profile.turns)
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
@@ -166,14 +166,14 @@ class Episode:
         )
         self._executor = ToolExecutor(context, executor)
         self._listeners = listeners
-        self._partial = partial
-        self._assess = assess
+        self._partial, self._assess = partial, assess
         self._events: list[Event] = []
         self._started = self._acted_at = time.perf_counter()
         self.spent = 0
         """Tokens ever placed in the context, those of its sub-agents not counted."""
-        self._delegated = self._mistakes = 0
-        self._advised = False
+        self.tokens_left = self.limits.tokens
+        """Tokens that the limit still allows, after those of sub-agents too; None without a limit."""
+        self._delegated, self._mistakes, self._advised = 0, 0, False
         self.header = Header(
             id=id or uuid.uuid4().hex,
             question=question,
@@ -198,7 +198,6 @@ class Episode:
         """Records the prompt and returns the first view. `step` does it if the caller has not."""
         if not self._events:
             self._record(PromptShown(self._opening))
-            self.spent += self.view.tokens
             self._acted_at = time.perf_counter()
         return self.view
 
@@ -212,12 +211,6 @@ class Episode:
         """The record so far."""
         return Trajectory(self.header, tuple(self._events))
 
-    @property
-    def tokens_left(self) -> int | None:
-        """Tokens that the limit still allows, after those of sub-agents too; None without a limit."""
-        limit = self.limits.tokens
-        return None if limit is None else max(0, limit - self.spent - self._delegated)
-
     async def step(self, action: Action) -> View:
         """Runs one action and returns the next view (the last one when the episode is then `done`).
 
@@ -229,7 +222,6 @@ class Episode:
         text = action_text(action)
         tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
         fits = tokens <= self.view.max_output
-        self.spent += tokens
         seconds = time.perf_counter() - self._acted_at
         self._record(ActionTaken(self.view.turn, action, text, tokens, fits, seconds))
         if not fits:
@@ -335,6 +327,10 @@ class Episode:
         self.view = fold(self.view, event)
         self._events.append(event)
         match event:
+            case PromptShown():
+                self.spent = self.view.tokens
+            case ActionTaken():
+                self.spent += event.tokens
             case ToolResult():
                 self.spent += sum(segment.tokens for segment in event.segments)
                 self._delegated += sum(sub_agent.tokens for sub_agent in event.delegated)
@@ -343,6 +339,8 @@ class Episode:
                 self.spent += sum(summary.tokens for summary in event.edit.summaries)
             case TurnClosed():
                 self.spent += event.segment.tokens
+        if self.limits.tokens is not None:
+            self.tokens_left = max(0, self.limits.tokens - self.spent - self._delegated)
         for listen in self._listeners:
             listen(event, self.view)
 
@@ -357,9 +355,9 @@ def resolve(
     summary, which is no document's. `relevance` maps chunk ids to scores of passages; a passage without one has its
     document's score.
     """
-    blocks_by_document = _citable(view)
-    owner = {block.label: block for blocks in blocks_by_document.values() for block in blocks}
-    owner |= {block.id: block for blocks in blocks_by_document.values() for block in blocks}
+    citable = view.citable_blocks
+    blocks_by_document = _by_document(citable)
+    owner = {block.label: block for block in citable} | {block.id: block for block in citable}
     known = owner.keys() | blocks_by_document.keys()
     order: dict[str, tuple[RankedId, list[str]]] = {}
     dropped = []
@@ -379,7 +377,7 @@ def resolve(
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
     """The best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
-    blocks_by_document = _citable(view)
+    blocks_by_document = _by_document(view.citable_blocks)
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
         for document, blocks in blocks_by_document.items()
@@ -397,10 +395,7 @@ def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
     So the hits of the first search, which is the question's own, come first. The ranking names a document at least.
     """
     named = {document.id for document in ranking.documents}
-    shown: dict[str, list[Block]] = {}
-    for block in (*view.pruned, *view.citable_blocks):
-        if block.document_id not in named:
-            shown.setdefault(block.document_id, []).append(block)
+    shown = _by_document(block for block in (*view.pruned, *view.citable_blocks) if block.document_id not in named)
     order = sorted(shown, key=lambda document: min(block.key for block in shown[document]))
     documents = list(ranking.documents)
     for rank, document in enumerate(order[: limit - len(documents)], start=len(documents) + 1):
@@ -410,10 +405,9 @@ def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
     return replace(ranking, documents=tuple(documents))
 
 
-def _citable(view: View) -> dict[str, list[Block]]:
-    """The blocks that a ranking may cite, by document."""
+def _by_document(blocks: Iterable[Block]) -> dict[str, list[Block]]:
     blocks_by_document: dict[str, list[Block]] = {}
-    for block in view.citable_blocks:
+    for block in blocks:
         blocks_by_document.setdefault(block.hit.chunk.document_id, []).append(block)
     return blocks_by_document
 
