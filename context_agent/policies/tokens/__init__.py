@@ -1,5 +1,259 @@
-"""The token policy: a language model that is sent token ids and returns token ids."""
+"""The token policy: it sends token ids and receives token ids, so that what is trained is what was sampled.
 
-from context_agent.policies.tokens.policy import TokenPolicy, VocabularyCounter, local, served, templated
+Four promises:
 
-__all__ = ["TokenPolicy", "VocabularyCounter", "local", "served", "templated"]
+1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again.
+2. The engine receives exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the
+   reply to it.
+3. Prompt and sampled ids together never exceed the window: `max_tokens` is capped by the prompt's exact length.
+4. Each action carries its `TokenCall`: prompt, output, log-probabilities, version.
+
+The view counts what the prompt holds. `instructions` stands for the system and developer messages with the tools, and
+counts as all of the first prompt except the question. An action counts as the sampled ids and the framing of its
+results' messages. Contents are counted by the same vocabulary. A view's tokens are therefore the prompt's length,
+except that a chunk counts as the sum of its parts, which may be a few tokens more than the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from context_agent._support.http import API_KEY_ENV, BASE_URL
+from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.harness.policy import Instructions
+from context_agent.harness.profile import Profile
+from context_agent.harness.tools import BATCH
+from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
+from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.packaged import (
+    ADAPTERS,
+    MODELS,
+    adapter_digest,
+    import_libraries,
+    model_folder,
+    with_adapter,
+)
+from context_agent.policies.tokens.prompt import KEY, Opening, Prompt, TokenCall, TokenRenderer
+from context_agent.pruning.view import Role, Text, View
+from context_agent.retrieval.corpus import Corpus
+from context_agent.types import Action
+
+MAX_TOKENS = 4_096
+"""Most tokens sampled in one turn (the published baseline's value)."""
+LOCAL_MAX_TOKENS = 128
+"""Most tokens of a small model's reply: a few commands of one line each."""
+SEEDS = 2**31
+
+
+class VocabularyCounter:
+    """Counts tokens by the renderer's vocabulary."""
+
+    def __init__(self, renderer: TokenRenderer) -> None:
+        self._renderer = renderer
+        self.name = renderer.counter_name
+
+    def count(self, text: str) -> int:
+        """Tokens of the text as content."""
+        return len(self._renderer.encode(text))
+
+
+class TokenPolicy:
+    """A language model driven by exact token ids.
+
+    The default renderer is harmony with gpt-oss's vocabulary, at the sampling settings that the published weights were
+    trained with. `engine` runs the model; its owner closes it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: TokenRenderer | None = None,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 0.9,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        """`max_tokens` bounds one reply. Raises `ConfigError` for invalid sampling settings."""
+        if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
+            raise ConfigError(
+                f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got {temperature}, {top_p}, "
+                f"{max_tokens}"
+            )
+        self.engine = engine
+        self.renderer = renderer or HarmonyRenderer()
+        self.temperature = temperature
+        self.top_p = top_p
+        self.max_tokens = max_tokens
+        self.counter = VocabularyCounter(self.renderer)
+        """Counts by the model's vocabulary."""
+        self._openings: dict[Profile, Opening] = {}
+
+    @property
+    def name(self) -> str:
+        """Engine and renderer."""
+        return f"tokens:{self.engine.name}:{self.renderer.name}"
+
+    def instructions(self, profile: Profile) -> Instructions:
+        """The system and developer messages as the prompt has them, tools included."""
+        opening = self.opening(profile)
+        return Instructions(opening.text, opening.tokens)
+
+    def opening(self, profile: Profile) -> Opening:
+        """The profile's opening in the renderer's tokens, rendered once."""
+        if profile not in self._openings:
+            self._openings[profile] = self.renderer.opening(profile)
+        return self._openings[profile]
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
+        """An actor whose turns are sampled with seeds derived from `seed`."""
+        return TokenActor(self, profile, seed)
+
+
+class TokenActor:
+    """The calls of one episode."""
+
+    def __init__(self, policy: TokenPolicy, profile: Profile, seed: int) -> None:
+        self._policy = policy
+        self._profile = profile
+        self._seed = seed
+        self._prompt: Prompt | None = None
+        self._reserve = 0
+
+    async def act(self, view: View) -> Action:
+        """Samples a reply on the view and reads it.
+
+        If the window has no room for a reply and its results' framing, the action reports that by its size, and the
+        episode ends. Raises `PolicyError` when the engine cannot continue.
+        """
+        policy = self._policy
+        prompt = self._prompt or self._begin(view)
+        ids = tuple(prompt.show(view))
+        room = min(policy.max_tokens, view.max_output - self._reserve, view.budget.window - len(ids))
+        if room < 1:
+            return Action(tokens=view.budget.window, extra={KEY: None})
+        seed = (self._seed * 1_000_003 + view.turn) % SEEDS
+        request = SampleRequest(ids, room, policy.renderer.stop, policy.temperature, policy.top_p, seed)
+        sample = await policy.engine.generate(request)
+        _check(sample, room)
+        reused = prompt.reused
+        prompt.sampled(view, sample.ids)
+        call = TokenCall(
+            reused, ids[reused:], sample.ids, sample.logprobs, sample.version, sample.finish.value, sample.cached_tokens
+        )
+        action = policy.renderer.parse(sample.ids)
+        tokens = len(sample.ids) + prompt.framing(sample.ids, action)
+        return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
+
+    def _begin(self, view: View) -> Prompt:
+        """The prompt of the episode. Raises `PolicyError` if the view begins with other instructions."""
+        renderer, opening = self._policy.renderer, self._policy.opening(self._profile)
+        if next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "") != opening.text:
+            raise PolicyError(
+                "the view does not begin with this policy's instructions: "
+                "open the Episode with instructions=policy.instructions(profile), as SearchAgent does"
+            )
+        self._prompt = Prompt(renderer, self._profile, opening)
+        self._reserve = max(sum(map(len, renderer.frame((), [name]))) for name in {*self._profile.tools, BATCH})
+        return self._prompt
+
+
+def served(
+    model: str,
+    *,
+    base_url: str = BASE_URL,
+    api_key_env: str | None = API_KEY_ENV,
+    tokenizer: str | None = None,
+    reasoning_effort: str = "high",
+    parallel: bool = False,
+    temperature: float = 1.0,
+    top_p: float = 0.9,
+    max_tokens: int = MAX_TOKENS,
+    seeded: bool = True,
+    cache_salt: str | None = None,
+    timeout: float = 600.0,
+    retries: int = 6,
+    concurrency: int = 128,
+) -> TokenPolicy:
+    """The policy for a model behind vLLM. It speaks harmony, or the chat template of `tokenizer` if given.
+
+    `tokenizer` is a folder or a model's name, read by transformers. `reasoning_effort` and `parallel` are harmony's.
+    Raises `ConfigError`, and `MissingExtraError` for a tokenizer without transformers.
+    """
+    from context_agent.policies.tokens.engines.vllm import VllmEngine
+
+    engine = VllmEngine(
+        base_url,
+        model,
+        api_key_env=api_key_env,
+        seeded=seeded,
+        cache_salt=cache_salt,
+        timeout=timeout,
+        retries=retries,
+        concurrency=concurrency,
+    )
+    renderer = templated(tokenizer) if tokenizer else HarmonyRenderer(effort=reasoning_effort, parallel=parallel)
+    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+
+
+def local(
+    model: str = "smollm2",
+    *,
+    adapter: str | Path | None = None,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    max_tokens: int = LOCAL_MAX_TOKENS,
+    threads: int = 0,
+    batch: int = 16,
+) -> TokenPolicy:
+    """The policy of a packaged model with an adapter, by default the one that ships. It plays in the profile `lean`.
+
+    `adapter` is a folder that `ctx1 train sft` or `ctx1 train rl` left. `threads` are torch's, 0 for its own default;
+    `batch` is how many episodes may sample together. Raises `ConfigError` and `MissingExtraError`.
+    """
+    torch, transformers = import_libraries()
+    from context_agent.policies.tokens.engines.transformers import TransformersEngine
+    from context_agent.policies.tokens.template import LinesRenderer
+
+    if model not in MODELS:
+        raise ConfigError(f"no packaged model {model!r}: the models are {', '.join(MODELS)}")
+    trained = Path(adapter or ADAPTERS / model)
+    if adapter is None and not trained.is_dir():
+        raise ConfigError(
+            f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
+        )
+    if threads:
+        torch.set_num_threads(threads)
+    folder = model_folder(model)
+    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    adapted = with_adapter(weights, trained, base=MODELS[model].label).eval()
+    renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(folder), name=model)
+    engine = TransformersEngine(adapted, name=model, version=adapter_digest(trained), max_batch=batch)
+    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+
+
+def templated(tokenizer: str) -> TokenRenderer:
+    """The renderer for a tokenizer's chat template; the tokenizer is a folder, a packaged model or a model's name.
+
+    Raises `ConfigError` if it cannot be loaded, and `MissingExtraError`.
+    """
+    from context_agent.policies.tokens.template import TemplateRenderer
+
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtraError("transformers", "train") from None
+    try:
+        loaded = transformers.AutoTokenizer.from_pretrained(model_folder(tokenizer))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot load the tokenizer {tokenizer!r}: {error}") from error
+    return TemplateRenderer(loaded, name=tokenizer)
+
+
+def _check(sample: Sample, room: int) -> None:
+    """Stops an engine that breaks its contract: training on its samples would be meaningless."""
+    if not 1 <= len(sample.ids) <= room or len(sample.ids) != len(sample.logprobs):
+        raise PolicyError(
+            f"the engine returned {len(sample.ids)} ids and {len(sample.logprobs)} log-probabilities instead of "
+            f"1 to {room} of each"
+        )

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from context_agent import Action, Budget, Document, MemoryCorpus, Profile, RankedId, SearchAgent, ToolCall, View
 from context_agent.agent import SearchResult
 from context_agent.harness.profile import SUMMARIZE, default
+from context_agent.policies.tokens import TokenActor, TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.policies.tokens.policy import TokenActor, TokenPolicy
 from context_agent.policies.tokens.prompt import Prompt, TokenRenderer
 from context_agent.retrieval.corpus import Corpus
 from tests.conftest import TOPICS, made_documents

@@ -22,8 +22,8 @@ from context_agent import SearchAgent
 from context_agent._support import journal as journal_module
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
+from context_agent.policies.tokens import SEEDS, TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
-from context_agent.policies.tokens.policy import SEEDS, TokenPolicy
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.curriculum import Curriculum, RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
