@@ -106,7 +106,7 @@ def rl(
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
         from context_agent.train.rl import loop
-        from context_agent.train.rl.rollout_pool import RolloutSetup
+        from context_agent.train.rl.rollout_workers import RolloutSetup
 
         setup, concurrency = RolloutSetup(config), config.rollouts.concurrency
         if ray is not None or (processes or 1) > 1:

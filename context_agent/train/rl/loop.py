@@ -26,7 +26,7 @@ from context_agent.train.models import LoadedModel, load_model, subagent_engine
 from context_agent.train.rewards import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.rl.async_rollouts import open_async_rollouts
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
-from context_agent.train.rl.rollout_pool import RolloutPool, play_in_pool
+from context_agent.train.rl.rollout_workers import RolloutPool, play_in_pool
 from context_agent.train.rl.rollouts import (
     DevEvaluator,
     EpisodeScorer,

@@ -123,7 +123,7 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_p
 
 
 def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_path: Path, server: Server) -> None:
-    from context_agent.train.rl.rollout_pool import RolloutSetup, play_in_pool
+    from context_agent.train.rl.rollout_workers import RolloutSetup, play_in_pool
     from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
     from context_agent.train.rl.weight_sync import served_engine
 
@@ -159,7 +159,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_pat
 def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    from context_agent.train.rl.rollout_pool import RolloutSetup
+    from context_agent.train.rl.rollout_workers import RolloutSetup
 
     run = runs.rewards(tmp_path, tmp_path, **runs.merged({"engine": {"kind": "vllm"}}, changes))
     with pytest.raises(ConfigError, match=message):
