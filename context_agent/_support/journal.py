@@ -56,11 +56,6 @@ class LogContents:
     records: tuple[JsonObject, ...] = ()
     torn_bytes: int = 0
 
-    @property
-    def valid_bytes(self) -> int:
-        """Length of the complete lines together."""
-        return sum(map(len, self.lines))
-
 
 class AppendLog:
     """An append-only log, locked while it is open. Safe between processes, not between threads.
@@ -84,7 +79,7 @@ class AppendLog:
         except BaseException:
             self._lock.release()
             raise
-        self.size = self.contents.valid_bytes
+        self.size = sum(map(len, self.contents.lines))
         """Length of the file in bytes, without a torn last line."""
 
     def append(self, *records: JsonObject) -> None:

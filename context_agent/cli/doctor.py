@@ -98,7 +98,8 @@ def _show(check: InstallationCheck) -> None:
 
 
 def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
-    yield _python()
+    version, machine = platform.python_version(), f"{platform.system()} {platform.machine()}"
+    yield InstallationCheck("python", "ok", f"{version} on {machine}")
     yield from _packages()
     yield from _extras()
     yield from _weights()
@@ -142,10 +143,6 @@ def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationC
         return check()
     except Exception as error:  # noqa: BLE001 (whatever is broken becomes a finding)
         return InstallationCheck(name, "problem", f"{error}" or type(error).__name__)
-
-
-def _python() -> InstallationCheck:
-    return InstallationCheck("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _requirements() -> Iterator[tuple[str, str | None]]:

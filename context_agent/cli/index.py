@@ -186,7 +186,7 @@ def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
     """Prints the result of an update."""
     if indexed.warning:
         output.note(indexed.warning)
-    output.result(_to_json(run.read, indexed), summary(run.read, indexed, run.index), as_json=as_json)
+    output.result({**asdict(run.read), **asdict(indexed)}, summary(run.read, indexed, run.index), as_json=as_json)
     if indexed.missing:
         output.note(output.one_line(_missing(indexed)))
 
@@ -242,10 +242,6 @@ def add_documents(
             raise KeyboardInterrupt(
                 f"{output.count(kept, 'new or changed document')} stored. To continue, run the same command again"
             ) from None
-
-
-def _to_json(read: LoadReport, indexed: IndexReport) -> dict[str, Any]:
-    return {**asdict(read), **asdict(indexed)}
 
 
 def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:

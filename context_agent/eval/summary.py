@@ -228,7 +228,7 @@ def _table(title: str, rows: Sequence[Cell | PooledCell], summary: EvalSummary, 
     uneven = len({row.questions for row in rows}) > 1
     heads = ["window", *(["n"] if uneven else []), leading.name]
     heads += [f"Δ {_line(summary.reference or '')[:12]}"] if any(row.differences for row in rows) else []
-    heads += [_short_name(metric.name) for metric in columns]
+    heads += [SHORT_NAMES.get(metric.name, metric.name.replace("_tokens", "").replace("_", " ")) for metric in columns]
     heads += ["failed"] if any(row.failed for row in rows) else []
     for head in heads:
         table.add_column(escape(head), justify="right", no_wrap=True)
@@ -243,10 +243,6 @@ def _table(title: str, rows: Sequence[Cell | PooledCell], summary: EvalSummary, 
         texts += [_short(row.metrics, metric) for metric in columns]
         table.add_row(*texts, *([Text(str(row.failed), "red" if row.failed else "dim")] if "failed" in heads else []))
     return table
-
-
-def _short_name(name: str) -> str:
-    return SHORT_NAMES.get(name, name.replace("_tokens", "").replace("_", " "))
 
 
 def _mean(values: MetricValues, of: Metric) -> Text:

@@ -162,7 +162,7 @@ def encode(event: Event) -> dict[str, Any]:
                 "call": event.call,
                 "name": event.name,
                 "arguments": event.arguments,
-                "segments": [_segment(segment) for segment in event.segments],
+                "segments": [_text(item) if isinstance(item, Text) else _block(item) for item in event.segments],
                 "mistake": event.mistake,
                 "seconds": event.seconds,
                 **({"delegated": [asdict(record) for record in event.delegated]} if event.delegated else {}),
@@ -187,7 +187,7 @@ def decode(data: dict[str, Any]) -> Event:
         case "edit":
             return EditApplied(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
         case "result":
-            segments = tuple(_to_segment(item) for item in data["segments"])
+            segments = tuple(_to_text(item) if "role" in item else _to_block(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
             delegated = tuple(SubAgentRecord(**record) for record in data.get("delegated", ()))
             return ToolResult(*head, segments, data["mistake"], data["seconds"], delegated)
@@ -228,14 +228,6 @@ def _text(segment: Text) -> dict[str, Any]:
 
 def _to_text(data: dict[str, Any]) -> Text:
     return Text(Role(data["role"]), data["text"], data["tokens"], data["turn"], data["call"])
-
-
-def _segment(segment: Text | Block) -> dict[str, Any]:
-    return _text(segment) if isinstance(segment, Text) else _block(segment)
-
-
-def _to_segment(data: dict[str, Any]) -> Text | Block:
-    return _to_text(data) if "role" in data else _to_block(data)
 
 
 def _block(block: Block) -> dict[str, Any]:

@@ -118,11 +118,6 @@ def _key(result: ResultText, opening: str) -> tuple[str, str, Path, str]:
     return opening, result.call_id, result.path, digest(result.text)
 
 
-def looks_like_stub(text: str) -> bool:
-    """Whether a text imitates a stub."""
-    return _LOOKS_LIKE_STUB.search(text) is not None
-
-
 def requested_numbers(text: str) -> list[range]:
     """The numbers of the ids that a text asks to restore, as a stub names them: `restore: p3-p5, p9`."""
     return [
@@ -452,7 +447,7 @@ class _Prune:
         imitations = (
             f"message {result.message} has a text that looks like a stub; it is treated as text"
             for result, record in zip(self._results, self._records, strict=True)
-            if looks_like_stub(record.text)
+            if _LOOKS_LIKE_STUB.search(record.text)
         )
         return (*self._transcript.notices, *imitations)
 

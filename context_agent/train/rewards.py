@@ -37,7 +37,7 @@ from context_agent.eval.metrics import f_beta
 from context_agent.eval.scoring import Replay
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
-from context_agent.pruning.view import Block, SubAgentRecord, ToolResult
+from context_agent.pruning.view import Block, ToolResult
 
 
 class Ending(StrEnum):
@@ -417,11 +417,8 @@ def delegation_of(trajectory: Trajectory) -> Delegation:
     One has finished that gave a ranking of its own with a document in it.
     """
     every = [delegated for event in trajectory.events if isinstance(event, ToolResult) for delegated in event.delegated]
-    return Delegation(len(every), sum(map(_finished, every)))
-
-
-def _finished(delegated: SubAgentRecord) -> bool:
-    return delegated.error is None and delegated.stop_reason == StopReason.FINISHED and delegated.documents > 0
+    ranked = [delegated for delegated in every if delegated.error is None and delegated.documents > 0]
+    return Delegation(len(every), sum(delegated.stop_reason == StopReason.FINISHED for delegated in ranked))
 
 
 def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -212,7 +212,7 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
 
 def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
     """The set in a folder in the native format. Raises `DataError`."""
-    splits = _splits(folder)
+    splits = sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
     split = split or next((default for default in ("dev", "test") if default in splits), "dev")
     corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
     queries = folder / QUERIES_FILE.format(split=split)
@@ -321,10 +321,6 @@ def _local_folder(name: str, data: Path | None) -> Path:
     if not folder.is_dir():
         raise DataError(f"no data for {name}: {folder} does not exist: {fix}")
     return folder
-
-
-def _splits(folder: Path) -> list[str]:
-    return sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
 
 
 def _available(splits: list[str]) -> str:

@@ -231,7 +231,7 @@ def _format_cost_axis(panel: Axes, costs: Sequence[float]) -> None:
     if costs and min(costs) > 0 and max(costs) > LOG_FACTOR * min(costs):
         panel.set_xscale("log")
         panel.xaxis.set_minor_formatter(lambda value, _: "")
-    panel.xaxis.set_major_formatter(lambda value, _: _cost_label(value))
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}")
 
 
 def _styles(summary: EvalSummary) -> dict[str, Style]:
@@ -260,10 +260,6 @@ def _point(cell: Cell, cost: str, measure: str) -> tuple[float, float]:
 
 def _axis_label(measure: Metric) -> str:
     return measure.name.replace("_", " ")
-
-
-def _cost_label(value: float) -> str:
-    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _thousands(value: float) -> str:

@@ -86,7 +86,7 @@ def parse_message(data: bytes) -> MailMessage:
     return MailMessage(
         id=next(iter(_identifiers(parsed, "Message-ID")), ""),
         references=tuple(dict.fromkeys(references)),
-        subject=_field(parsed, "Subject"),
+        subject=_decode_header(next(iter(_field_values(parsed, "Subject")), "")),
         sender=next(iter(sender), ""),
         people=tuple(dict.fromkeys((*sender, *_people(parsed, "To"), *_people(parsed, "Cc")))),
         date=_sent_at(parsed),
@@ -178,10 +178,6 @@ def _without_blockquotes(page: str) -> str:
             depth -= 1
         position = tag.end if depth == 0 else position
     return "".join(parts) if depth else "".join((*parts, page[position:]))
-
-
-def _field(parsed: Parsed, name: str) -> str:
-    return _decode_header(next(iter(_field_values(parsed, name)), ""))
 
 
 def _field_values(parsed: Parsed, name: str) -> list[str]:

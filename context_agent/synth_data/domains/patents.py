@@ -93,7 +93,8 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def _patent(root: ET.Element, fallback: str) -> Document:
-    head = next((root.find(name) for name in _bibliography_tags() if root.find(name) is not None), None)
+    tags = ("us-bibliographic-data-grant", "us-bibliographic-data-application")
+    head = next((root.find(name) for name in tags if root.find(name) is not None), None)
     head = root if head is None else head
     number = _document_number(head.find("publication-reference/document-id"))
     title = _line(head.find("invention-title"))
@@ -119,10 +120,6 @@ def _patent(root: ET.Element, fallback: str) -> Document:
         storable(title or number),
         {key: storable(value) if isinstance(value, str) else value for key, value in metadata.items() if value},
     )
-
-
-def _bibliography_tags() -> tuple[str, str]:
-    return "us-bibliographic-data-grant", "us-bibliographic-data-application"
 
 
 def _document_number(element: ET.Element | None) -> str:

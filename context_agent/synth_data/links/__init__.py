@@ -134,7 +134,9 @@ class LinkTasks:
 
     def _all(self) -> Iterator[Task]:
         """Types and hops in turns until they are exhausted, with a limited share of comparisons."""
-        lanes = {(kind, hops): self._lane(kind, hops) for hops in self._hops() for kind in self._types(hops)}
+        fewest, most = self.settings.hops
+        pairs = ((kind, hops) for hops in range(fewest, most + 1) for kind in self.settings.types if hops in HOPS[kind])
+        lanes = {(kind, hops): self._lane(kind, hops) for kind, hops in pairs}
         while lanes:
             for (kind, hops), lane in list(lanes.items()):
                 if kind == "comparison" and self._too_many_comparisons(hops):
@@ -176,12 +178,6 @@ class LinkTasks:
         rows = list(range(len(self._graph.pages)))
         rng.shuffle(rows)
         return _DRAFTERS[kind](self._graph, rows, hops, rng)
-
-    def _hops(self) -> range:
-        return range(self.settings.hops[0], self.settings.hops[1] + 1)
-
-    def _types(self, hops: int) -> list[str]:
-        return [kind for kind in self.settings.types if hops in HOPS[kind]]
 
 
 SAME_STATEMENT = 0.85

@@ -62,7 +62,8 @@ def split_tasks(
     keys = [_shared_keys(task, twins or {}) for task in tasks]
     usable = [row for row, task_keys in enumerate(keys) if any(kind == "document" for kind, _ in task_keys)]
     groups = _components(usable, keys)
-    draft = _SplitAssignment(keys, [task.hops for task in tasks], _capacities(shares, len(usable)), random.Random(seed))
+    capacities = {name: share * len(usable) for name, share in shares.items() if share > 0}
+    draft = _SplitAssignment(keys, [task.hops for task in tasks], capacities, random.Random(seed))
     draft.place(groups, giants)
     placed = _renamed(tasks, draft.chosen, name)
     lost = [
@@ -119,10 +120,6 @@ def _check_arguments(tasks: Sequence[Task], name: str, shares: Mapping[str, floa
 
 def _format_shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {share:g}" for name, share in shares.items())
-
-
-def _capacities(shares: Mapping[str, float], count: int) -> dict[str, float]:
-    return {name: share * count for name, share in shares.items() if share > 0}
 
 
 def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list[int]]:

@@ -260,14 +260,11 @@ class QueryStreams:
                 for position, first in enumerate(relations):
                     for second in relations[position + 1 :]:
                         ends = [
-                            self._end(entity, relation, depth, rng)
+                            self._describe(int(entity.objects[relation.name]), depth, entity.number, rng)
                             for relation, depth in zip((first, second), depths, strict=True)
                         ]
                         if ends[0] is not None and ends[1] is not None:
                             yield Intersection(entity.kind, (first, ends[0]), (second, ends[1]))
-
-    def _end(self, entity: Entity, relation: Relation, depth: int, rng: Random) -> Query | None:
-        return self._describe(int(entity.objects[relation.name]), depth, entity.number, rng)
 
     def _describe(self, number: int, depth: int, without: int, rng: Random) -> Query | None:
         """A description of an entity over `depth` documents that avoids the entity `without`; None if there is none."""

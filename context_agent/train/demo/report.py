@@ -360,7 +360,8 @@ def write_report(
     else:
         replace_file(plan.place("plot.svg"), drawing)
         notice = ""
-    episodes = sample_episodes(plan.out / "trajectories" / f"after{plan.suffix}-{head}")
+    folder = plan.out / "trajectories" / f"after{plan.suffix}-{head}"
+    episodes = [read(path) for path in sorted(folder.glob("*.jsonl"))[:PAGE_EPISODES]]
     replace_file(plan.place("report.html"), report_page(report, drawing, notice, episodes))
     return report
 
@@ -479,11 +480,6 @@ def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequenc
 
 PAGE_EPISODES = 8
 """Episodes on the page."""
-
-
-def sample_episodes(folder: Path) -> list[Trajectory]:
-    """The first stored episodes of an evaluation."""
-    return [read(path) for path in sorted(folder.glob("*.jsonl"))[:PAGE_EPISODES]]
 
 
 def _episode(trajectory: Trajectory) -> str:

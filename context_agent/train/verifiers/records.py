@@ -113,7 +113,7 @@ def _nodes(trajectory: Trajectory) -> list[Node]:
         if action.reasoning:
             sampled["message"]["reasoning_content"] = action.reasoning
         if call is not None:
-            size = _path_size(nodes, len(nodes) - 1)
+            size = sum(len(nodes[index]["token_ids"]) for index in _path(nodes, len(nodes) - 1))
             nodes[-1] |= _tokens(call.prompt[size:], sampled=False)
             sampled |= _tokens(call.call.output, sampled=True) | {"logprobs": list(call.call.logprobs)}
         nodes.append(sampled)
@@ -137,10 +137,6 @@ def _node(message: Message, parent: int | None) -> Node:
 
 def _tokens(ids: Sequence[int], *, sampled: bool) -> Node:
     return {"token_ids": list(ids), "mask": [sampled] * len(ids)}
-
-
-def _path_size(nodes: Sequence[Node], node: int) -> int:
-    return sum(len(nodes[index]["token_ids"]) for index in _path(nodes, node))
 
 
 # Import -----------------------------------------------------------------------------------------------------------
