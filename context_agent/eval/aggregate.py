@@ -52,7 +52,6 @@ def summarise(
     reference: str | None = None,
     expected: Iterable[RecordKey] = (),
     problems: Iterable[str] = (),
-    seed: int = 0,
 ) -> EvalSummary:
     """The summary of a run.
 
@@ -69,10 +68,10 @@ def summarise(
     by_cell = {key: list(group) for key, group in groupby(sorted(unique, key=_display_order(systems)), key=_cell_key)}
     grids = {key: Grid.of(group, names) for key, group in by_cell.items()}
     references = {key: _reference_grid(key, grids, reference) for key in grids}
-    cells = {key: _cell(group, metrics, references[key], seed) for key, group in by_cell.items()}
+    cells = {key: _cell(group, metrics, references[key]) for key, group in by_cell.items()}
     return EvalSummary(
         cells=tuple(cells.values()),
-        pools=_pools(cells, grids, references, systems, seed),
+        pools=_pools(cells, grids, references, systems),
         systems=systems,
         reference=reference,
         metrics=tuple(names),
@@ -136,7 +135,6 @@ def _pools(
     grids: Mapping[CellKey, Grid],
     references: Mapping[CellKey, Grid | None],
     systems: Sequence[str],
-    seed: int,
 ) -> tuple[PooledCell, ...]:
     """Systems by window, pooled over several benchmarks. A system that lacks a benchmark is not comparable."""
     by_system: dict[tuple[int, int], list[CellKey]] = {}
@@ -144,7 +142,7 @@ def _pools(
         by_system.setdefault((key[2], systems.index(key[1])), []).append(key)
     count = len({key[0] for key in cells})
     return tuple(
-        _pool([cells[key] for key in keys], [grids[key] for key in keys], [references[key] for key in keys], seed)
+        _pool([cells[key] for key in keys], [grids[key] for key in keys], [references[key] for key in keys])
         for _, keys in sorted(by_system.items())
         if len(keys) == count > 1
     )
@@ -233,18 +231,18 @@ class Grid:
         return Grid(self.questions, self.names, self.values - reference_values)
 
 
-def _estimates(grid: Grid, seed: int) -> dict[str, MetricValue]:
+def _estimates(grid: Grid) -> dict[str, MetricValue]:
     """Means and intervals of the metrics that apply to at least one question."""
     values: dict[str, MetricValue] = {}
     for columns, rows in _columns_by_questions(grid.values):
         n = int(rows.sum())
-        estimates = statistics.mean_intervals(grid.values[rows][:, columns], seed=seed)
+        estimates = statistics.mean_intervals(grid.values[rows][:, columns])
         for column, estimate in zip(columns, estimates, strict=True):
             values[grid.names[column]] = MetricValue(*estimate, n=n, left_out=len(grid.questions) - n)
     return {name: values[name] for name in grid.names if name in values}
 
 
-def _cell(records: Sequence[EvalRecord], metrics: Sequence[Metric], reference: Grid | None, seed: int) -> Cell:
+def _cell(records: Sequence[EvalRecord], metrics: Sequence[Metric], reference: Grid | None) -> Cell:
     """The aggregate of one system on one benchmark under one window."""
     grid = Grid.of(records, [metric.name for metric in metrics])
     first = records[0]
@@ -256,15 +254,15 @@ def _cell(records: Sequence[EvalRecord], metrics: Sequence[Metric], reference: G
         records=len(records),
         failed=sum(record.error is not None for record in records),
         seeds=tuple(sorted({record.seed for record in records})),
-        metrics=_estimates(grid, seed),
-        differences={} if reference is None else _estimates(grid.minus(reference), seed),
-        breakdown=_breakdown(records, [metric.name for metric in metrics if metric.headline], seed),
+        metrics=_estimates(grid),
+        differences={} if reference is None else _estimates(grid.minus(reference)),
+        breakdown=_breakdown(records, [metric.name for metric in metrics if metric.headline]),
         turns=_curve_over_turns(records),
         tokens=_curve_over_tokens(records),
     )
 
 
-def _pool(cells: Sequence[Cell], grids: Sequence[Grid], references: Sequence[Grid | None], seed: int) -> PooledCell:
+def _pool(cells: Sequence[Cell], grids: Sequence[Grid], references: Sequence[Grid | None]) -> PooledCell:
     """One system over the benchmarks of its cells; with differences if the reference ran on all of them."""
     pairs = zip(grids, references, strict=True)
     differences = [grid.minus(reference) for grid, reference in pairs if reference is not None]
@@ -274,12 +272,12 @@ def _pool(cells: Sequence[Cell], grids: Sequence[Grid], references: Sequence[Gri
         benchmarks=tuple(cell.benchmark for cell in cells),
         questions=sum(cell.questions for cell in cells),
         failed=sum(cell.failed for cell in cells),
-        metrics=_pooled(grids, seed),
-        differences=_pooled(differences, seed) if len(differences) == len(grids) else {},
+        metrics=_pooled(grids),
+        differences=_pooled(differences) if len(differences) == len(grids) else {},
     )
 
 
-def _pooled(grids: Sequence[Grid], seed: int) -> dict[str, MetricValue]:
+def _pooled(grids: Sequence[Grid]) -> dict[str, MetricValue]:
     """The pooled values of the metrics that every benchmark has."""
     values: dict[str, MetricValue] = {}
     masks = [~np.isnan(grid.values) for grid in grids]
@@ -292,23 +290,23 @@ def _pooled(grids: Sequence[Grid], seed: int) -> dict[str, MetricValue]:
         strata = [grid.values[applies][:, columns] for grid, applies in zip(grids, rows, strict=True)]
         n = sum(int(applies.sum()) for applies in rows)
         left_out = sum(map(len, rows)) - n
-        for column, estimate in zip(columns, statistics.pooled(strata, seed=seed), strict=True):
+        for column, estimate in zip(columns, statistics.pooled(strata), strict=True):
             values[grids[0].names[column]] = MetricValue(*estimate, n=n, left_out=left_out)
     return {name: values[name] for name in grids[0].names if name in values}
 
 
-def _breakdown(records: Sequence[EvalRecord], names: Sequence[str], seed: int) -> dict[str, dict[str, GroupSummary]]:
+def _breakdown(records: Sequence[EvalRecord], names: Sequence[str]) -> dict[str, dict[str, GroupSummary]]:
     labels: Mapping[str, Callable[[EvalRecord], str]] = {
         "type": lambda record: record.type,
         "hops": lambda record: str(record.hops or ""),
         "seed": lambda record: str(record.seed),
     }
-    breakdown = {by: _groups(records, label, names, seed) for by, label in labels.items()}
+    breakdown = {by: _groups(records, label, names) for by, label in labels.items()}
     return {by: groups for by, groups in breakdown.items() if len(groups) > 1}
 
 
 def _groups(
-    records: Sequence[EvalRecord], label: Callable[[EvalRecord], str], names: Sequence[str], seed: int
+    records: Sequence[EvalRecord], label: Callable[[EvalRecord], str], names: Sequence[str]
 ) -> dict[str, GroupSummary]:
     """Records by label; those with an empty label are left out."""
     by_label: dict[str, list[EvalRecord]] = {}
@@ -319,7 +317,7 @@ def _groups(
     for text in sorted(by_label, key=lambda text: (len(text), text) if text.isdecimal() else (0, text)):
         grid = Grid.of(by_label[text], names)
         failed = sum(record.error is not None for record in by_label[text])
-        groups[text] = GroupSummary(len(grid.questions), failed, _estimates(grid, seed))
+        groups[text] = GroupSummary(len(grid.questions), failed, _estimates(grid))
     return groups
 
 
