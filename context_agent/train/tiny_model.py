@@ -131,9 +131,6 @@ def tiny_gpt_oss(
     texts: Iterable[str] = (),
     size: int | None = 2_048,
     hidden: int = 64,
-    layers: int = 2,
-    experts: int = 4,
-    positions: int = 131_072,
     yarn: bool = True,
     seed: int = 0,
 ) -> Path:
@@ -152,23 +149,22 @@ def tiny_gpt_oss(
     texts = list(texts)
     result = harmony_tokenizer() if size is None else tiny_tokenizer(texts, size=size) if texts else own_tokenizer(size)
     tokenizer = for_transformers(result)
-    config = tiny_config(tokenizer, hidden=hidden, layers=layers, experts=experts, positions=positions, yarn=yarn)
+    config = tiny_config(tokenizer, hidden=hidden, yarn=yarn)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = GptOssForCausalLM(config)
     model.generation_config.eos_token_id = [tokenizer.convert_tokens_to_ids(t) for t in ("<|return|>", "<|call|>")]
     model.generation_config.pad_token_id = tokenizer.pad_token_id
-    folder = Path(folder)
-    model.save_pretrained(folder)
     tokenizer.chat_template = CHAT_TEMPLATE
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return folder
+    return Path(folder)
 
 
-def tiny_llama(folder: str | Path, *, hidden: int = 32, layers: int = 2, positions: int = 8_192, seed: int = 0) -> Path:
+def tiny_llama(folder: str | Path) -> Path:
     """Makes a tiny Llama, SmolLM2's architecture, with a tokenizer and a chat template; returns the folder.
 
-    Equal arguments give equal weights. Raises `MissingExtraError` without transformers.
+    Its weights are always the same. Raises `MissingExtraError` without transformers.
     """
     try:
         import torch
@@ -178,20 +174,20 @@ def tiny_llama(folder: str | Path, *, hidden: int = 32, layers: int = 2, positio
     tokenizer = for_transformers(own_tokenizer())
     tokenizer.chat_template = CHAT_TEMPLATE
     config = LlamaConfig(
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
-        num_hidden_layers=layers,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
         vocab_size=len(tokenizer),
-        max_position_embeddings=positions,
+        max_position_embeddings=8_192,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = LlamaForCausalLM(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
