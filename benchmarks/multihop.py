@@ -4,7 +4,7 @@
         [--window TOKENS] [--no-prune] [--effort careful|fast] [--shuffle dense|bm25] [--only dense|bm25]
         [--cache FOLDER] [--weights FILE]
     python benchmarks/multihop.py --data FOLDER --train weights.safetensors --embedder static,minilm
-        [--reader B.onnx=0,2,4 --reader A.onnx=1,3]
+        [--reader B.onnx=0,2,4 --reader A.onnx=1,3] [--rounds 1] [--limit 300] [--other-sets musique,git]
     python benchmarks/multihop.py --data FOLDER --data TECHNICAL --sets musique,linux,rfc [--train weights.safetensors]
 
 `--data` may be repeated: a set is looked for in each of these folders, in order. So weights can be trained on the sets
@@ -63,11 +63,12 @@ from context_agent.types import Chunk, Document
 SETS = ("2wiki", "hotpotqa", "musique")
 CUTOFF = 5
 DEPTH = 25
-WEIGHTS = {"musique": 0.6}
-"""A set's weight in training; musique has a third of the others' questions."""
+HELP = ("sqlite", "gimp", "office", "git", "finance", "apache", "gis", "mail", "desktop", "foldoc")
+WEIGHTS = {"musique": 0.6, **dict.fromkeys(HELP, 0.4)}
+"""A set's weight in training, where it has fewer questions than others."""
 ALONE_SHARE, SMALL_SHARE = 0.4, 0.4
 """Weight in training of a retriever alone, and of the small samples, beside the set itself."""
-ALONE_QUESTIONS, OTHER_QUESTIONS = 60, 150
+ALONE_QUESTIONS, OTHER_QUESTIONS = 20, 150
 """Questions of a set at most, for a retriever alone and for the embedders after the first."""
 CALIBRATED = 25
 """Questions of a source that the calibration is fitted to."""
