@@ -14,6 +14,9 @@ calibration error of the confidence, and of the scores of the ranked documents (
 The networks have learned from their train questions and are surer of these than of others, so the weights that ship
 were fitted with sets of other questions as well: `ctx1 synth tasks --hops 2-3 --count 1200` made them from links in the
 corpora of 2wiki, hotpotqa and musique, and 70 of each, drawn at random, were used.
+
+`--weights A --average B --fit FILE` writes A with the mean of both calibrations. The weights that ship have the mean of
+this one and of the one that `multihop.py --train` fits to all sets.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from context_agent.eval.statistics import (
     roc_auc,
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.networks import EVIDENCE, SHIPPED
+from context_agent.policies.bridge.networks import EVIDENCE, SHIPPED, ScoreCalibration
 from context_agent.train.bridge import FOLDS, BridgeSource
 from context_agent.train.bridge_calibration import (
     CalibrationTask,
@@ -122,6 +125,9 @@ class Results:
 def main() -> int:
     """Prints the table, and draws the curves."""
     options = _options()
+    if options.average:
+        average(options)
+        return 0
     (embedder,) = embedders(options.embedder, options.cache)
     policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None)
     if options.fast:
@@ -170,6 +176,19 @@ def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse
     print(f"{options.fit} written")
 
 
+def average(options: argparse.Namespace) -> None:
+    """Writes the weights with the mean of their calibration and that of the other weights."""
+    scorer, other = (Scorer.load(file) for file in (options.weights, options.average))
+    assert scorer.calibration is not None
+    assert other.calibration is not None
+    parts = zip(vars(scorer.calibration).values(), vars(other.calibration).values(), strict=True)
+    with safe_open(options.weights, "numpy") as weights:
+        notes = weights.metadata()
+    calibration = ScoreCalibration(*((mine + its) / 2 for mine, its in parts))
+    Scorer.of(scorer.networks, calibration, scorer.head).save(options.fit, notes)
+    print(f"{options.fit} written")
+
+
 def _plot(results: Results) -> str:
     """The reliability curves as SVG text. The area of a point grows with its predictions. Needs matplotlib."""
     parts: Sequence[tuple[str, Predictions]] = (
@@ -202,6 +221,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
     parser.add_argument("--fast", action="store_true", help="measure the effort fast, which does not read")
     parser.add_argument("--fit", type=Path, metavar="FILE", help="fit the calibration, and write the weights with it")
+    parser.add_argument("--average", type=Path, metavar="FILE", help="other weights, whose calibration joins the mean")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the reliability curves")
     return parser.parse_args()
 
