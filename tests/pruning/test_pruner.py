@@ -12,7 +12,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.relevance import READ, Goal, by_reading, by_words
+from context_agent.pruning.relevance import EXCERPT_WORDS, READ, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.pruning.conversations import KINDS, Call, Turn, rendered
 
@@ -451,7 +451,7 @@ def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
     assert premise == "Where was the director born?"
     assert excerpt.startswith("Sentence 0")
     assert "Bergen" in excerpt
-    assert len(excerpt.split()) <= 60
+    assert len(excerpt.split()) <= EXCERPT_WORDS
 
 
 def test_a_passage_that_says_it_in_other_words_is_ranked_first() -> None:
