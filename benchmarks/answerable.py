@@ -15,8 +15,8 @@ The networks have learned from their train questions and are surer of these than
 were fitted with sets of other questions as well: `ctx1 synth tasks --hops 2-3 --count 1200` made them from links in the
 corpora of 2wiki, hotpotqa and musique, and 70 of each, drawn at random, were used.
 
-`--weights A --average B --fit FILE` writes A with the mean of both calibrations. Those that ship have three parts of this
-one and one of that which `multihop.py --train` fits to all sets: the mean with it, taken twice.
+`--weights A --average B --fit FILE` writes A with the mean of both calibrations. The weights that ship have three parts
+of this one and one of that which `multihop.py --train` fits to all sets: the mean with this one, taken twice.
 """
 
 from __future__ import annotations
