@@ -223,7 +223,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fit", type=Path, metavar="FILE", help="fit the calibration, and write the weights with it")
     parser.add_argument("--average", type=Path, metavar="FILE", help="other weights, whose calibration joins the mean")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the reliability curves")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.average and not (options.weights and options.fit):
+        parser.error("--average needs the weights to start from (--weights FILE) and the file to write (--fit FILE)")
+    return options
 
 
 if __name__ == "__main__":
