@@ -31,15 +31,25 @@ _PIECE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class StaticWeights:
-    """A token table and the tokenizer that indexes it. `vectors` has shape (vocabulary, d), weights included."""
+    """A token table and the tokenizer that indexes it.
+
+    A token's vector, its weight included, is its row of `values`, shape (vocabulary, d), times its factor in `scales`,
+    shape (vocabulary, 1). The table stays in bytes: as floats it would be most of a small process's memory.
+    """
 
     name: str
-    vectors: NDArray[np.float32]
+    values: NDArray[np.int8]
+    scales: NDArray[np.float32]
     tokenizer: Tokenizer
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return int(self.values.shape[1])
 
     def sums(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The sum of the vectors of each text's tokens, shape (n, d); zeros for a text without a known token."""
-        sums = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
+        sums = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             _add_tokens(self, texts[start : start + _BATCH], sums[start : start + _BATCH])
         return sums
@@ -61,15 +71,15 @@ def _read(folder: Path) -> StaticWeights:
     try:
         with safe_open(folder / WEIGHTS_FILE, framework="numpy") as file:
             metadata = file.metadata() or {}
-            vectors = file.get_tensor(VALUES) * file.get_tensor(SCALES)[:, None]
+            values, scales = file.get_tensor(VALUES), file.get_tensor(SCALES)[:, None]
         tokenizer = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     except (OSError, SafetensorError, ValueError) as error:
         raise EmbedderError(f"the static embedding in {folder} cannot be read: {error}") from error
     except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
         raise EmbedderError(f"the tokenizer in {folder} cannot be read: {error}") from error
-    if vectors.ndim != 2 or len(vectors) != tokenizer.get_vocab_size():
-        raise EmbedderError(f"the static embedding in {folder} does not match its tokenizer: shape {vectors.shape}")
-    return StaticWeights(name=metadata.get("name", folder.name), vectors=vectors, tokenizer=tokenizer)
+    if values.ndim != 2 or not len(values) == len(scales) == tokenizer.get_vocab_size():
+        raise EmbedderError(f"the static embedding in {folder} does not match its tokenizer: shape {values.shape}")
+    return StaticWeights(metadata.get("name", folder.name), values, scales, tokenizer)
 
 
 def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: NDArray[np.float32]) -> None:
@@ -78,7 +88,7 @@ def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: NDArray[np.f
     encodings = weights.tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
     for row, encoding in zip(rows, encodings, strict=True):
         if ids := encoding.ids:
-            sums[row] += weights.vectors.take(ids, axis=0).sum(axis=0)
+            sums[row] += (weights.values.take(ids, axis=0) * weights.scales.take(ids, axis=0)).sum(axis=0)
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, str]]:

@@ -86,7 +86,7 @@ class StaticEmbedder:
     @property
     def dimension(self) -> int:
         """Length of each vector."""
-        return int(load_weights(self._folder).vectors.shape[1])
+        return load_weights(self._folder).dimension
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Vectors of the texts, shape (n, d), each of length 1 or 0."""
