@@ -27,11 +27,14 @@ from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
-EVIDENCE = ("best", "covered", "names_unseen", "size", "read")
+EVIDENCE = ("best", "covered", "names_unseen", "size", "named", "best_named", "read")
 """Features of the evidence: the log-odds of the best candidate; of the question's terms, by weight, the share that
 likely candidates cover, and the share that is in names and that no candidate covers; the logarithm of the number of the
-corpus's chunks, since among more of them one is good by chance; the reader's highest log-odds, NaN if it read nothing.
-One document can be all of the evidence, so the others' scores are no feature."""
+corpus's chunks, since among more of them one is good by chance; the share of the terms that is in names, and its
+product with the first feature; the reader's highest log-odds, NaN if it read nothing.
+
+A question without names finds its answer in other words, with lower scores than one about somebody: at the same scores
+it has an answer more often. One document can be all of the evidence, so the others' scores are no feature."""
 LIMIT = 8.0
 """Log-odds beyond this say no more."""
 SMALL_CORPUS = 300
@@ -74,8 +77,10 @@ def evidence_features(notes: Notes, scores: Floats, coverage: Floats, chunks: in
     covered = (coverage * scores[:, None]).max(axis=0) @ question.weight
     unseen = question.in_name & (coverage.max(axis=0) < COVERED)
     size = np.log(max(chunks, SMALL_CORPUS))
+    named = question.weight[question.in_name].sum()
     best_read = np.clip(np.nanmax(read), -LIMIT, LIMIT) if np.isfinite(read).any() else np.nan
-    return np.array([best, covered, question.weight[unseen].sum(), size, best_read], dtype=np.float32)
+    features = [best, covered, question.weight[unseen].sum(), size, named, best * named, best_read]
+    return np.array(features, dtype=np.float32)
 
 
 @dataclass(frozen=True)
