@@ -263,6 +263,8 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
         readers=dict(pair for spec in options.reader for pair in _readers(spec)),
         report=progress(),
     )
+    # `answerable.py --fit` can calibrate them too, if this run does not come to its end.
+    trained.scorer.save(options.train, trained.notes())
     trained = calibrate(trained, sources, progress(), CALIBRATED)
     trained.scorer.save(options.train, trained.notes())
     for label, figure in trained.recall.items():
