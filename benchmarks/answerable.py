@@ -11,12 +11,8 @@ calibration error of the confidence, and of the scores of the ranked documents (
 95 % interval over questions, beside what it should reach. `--plot` draws the reliability curves of all sets together.
 
 `--fit` fits the calibration anew, on these questions and on small samples of the sets, and writes the weights with it.
-The networks have learned from their train questions and are surer of these than of others, so the weights that ship
-were fitted with sets of other questions as well: `ctx1 synth tasks --hops 2-3 --count 1200` made them from links in the
-corpora of 2wiki, hotpotqa and musique, and 70 of each, drawn at random, were used.
-
-`--weights A --average B --fit FILE` writes A with the mean of both calibrations. The weights that ship have three parts
-of this one and one of that which `multihop.py --train` fits to all sets: the mean with this one, taken twice.
+Networks are surer of questions that they have learned from than of others: give others. The calibration that ships is
+that of `multihop.py --train`, where each question is played by networks that did not learn from it.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ from context_agent.eval.statistics import (
     roc_auc,
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.networks import EVIDENCE, SHIPPED, ScoreCalibration
+from context_agent.policies.bridge.networks import EVIDENCE, SHIPPED
 from context_agent.train.bridge import FOLDS, BridgeSource
 from context_agent.train.bridge_calibration import (
     CalibrationTask,
@@ -125,9 +121,6 @@ class Results:
 def main() -> int:
     """Prints the table, and draws the curves."""
     options = _options()
-    if options.average:
-        average(options)
-        return 0
     (embedder,) = embedders(options.embedder, options.cache)
     policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None)
     if options.fast:
@@ -176,19 +169,6 @@ def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse
     print(f"{options.fit} written")
 
 
-def average(options: argparse.Namespace) -> None:
-    """Writes the weights with the mean of their calibration and that of the other weights."""
-    scorer, other = (Scorer.load(file) for file in (options.weights, options.average))
-    assert scorer.calibration is not None
-    assert other.calibration is not None
-    parts = zip(vars(scorer.calibration).values(), vars(other.calibration).values(), strict=True)
-    with safe_open(options.weights, "numpy") as weights:
-        notes = weights.metadata()
-    calibration = ScoreCalibration(*((mine + its) / 2 for mine, its in parts))
-    Scorer.of(scorer.networks, calibration, scorer.head).save(options.fit, notes)
-    print(f"{options.fit} written")
-
-
 def _plot(results: Results) -> str:
     """The reliability curves as SVG text. The area of a point grows with its predictions. Needs matplotlib."""
     parts: Sequence[tuple[str, Predictions]] = (
@@ -221,12 +201,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
     parser.add_argument("--fast", action="store_true", help="measure the effort fast, which does not read")
     parser.add_argument("--fit", type=Path, metavar="FILE", help="fit the calibration, and write the weights with it")
-    parser.add_argument("--average", type=Path, metavar="FILE", help="other weights, whose calibration joins the mean")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the reliability curves")
-    options = parser.parse_args()
-    if options.average and not (options.weights and options.fit):
-        parser.error("--average needs the weights to start from (--weights FILE) and the file to write (--fit FILE)")
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -27,14 +27,15 @@ from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
-EVIDENCE = ("best", "covered", "names_unseen", "size", "named", "best_named", "read")
-"""Features of the evidence: the log-odds of the best candidate; of the question's terms, by weight, the share that
-likely candidates cover, and the share that is in names and that no candidate covers; the logarithm of the number of the
-corpus's chunks, since among more of them one is good by chance; the share of the terms that is in names, and its
-product with the first feature; the reader's highest log-odds, NaN if it read nothing.
+EVIDENCE = ("covered", "names_unseen", "size", "named", "best_named", "read")
+"""Features of the evidence. Of the question's terms, by weight: the share that likely candidates cover, and the share
+that is in names and that no candidate covers. The logarithm of the number of the corpus's chunks, since among more of
+them one is good by chance. The share of the terms that is in names, and its product with the log-odds of the best
+candidate. The reader's highest log-odds, NaN if it read nothing.
 
-A question without names finds its answer in other words, with lower scores than one about somebody: at the same scores
-it has an answer more often. One document can be all of the evidence, so the others' scores are no feature."""
+A question without names finds its answer in other words: at equal scores it has an answer more often than one about
+somebody, and the best score says nothing. One document can be all of the evidence, so the others' scores are no
+feature."""
 LIMIT = 8.0
 """Log-odds beyond this say no more."""
 SMALL_CORPUS = 300
@@ -79,8 +80,7 @@ def evidence_features(notes: Notes, scores: Floats, coverage: Floats, chunks: in
     size = np.log(max(chunks, SMALL_CORPUS))
     named = question.weight[question.in_name].sum()
     best_read = np.clip(np.nanmax(read), -LIMIT, LIMIT) if np.isfinite(read).any() else np.nan
-    features = [best, covered, question.weight[unseen].sum(), size, named, best * named, best_read]
-    return np.array(features, dtype=np.float32)
+    return np.array([covered, question.weight[unseen].sum(), size, named, best * named, best_read], dtype=np.float32)
 
 
 @dataclass(frozen=True)
