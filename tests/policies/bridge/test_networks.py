@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
 from context_agent.policies.bridge.networks import (
@@ -25,6 +26,7 @@ from context_agent.policies.bridge.networks import (
     Network,
     Scaling,
     ScoreCalibration,
+    evidence_features,
     log_odds,
     sigmoid,
 )
@@ -105,7 +107,7 @@ def test_the_shipped_weights_fit_the_features():
 
 
 TRUSTING = ScoreCalibration(
-    np.array([[-2, 0.3, 4, -6, 0, 0]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
+    np.array([[-2, 4, -6, 0, 0, 0.3, 0]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
 )
 
 
@@ -191,6 +193,22 @@ def test_a_calibration_of_other_features_is_left_out(tmp_path: Path, monkeypatch
     scorer.save(tmp_path / "weights")
     monkeypatch.undo()
     assert Scorer.load(tmp_path / "weights").calibration is None
+
+
+@pytest.mark.parametrize(
+    ("question", "named"), [("Who designed the Orm Skerry Light?", True), ("how do I light a fire", False)]
+)
+def test_the_best_score_counts_by_the_share_of_the_question_that_is_names(question: str, named: bool) -> None:
+    notes = Notes.of(question, WordWeights(MemoryCorpus([Document("1", "A fire is lit by rubbing.", "Fire")])))
+    passage = AnalyzedPassage("Orm Skerry Light", "It was designed by Ketil Varga.")
+    notes.add(ChunkCandidate("a_0", "a", passage, 9, 0))
+    coverage, unread = np.stack([notes.question.coverage(passage)]), np.full(1, np.nan, dtype=np.float32)
+    low, high = (
+        dict(zip(EVIDENCE, evidence_features(notes, np.array([score], np.float32), coverage, 1, unread), strict=True))
+        for score in (0.1, 0.9)
+    )
+    assert bool(high["best_named"] > low["best_named"]) is named
+    assert bool(low["named"] > 0) is named
 
 
 @pytest.mark.parametrize("question", ["Кто построил маяк?", "誰が灯台を設計しましたか", "?", "the of and"])
