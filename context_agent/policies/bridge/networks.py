@@ -27,11 +27,14 @@ from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
-EVIDENCE = ("covered", "names_unseen", "size", "named", "best_named", "read")
-"""Features of the evidence. Of the question's terms, by weight: the share that likely candidates cover, and the share
-that is in names and that no candidate covers. The logarithm of the number of the corpus's chunks, since among more of
-them one is good by chance. The share of the terms that is in names, and its product with the log-odds of the best
-candidate. The reader's highest log-odds, NaN if it read nothing.
+EVIDENCE = ("covered", "size", "names_unseen", "named", "best_named", "covered_named", "size_named", "read")
+"""Features of the evidence.
+
+- `covered`: of the question's terms, by weight, the share that likely candidates cover.
+- `size`: the logarithm of the number of the corpus's chunks, since among more of them one is good by chance.
+- `names_unseen`: the share of the terms that is in names and that no candidate covers.
+- `named`: the share that is in names; times the log-odds of the best candidate, times `covered`, and times `size`.
+- `read`: the reader's highest log-odds, NaN if it read nothing.
 
 A question without names finds its answer in other words: at equal scores it has an answer more often than one about
 somebody, and the best score says nothing. One document can be all of the evidence, so the others' scores are no
@@ -80,7 +83,8 @@ def evidence_features(notes: Notes, scores: Floats, coverage: Floats, chunks: in
     size = np.log(max(chunks, SMALL_CORPUS))
     named = question.weight[question.in_name].sum()
     best_read = np.clip(np.nanmax(read), -LIMIT, LIMIT) if np.isfinite(read).any() else np.nan
-    return np.array([covered, question.weight[unseen].sum(), size, named, best * named, best_read], dtype=np.float32)
+    of_names = [question.weight[unseen].sum(), named, best * named, covered * named, size * named]
+    return np.array([covered, size, *of_names, best_read], dtype=np.float32)
 
 
 @dataclass(frozen=True)
