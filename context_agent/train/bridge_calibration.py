@@ -35,6 +35,8 @@ QUESTIONS = 120
 RANKED = 10
 """Documents of an episode that the relevance is fitted to: those of a ranking."""
 RIDGE = 1.0
+LEAST_SPREAD = 0.25
+"""An input that hardly varies counts as spread so far: a few questions alike say nothing of what it does elsewhere."""
 NEWTON_STEPS = 25
 
 
@@ -223,9 +225,10 @@ def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floa
     """The constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
 
     `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs scaled to
-    unit spread. The constant has none, so the mean of the predictions equals that of the labels.
+    unit spread, those that vary less than `LEAST_SPREAD` to less. The constant has none, so the mean of the predictions
+    equals that of the labels.
     """
-    mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-6
+    mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_SPREAD)
     inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
     penalty = np.diag([1e-6, *[RIDGE] * rows.shape[1]])
     target, beta = np.asarray(labels, dtype=np.float64), np.zeros(inputs.shape[1])

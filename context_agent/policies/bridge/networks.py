@@ -27,13 +27,15 @@ from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
-EVIDENCE = ("covered", "size", "names_unseen", "named", "best_named", "covered_named", "size_named", "read")
+EVIDENCE = ("log_covered", "size", "names_unseen", "named", "best_named", "covered_named", "size_named", "read")
 """Features of the evidence.
 
-- `covered`: of the question's terms, by weight, the share that likely candidates cover.
+- `log_covered`: of the question's terms, by weight, the share that likely candidates cover; its logarithm, since
+  none at all says much more than little.
 - `size`: the logarithm of the number of the corpus's chunks, since among more of them one is good by chance.
 - `names_unseen`: the share of the terms that is in names and that no candidate covers.
-- `named`: the share that is in names; times the log-odds of the best candidate, times `covered`, and times `size`.
+- `named`: the share that is in names; times the log-odds of the best candidate, times the share covered, and times
+  `size`.
 - `read`: the reader's highest log-odds, NaN if it read nothing.
 
 A question without names finds its answer in other words: at equal scores it has an answer more often than one about
@@ -43,6 +45,8 @@ LIMIT = 8.0
 """Log-odds beyond this say no more."""
 SMALL_CORPUS = 300
 """Chunks; a smaller corpus counts as one of this size."""
+LEAST_COVERED = 0.02
+"""Is added to the share that is covered, before its logarithm."""
 COVERED = 0.5
 """Least coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
@@ -84,7 +88,7 @@ def evidence_features(notes: Notes, scores: Floats, coverage: Floats, chunks: in
     named = question.weight[question.in_name].sum()
     best_read = np.clip(np.nanmax(read), -LIMIT, LIMIT) if np.isfinite(read).any() else np.nan
     of_names = [question.weight[unseen].sum(), named, best * named, covered * named, size * named]
-    return np.array([covered, size, *of_names, best_read], dtype=np.float32)
+    return np.array([np.log(covered + LEAST_COVERED), size, *of_names, best_read], dtype=np.float32)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_the_shipped_weights_fit_the_features():
 
 
 TRUSTING = ScoreCalibration(
-    np.array([[-2, 4, 0, -6, 0, 0.3, 0, 0, 0]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
+    np.array([[2, 1, 0, -6, 0, 0.3, 0, 0, 0]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
 )
 
 
