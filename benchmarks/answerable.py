@@ -10,7 +10,7 @@ an answer: in turns the same one with its gold documents withheld, and one of an
 all: the area under the ROC curve of the confidence, also for each kind of unanswerable question alone; the expected
 calibration error of the confidence, and of the scores of the ranked documents (gold or not); each with its bootstrap
 95 % interval over questions, beside what it should reach. `--plot` draws the reliability curves of all sets together.
-With `--documents` each question has a corpus of its own, of so many documents drawn from its set.
+With `--documents N` each question is put to a corpus of its own: N documents of its set, drawn at random.
 
 `--fit` fits the calibration anew, on these questions and on small samples of the sets, and writes the weights with it.
 Networks are surer of questions that they have learned from than of others: give others. The calibration that ships is
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -43,7 +42,9 @@ from context_agent.eval.statistics import (
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.networks import EVIDENCE, SHIPPED
+from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import Embedder
+from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.train.bridge import FOLDS, BridgeSource
 from context_agent.train.bridge_calibration import (
     CalibrationTask,
@@ -52,7 +53,6 @@ from context_agent.train.bridge_calibration import (
     calibration_tasks,
     fit_calibration,
 )
-from context_agent.types import Chunk
 
 SETS = "musique,2wiki,hotpotqa,newsfacts"
 LEAST_AUC, MOST_ERROR = 0.90, 0.05
@@ -132,11 +132,10 @@ def main() -> int:
     if options.fast:
         policy = policy.with_effort("fast")
     sources, small = [], []
-    chunks_of: dict[str, list[Chunk]] = {}
     for name in options.sets.split(","):
         folder = set_folder(options.data, name)
         questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.questions]
-        chunks = chunks_of[name] = load_chunks(folder)
+        chunks = load_chunks(folder)
         sources.append(BridgeSource(name, build(chunks, embedder, shuffle=None, only=None), questions))
         if options.fit:
             small += small_sources(f"{name}/small", chunks, questions, embedder, SMALL_SHARE)
@@ -151,7 +150,7 @@ def main() -> int:
         results = Results()
         tasks = calibration_tasks(source, sources)
         if options.documents:
-            tasks = in_small_corpora(tasks, chunks_of[source.name], options.documents, embedder)
+            tasks = in_small_corpora(tasks, source.corpus, options.documents, embedder)
         for task in tasks:
             results.add(task, policy)
         print(results.row(source.name), flush=True)
@@ -165,22 +164,19 @@ def main() -> int:
 
 
 def in_small_corpora(
-    tasks: Iterable[CalibrationTask], chunks: Sequence[Chunk], size: int, embedder: Embedder
+    tasks: Iterable[CalibrationTask], corpus: Corpus, size: int, embedder: Embedder
 ) -> Iterator[CalibrationTask]:
-    """The tasks, each on `size` documents: those that answer it, and others drawn from its corpus."""
+    """The tasks of a corpus, each on `size` of its documents: all that answer it, and others drawn at random."""
     draw = random.Random(0)
-    chunks_of = defaultdict(list)
-    for chunk in chunks:
-        chunks_of[chunk.document_id].append(chunk)
+    documents = list(dict.fromkeys(chunk.document_id for chunk in corpus.walk()))
     for task in tasks:
-        gold = [document for document in task.question.gold if document in chunks_of]
-        others = draw.sample([document for document in chunks_of if document not in gold], size)
-        documents = [*(gold if task.gold else ()), *others][:size]
-        corpus = build(
-            [chunk for document in documents for chunk in chunks_of[document]], embedder, shuffle=None, only=None
-        )
+        others = [document for document in documents if document not in task.question.gold]
+        others = draw.sample(others, min(size, len(others)))
+        gold = task.question.gold if task.gold else ()
+        sample = [*gold, *others[: max(0, size - len(gold))]]
+        small = MemoryCorpus([chunk for document in sample for chunk in corpus.read(document)], embedder=embedder)
         withheld = isinstance(task.corpus, WithheldCorpus)
-        yield replace(task, corpus=WithheldCorpus(corpus, ()) if withheld else corpus)
+        yield replace(task, corpus=WithheldCorpus(small, ()) if withheld else small)
 
 
 def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse.Namespace) -> None:
@@ -225,7 +221,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sets", default=SETS)
     parser.add_argument("--split", default="dev", choices=("train", "dev"))
     parser.add_argument("--questions", type=int, default=50, help="answerable questions of a set; as many unanswerable")
-    parser.add_argument("--documents", type=int, metavar="N", help="ask each question in a corpus of so many documents")
+    parser.add_argument(
+        "--documents", type=int, metavar="N", help="put each question to a corpus of N documents of its set"
+    )
     parser.add_argument("--embedder", default="static")
     parser.add_argument("--weights", help="file of the bridge policy's weights instead of those that ship")
     parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")

@@ -36,7 +36,8 @@ RANKED = 10
 """Documents of an episode that the relevance is fitted to: those of a ranking."""
 RIDGE = 1.0
 LEAST_SPREAD = 0.25
-"""An input that hardly varies counts as spread so far: a few questions alike say nothing of what it does elsewhere."""
+"""Lower bound of the standard deviation that an input is divided by. A few similar questions say little about an input
+that hardly varies among them, so the penalty keeps its coefficient small."""
 NEWTON_STEPS = 25
 
 
@@ -224,9 +225,9 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
 def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats) -> Floats:
     """The constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
 
-    `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs scaled to
-    unit spread, those that vary less than `LEAST_SPREAD` to less. The constant has none, so the mean of the predictions
-    equals that of the labels.
+    `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs divided
+    by their standard deviation, or by `LEAST_SPREAD` if that is larger. The constant has none, so the mean of the
+    predictions equals that of the labels.
     """
     mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_SPREAD)
     inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)

@@ -30,8 +30,8 @@ from context_agent.retrieval.corpus import Corpus
 EVIDENCE = ("log_covered", "size", "names_unseen", "named", "best_named", "covered_named", "size_named", "read")
 """Features of the evidence.
 
-- `log_covered`: of the question's terms, by weight, the share that likely candidates cover; its logarithm, since
-  none at all says much more than little.
+- `log_covered`: the logarithm of the share of the question's terms, by weight, that likely candidates cover,
+  because the step from nothing to a little matters most.
 - `size`: the logarithm of the number of the corpus's chunks, since among more of them one is good by chance.
 - `names_unseen`: the share of the terms that is in names and that no candidate covers.
 - `named`: the share that is in names; times the log-odds of the best candidate, times the share covered, and times
@@ -46,7 +46,7 @@ LIMIT = 8.0
 SMALL_CORPUS = 300
 """Chunks; a smaller corpus counts as one of this size."""
 LEAST_COVERED = 0.02
-"""Is added to the share that is covered, before its logarithm."""
+"""Added to the share that is covered before the logarithm is taken, so that it is finite."""
 COVERED = 0.5
 """Least coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
