@@ -124,7 +124,7 @@ class EpisodeRun:
 class EpisodeRequest:
     """What differs from one episode of an agent to the next; see `Episode` for the fields.
 
-    `effort` replaces the policy's; None keeps it.
+    `effort` and `budget` replace the policy's and the agent's; None keeps them.
     """
 
     question: str
@@ -137,6 +137,7 @@ class EpisodeRequest:
     excluded_ids: AbstractSet[str] = frozenset()
     listeners: Sequence[Listener] = ()
     effort: str | None = None
+    budget: Budget | None = None
 
 
 class EpisodeStarter(Protocol):
@@ -176,7 +177,7 @@ class EpisodeFactory:
             request.question,
             self.corpus,
             profile=self.profile,
-            budget=self.budget,
+            budget=request.budget or self.budget,
             limits=self.limits,
             renderer=self.renderer,
             instructions=policy.instructions(self.profile),
@@ -375,14 +376,17 @@ class SearchAgent:
         seed: int | None = None,
         deadline: Deadline | None = None,
         effort: str | None = None,
+        budget: Budget | None = None,
     ) -> SearchResult:
         """The ranked documents for a question. Rollouts run concurrently and are fused by rank.
 
-        At the `deadline` the result is the best ranking that the view supports, with the stop reason `time`.
+        `seed`, `effort` and `budget` replace the agent's own for this question. At the `deadline` the result is the
+        best ranking that the view supports, with the stop reason `time`.
         """
         first_seed = self.seed if seed is None else seed
         requests = [
-            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort) for n in range(self.rollouts)
+            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort, budget=budget)
+            for n in range(self.rollouts)
         ]
         runs = [self._starter.begin(request) for request in requests]
         return _result(runs, await asyncio.gather(*(run.drive(deadline) for run in runs)), k)

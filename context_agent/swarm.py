@@ -121,7 +121,8 @@ class Orchestrator:
         lead, searcher, turns, fresh = self._policies()
         main = replace(self._factory, policy=lead, profile=self._profile)
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
-        sub = replace(self._factory, policy=searcher, limits=limits)
+        budget = request.budget or self._factory.budget
+        sub = replace(self._factory, policy=searcher, budget=budget, limits=limits)
         request = replace(request, id=uuid.uuid4().hex)
         sub_agents = SwarmSubAgents(self._swarm, sub, request, self._swarm.fresh or fresh)
         run = main.begin(replace(request, sub_agents=sub_agents))

@@ -303,6 +303,13 @@ async def test_a_deadline_can_be_brought_forward_for_all_that_it_holds_for(corpu
     assert unaffected.stop_reason == "finished"
 
 
+async def test_a_question_may_have_a_budget_of_its_own(corpus: MemoryCorpus) -> None:
+    agent = SearchAgent(corpus, ScriptedPolicy([search("comets")]), budget=8_192)
+    own = await agent.asearch("comets?", budget=Budget(1_024))
+    usual = await agent.asearch("comets?")
+    assert [one.trajectories[0].header.budget.window for one in (own, usual)] == [1_024, 8_192]
+
+
 def test_an_agent_on_another_corpus_is_like_it(corpus: MemoryCorpus, tmp_path: Path) -> None:
     seen: list[str] = []
 
@@ -326,6 +333,9 @@ def test_budgets_and_limits_that_cannot_work_are_refused() -> None:
     with pytest.raises(ConfigError, match="turns must be positive"):
         Limits(turns=0)
     assert (Budget().soft, Budget().hard, Budget().per_call) == (16_384, 24_576, 4_096)
+    small = Budget(8_192, per_call=2_000, reserve=32).resized(2_048)
+    assert (small.soft, small.hard, small.per_call, small.reserve) == (1_024, 1_536, 1_536, 32)
+    assert Budget(8_192, per_call=2_000).resized(4_096).per_call == 2_000
 
 
 def test_the_record_tells_what_the_policy_did(corpus: MemoryCorpus) -> None:

@@ -60,6 +60,13 @@ class Budget:
         if not 0 < self.per_call <= self.hard:
             raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
 
+    def resized(self, window: int) -> Budget:
+        """The same in another window; a call may show what it could before, as far as the hard cutoff allows.
+
+        Raises `ConfigError` for a window that the reserve does not fit into.
+        """
+        return Budget(window, per_call=min(self.per_call, window * 3 // 4), reserve=self.reserve)
+
     def tier(self, tokens: int) -> Tier:
         """The tier of a view of that many tokens."""
         if tokens >= self.hard:

@@ -172,6 +172,8 @@ class EpisodeConfig:
     - `profile`: harness profile.
     - `reserve`: tokens kept free behind every action; tiny models need fewer, since a window holds eight reserves.
     - `window`: tokens of the context window.
+    - `windows`: windows of the episodes that train, one a question in turn; by default `window`. A call shows as much
+      as in `window`. Evaluations use `window`.
     - `per_call`: tokens that a call may show; 0 for the profile's share of the window, mostly an eighth.
     - `turns`: turn limit.
     - `seconds`: time limit.
@@ -185,6 +187,7 @@ class EpisodeConfig:
     profile: Literal["default", "context-1", "summary", "lean"] = "default"
     reserve: PositiveInt = RESERVE
     window: int = WINDOW
+    windows: tuple[int, ...] = ()
     per_call: NonNegativeInt = 0
     turns: PositiveInt = 64
     seconds: PositiveFloat | None = None
@@ -195,9 +198,15 @@ class EpisodeConfig:
     shown: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        if self.window < (smallest := RESERVES * self.reserve):
+        smallest = RESERVES * self.reserve
+        if self.window < smallest:
             raise ConfigError(
                 f"episodes.window = {self.window} is too small: use at least {smallest}, {RESERVES} reserves"
+            )
+        if any(not smallest <= window <= self.window for window in self.windows):
+            raise ConfigError(
+                f"episodes.windows must lie between {smallest} ({RESERVES} reserves) and episodes.window = "
+                f"{self.window}; got {list(self.windows)}"
             )
         if self.searchers and not self.swarm:
             raise ConfigError("episodes.searchers names a model for sub-agents, and episodes.swarm = 0 allows none")
@@ -208,6 +217,10 @@ class EpisodeConfig:
         if not self.per_call:
             return named_profile(self.profile).budget(self.window, reserve=self.reserve)
         return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
+
+    def training_budget(self, number: int) -> Budget | None:
+        """The budget of a question's episodes in training, by its place among the questions; None for `budget`."""
+        return self.budget.resized(self.windows[number % len(self.windows)]) if self.windows else None
 
 
 @dataclass(frozen=True, slots=True)

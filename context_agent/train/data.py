@@ -22,6 +22,7 @@ from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.policies.tokens import TokenPolicy, VocabularyCounter
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.prompt import TokenRenderer
+from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train import environment as words
@@ -49,6 +50,15 @@ class TrainingData:
     questions: Sequence[Question]
     dev: Sequence[Question]
     world: ToyEnvironment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DemonstrationPlay:
+    """An expert's episode to play: its question, its seed, and its window; None for the agent's."""
+
+    question: Question
+    seed: int
+    budget: Budget | None = None
 
 
 def environment_of(data: DataConfig) -> ToyEnvironment | None:
@@ -154,9 +164,14 @@ def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvi
             numbers = range(
                 first + index, min(first + EPISODES_AT_ONCE * len(worlds), run.sft.demonstrations), len(worlds)
             )
-            yield from asyncio.run(
-                _play_questions(agent, [(questions[n // len(worlds) % len(questions)], run.seed + n) for n in numbers])
-            )
+            plays = [
+                DemonstrationPlay(
+                    questions[turn % len(questions)], run.seed + number, run.episodes.training_budget(turn)
+                )
+                for number in numbers
+                for turn in [number // len(worlds)]
+            ]
+            yield from asyncio.run(_play_all(agent, plays))
 
 
 def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
@@ -173,12 +188,13 @@ def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment
     )
 
 
-async def _play_questions(agent: SearchAgent, seeded_questions: Sequence[tuple[Question, int]]) -> list[Trajectory]:
+async def _play_all(agent: SearchAgent, plays: Sequence[DemonstrationPlay]) -> list[Trajectory]:
     searches = [
-        agent.asearch(question.question, question_id=question.id, seed=seed) for question, seed in seeded_questions
+        agent.asearch(play.question.question, question_id=play.question.id, seed=play.seed, budget=play.budget)
+        for play in plays
     ]
     results = await asyncio.gather(*searches)
-    return [question for result in results for question in (*result.trajectories, *result.searchers)]
+    return [trajectory for result in results for trajectory in (*result.trajectories, *result.searchers)]
 
 
 def _questions(files: Sequence[str], note: Notify) -> list[Question]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,19 @@ def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_e
     shared = texts[0].keys() & texts[1].keys()
     assert shared
     assert sum(texts[0][name] == texts[1][name] for name in shared) < len(shared) / 2
+
+
+def test_the_expert_plays_in_the_windows_in_turn(tmp_path: Path) -> None:
+    windows = {"window": 512, "windows": [96, 512], "reserve": 8}
+    run = runs.demonstrations(tmp_path, sft={"demonstrations": 20}, episodes=windows)
+    world = environment_of(run.data)
+    assert world is not None
+    words = WordRenderer(environment_texts(world))
+    named: dict[str, set[str]] = {}
+    for row in demonstration_rows(run, words, print, world):
+        windows = re.findall(r"/ ([\d ]+) \]", words.decode(row.input_ids))
+        named.setdefault(row.group_id, set()).update(windows)
+    assert sorted(named.values(), key=str) == [{"5 1 2"}] * 10 + [{"9 6"}] * 10
 
 
 def test_a_world_with_others_is_itself_the_same_world() -> None:

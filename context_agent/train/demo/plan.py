@@ -393,6 +393,4 @@ def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig
     """
     least = RESERVES * episodes.reserve
     window = min(episodes.window, max(least, int(median(placed)) // 2))
-    before = episodes.budget
-    per_call = min(before.per_call, window * 3 // 4)
-    return replace(episodes, window=window, per_call=per_call)
+    return replace(episodes, window=window, per_call=episodes.budget.resized(window).per_call)

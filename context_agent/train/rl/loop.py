@@ -257,6 +257,7 @@ def train(
             config.drawing,
             curriculum=config.curriculum,
             demonstration_count=demonstrations.count,
+            budget_of=config.episodes.training_budget,
             rank=run.rank,
             ranks=run.ranks,
             play=None if pool is None else partial(play_in_pool, pool, engine),

@@ -23,6 +23,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.policies.tokens.prompt import calls
+from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.curriculum import Curriculum, RolloutConfig, draw_questions
 from context_agent.train.judge.judge import JudgePool, JudgeTerms, has_gold
@@ -56,13 +57,15 @@ SAVED_DEV_EPISODES = 4
 class RolloutRequest:
     """An episode to play: its question, its sampling seed, and the id of its trajectory.
 
-    `demonstrated`: an expert has played it, and the policy does not.
+    - `demonstrated`: an expert has played it, and the policy does not.
+    - `budget`: the window; None for the agent's.
     """
 
     question: Question
     seed: int
     episode: str
     demonstrated: bool = False
+    budget: Budget | None = None
 
 
 EpisodeResult = Trajectory | ContextAgentError
@@ -124,10 +127,12 @@ def step_questions(
     return draw_questions(admitted, config.groups, seed=config.seed, step=step)
 
 
-def episode_request(question: Question, config: RolloutConfig, step: int, group: int, rollout: int) -> RolloutRequest:
+def episode_request(
+    question: Question, config: RolloutConfig, step: int, group: int, rollout: int, *, budget: Budget | None = None
+) -> RolloutRequest:
     """The request of one rollout of the question in group `group` of a step; its seed and its id are unique."""
     seed = (config.seed + step + 1) * SEED_STRIDE + group * config.rollouts + rollout
-    return RolloutRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}")
+    return RolloutRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}", budget=budget)
 
 
 async def play_episodes(
@@ -158,7 +163,9 @@ async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeRe
     """The result of one episode; its trajectory has the request's id. Raises only `ConfigError`."""
     question = request.question
     try:
-        result = await agent.asearch(question.question, question_id=question.id, seed=request.seed)
+        result = await agent.asearch(
+            question.question, question_id=question.id, seed=request.seed, budget=request.budget
+        )
     except ConfigError:
         raise
     except ContextAgentError as error:
@@ -183,6 +190,7 @@ class Rollouts:
         *,
         curriculum: Curriculum | None = None,
         demonstration_count: Callable[[Question], int] = lambda _: 0,
+        budget_of: Callable[[int], Budget | None] = lambda _: None,
         rank: int = 0,
         ranks: int = 1,
         play: Callable[[Sequence[RolloutRequest]], list[EpisodeResult]] | None = None,
@@ -190,7 +198,8 @@ class Rollouts:
         """The agent's policy must record its token calls, as `TokenPolicy` does.
 
         `play` plays requests elsewhere than in this process. `demonstration_count` says how many episodes of a
-        question's group are demonstrations, which are not played. Each rank plays every `ranks`-th group, so an
+        question's group are demonstrations, which are not played. `budget_of` says in which window the episodes of a
+        group are played, None for the agent's. Each rank plays every `ranks`-th group, so an
         advantage never needs another rank. Raises `ConfigError` for an agent that runs several episodes a question, and
         for a step with fewer groups than ranks.
         """
@@ -203,13 +212,14 @@ class Rollouts:
         self._agent, self._questions, self._config = agent, list(questions), config
         self._curriculum, self._demonstration_count = curriculum or Curriculum(), demonstration_count
         self._rank, self._ranks = rank, ranks
+        self._budget_of = budget_of
         self._play = play or self._play_here
 
     def draw(self, step: int) -> list[RolloutRequest]:
         """Every rollout of this rank's questions of the step that is to be sampled."""
         questions = step_questions(step, self._questions, self._curriculum, self._config)
         return [
-            episode_request(questions[group], self._config, step, group, rollout)
+            episode_request(questions[group], self._config, step, group, rollout, budget=self._budget_of(group))
             for group in range(self._rank, len(questions), self._ranks)
             for rollout in range(self._config.rollouts - self._demonstration_count(questions[group]))
         ]

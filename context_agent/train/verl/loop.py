@@ -104,7 +104,8 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
     def _ask(self, question_row: VerlQuestion, session: int, step: int) -> RolloutRequest:
         settings = self.stage.run.drawing
         number, group = divmod(question_row.index, settings.groups)
-        ask = episode_request(question_row.question, settings, number, group, session)
+        budget = self.stage.run.episodes.training_budget(group)
+        ask = episode_request(question_row.question, settings, number, group, session, budget=budget)
         return RolloutRequest(ask.question, ask.seed, f"dev-{step:05d}-{ask.episode}") if question_row.dev else ask
 
     async def _play(self, engine: VerlEngine, ask: RolloutRequest, sampling: Mapping[str, Any]) -> EpisodeResult:

@@ -16,9 +16,11 @@ from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequ
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
+from context_agent.train.config import EpisodeConfig
 from context_agent.train.curriculum import Curriculum, CurriculumStage, RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
 from context_agent.train.rewards import Delegation, Ending, ParlConfig, RewardConfig
+from context_agent.train.rl.rollouts import Rollouts
 from tests.train.rl.loops import rollout_loop
 
 SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
@@ -149,6 +151,16 @@ def test_an_engine_that_is_gone_ends_the_step_with_a_word(small: ToyEnvironment,
         PolicyError, match=r"step 3: none of its 24 episodes could be completed \(the script has 0 replies"
     ):
         source.collect(3)
+
+
+def test_the_questions_of_a_step_are_played_in_the_windows_in_turn(small: ToyEnvironment, words: WordRenderer) -> None:
+    episodes = EpisodeConfig(window=512, windows=(128, 512), per_call=112, reserve=8)
+    rollouts = Rollouts(agent(small, words), asked(small), SMALL, budget_of=episodes.training_budget)
+    made = rollout_loop(agent(small, words), asked(small), SMALL, rollouts=rollouts).collect(0)
+    windows = {one.id.split("-")[1]: one.trajectory.header.budget for one in made.episodes}
+    assert [windows[group].window for group in sorted(windows)] == [128, 512] * (SMALL.groups // 2)
+    assert {budget.per_call for budget in windows.values()} == {96, 112}  # 96: the hard cutoff of 128
+    assert {budget.reserve for budget in windows.values()} == {8}
 
 
 def test_a_curriculum_asks_easy_questions_first(small: ToyEnvironment, words: WordRenderer) -> None:
