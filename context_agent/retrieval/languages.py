@@ -166,7 +166,8 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
 
     Only models that share the English vocabulary of MiniLM are checked. It splits a word that it does not know into
     pieces: those of English have 3.5 letters (code) to 4.8, of other languages in Latin script 2.0 to 2.6, of others 1.
-    Words with a capital are left out: names are split in every language.
+    Words with a capital are left out, since names are split in every language, and so are Latin words of more than 100
+    letters, which it does not split at all.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""
@@ -176,8 +177,10 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     for text, encoding in zip(sample, encodings, strict=True):
         named = {place for name in _NAME.finditer(text) for place in range(*name.span())}
         for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
-            letters = sum(map(str.isalpha, text[start:end]))
-            if letters and start not in named:
+            word = text[start:end]
+            letters = sum(map(str.isalpha, word))
+            too_long = piece == _UNKNOWN and word.isascii()
+            if letters and start not in named and not too_long:
                 lengths.append(0 if piece == _UNKNOWN else letters)
     mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
     if mean >= LEAST_LETTERS:
