@@ -357,14 +357,17 @@ class SearchAgent:
         question_id: str | None = None,
         seed: int | None = None,
         effort: str | None = None,
+        budget: Budget | int | None = None,
     ) -> SearchResult:
         """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
 
-        `seed` and `effort` replace the agent's own for this question; rollout n samples with seed + n.
+        `seed`, `effort` and `budget` replace the agent's own for this question; rollout n samples with seed + n.
         Raises `ConfigError` for an empty question or an effort that the policy does not have, `BudgetError` for a
         question that the budget cannot hold, and the error of a policy or corpus that failed before anything was found.
         """
-        return _run(self.asearch(question, k=k, where=where, question_id=question_id, seed=seed, effort=effort))
+        return _run(
+            self.asearch(question, k=k, where=where, question_id=question_id, seed=seed, effort=effort, budget=budget)
+        )
 
     async def asearch(
         self,
@@ -376,7 +379,7 @@ class SearchAgent:
         seed: int | None = None,
         deadline: Deadline | None = None,
         effort: str | None = None,
-        budget: Budget | None = None,
+        budget: Budget | int | None = None,
     ) -> SearchResult:
         """The ranked documents for a question. Rollouts run concurrently and are fused by rank.
 
@@ -384,8 +387,9 @@ class SearchAgent:
         best ranking that the view supports, with the stop reason `time`.
         """
         first_seed = self.seed if seed is None else seed
+        own = self.profile.budget(budget) if isinstance(budget, int) else budget
         requests = [
-            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort, budget=budget)
+            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort, budget=own)
             for n in range(self.rollouts)
         ]
         runs = [self._starter.begin(request) for request in requests]

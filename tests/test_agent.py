@@ -307,7 +307,9 @@ async def test_a_question_may_have_a_budget_of_its_own(corpus: MemoryCorpus) -> 
     agent = SearchAgent(corpus, ScriptedPolicy([search("comets")]), budget=8_192)
     own = await agent.asearch("comets?", budget=Budget(1_024))
     usual = await agent.asearch("comets?")
-    assert [one.trajectories[0].header.budget.window for one in (own, usual)] == [1_024, 8_192]
+    blocking = agent.search("comets?", budget=2_048)
+    windows = [one.trajectories[0].header.budget.window for one in (own, usual, blocking)]
+    assert windows == [1_024, 8_192, 2_048]
 
 
 def test_an_agent_on_another_corpus_is_like_it(corpus: MemoryCorpus, tmp_path: Path) -> None:
