@@ -145,6 +145,16 @@ def test_past_the_hard_cutoff_no_sub_agent_is_started(corpus: MemoryCorpus) -> N
     assert (event.mistake, event.delegated, result.searchers) == ("hard_cutoff", (), ())
 
 
+@pytest.mark.parametrize(("own", "windows"), [(None, [2_048] * 4), (1_024, [2_048, *[1_024] * 3])])
+def test_the_budget_of_a_question_is_that_of_its_sub_agents_too(
+    corpus: MemoryCorpus, own: int | None, windows: list[int]
+) -> None:
+    swarm = Swarm(policy=Searching(), budget=own)
+    with SearchAgent(corpus, ScriptedPolicy([spawn(*TASKS), rank_all]), swarm=swarm, budget=8_192) as agent:
+        result = agent.search("comets?", budget=2_048)
+    assert [item.header.budget.window for item in (*result.trajectories, *result.searchers)] == windows
+
+
 @pytest.mark.parametrize("limit", [2_500, 4_000, 20_000])
 def test_tokens_of_sub_agents_are_shared_out_and_count_against_the_agent_s_limit(
     corpus: MemoryCorpus, limit: int
