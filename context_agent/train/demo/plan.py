@@ -309,7 +309,7 @@ class DemoPlan:
     def half(self, placed: Sequence[int]) -> EpisodeConfig:
         """The harness with half the window: a language model's own, else half of what episodes placed in it."""
         if self.material is not None:
-            return replace(self.rl.episodes, window=self.rl.episodes.window // 2)
+            return replace(self.rl.episodes, window=self.rl.episodes.window // 2, windows=())
         return half_window(placed, self.rl.episodes)
 
     def asked(self, world: ToyEnvironment | None) -> list[Question]:
@@ -393,4 +393,4 @@ def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig
     """
     least = RESERVES * episodes.reserve
     window = min(episodes.window, max(least, int(median(placed)) // 2))
-    return replace(episodes, window=window, per_call=episodes.budget.resized(window).per_call)
+    return replace(episodes, window=window, windows=(), per_call=episodes.budget.resized(window).per_call)

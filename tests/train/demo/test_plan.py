@@ -115,6 +115,7 @@ def test_half_the_window_is_half_of_what_the_median_episode_places() -> None:
     assert found.window == 120
     assert found.per_call == 64, "a call may show what it could before"
     assert found.budget.hard == 90
+    assert half_window([240], EpisodeConfig(window=512, windows=(256, 512), reserve=8)).windows == ()
 
 
 @settings(deadline=None)
