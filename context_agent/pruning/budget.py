@@ -61,9 +61,10 @@ class Budget:
             raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
 
     def resized(self, window: int) -> Budget:
-        """The same in another window; a call may show what it could before, as far as the hard cutoff allows.
+        """A budget with a window of that many tokens, the same reserve, and the default thresholds.
 
-        Raises `ConfigError` for a window that the reserve does not fit into.
+        A call may show as much as before, or up to the hard cutoff if that is less. Raises `ConfigError` for a window
+        that is too small for the reserve.
         """
         return Budget(window, per_call=min(self.per_call, window * 3 // 4), reserve=self.reserve)
 

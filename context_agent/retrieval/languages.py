@@ -177,9 +177,9 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     for text, encoding in zip(sample, encodings, strict=True):
         named = {place for name in _NAME.finditer(text) for place in range(*name.span())}
         for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
-            word = text[start:end]
-            letters = sum(map(str.isalpha, word))
-            too_long = piece == _UNKNOWN and word.isascii()
+            spelling = text[start:end]
+            letters = sum(map(str.isalpha, spelling))
+            too_long = piece == _UNKNOWN and spelling.isascii()
             if letters and start not in named and not too_long:
                 lengths.append(0 if piece == _UNKNOWN else letters)
     mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from context_agent._support.question_files import Question, load_questions
-from context_agent.agent import SearchAgent
+from context_agent.agent import EpisodeRequest, SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval.gold import MissingGold, missing_gold
 from context_agent.harness.episode import Limits
@@ -22,7 +22,6 @@ from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.policies.tokens import TokenPolicy, VocabularyCounter
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train import environment as words
@@ -50,15 +49,6 @@ class TrainingData:
     questions: Sequence[Question]
     dev: Sequence[Question]
     world: ToyEnvironment | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DemonstrationPlay:
-    """An expert's episode to play: its question, its seed, and its window; None for the agent's."""
-
-    question: Question
-    seed: int
-    budget: Budget | None = None
 
 
 def environment_of(data: DataConfig) -> ToyEnvironment | None:
@@ -159,19 +149,23 @@ def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvi
     worlds = (world, *world.others)
     agents = [_expert_agent(run, renderer, world) for world in worlds]
     for first in range(0, run.sft.demonstrations, EPISODES_AT_ONCE * len(worlds)):
+        last = min(first + EPISODES_AT_ONCE * len(worlds), run.sft.demonstrations)
         for index, (agent, environment) in enumerate(zip(agents, worlds, strict=True)):
-            questions = environment.questions["train"]
-            numbers = range(
-                first + index, min(first + EPISODES_AT_ONCE * len(worlds), run.sft.demonstrations), len(worlds)
-            )
-            plays = [
-                DemonstrationPlay(
-                    questions[turn % len(questions)], run.seed + number, run.episodes.training_budget(turn)
-                )
-                for number in numbers
-                for turn in [number // len(worlds)]
-            ]
-            yield from asyncio.run(_play_all(agent, plays))
+            numbers = range(first + index, last, len(worlds))
+            requests = [_expert_request(run, environment, number, number // len(worlds)) for number in numbers]
+            yield from asyncio.run(_play_requests(agent, requests))
+
+
+def _expert_request(run: RunConfig, environment: ToyEnvironment, number: int, turn: int) -> EpisodeRequest:
+    """The demonstration of that number in the run, the `turn`th in its environment, both from 0."""
+    questions = environment.questions["train"]
+    question = questions[turn % len(questions)]
+    return EpisodeRequest(
+        question.question,
+        seed=run.seed + number,
+        question_id=question.id,
+        budget=run.episodes.training_budget(turn),
+    )
 
 
 def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
@@ -188,10 +182,10 @@ def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment
     )
 
 
-async def _play_all(agent: SearchAgent, plays: Sequence[DemonstrationPlay]) -> list[Trajectory]:
+async def _play_requests(agent: SearchAgent, requests: Sequence[EpisodeRequest]) -> list[Trajectory]:
     searches = [
-        agent.asearch(play.question.question, question_id=play.question.id, seed=play.seed, budget=play.budget)
-        for play in plays
+        agent.asearch(request.question, question_id=request.question_id, seed=request.seed, budget=request.budget)
+        for request in requests
     ]
     results = await asyncio.gather(*searches)
     return [trajectory for result in results for trajectory in (*result.trajectories, *result.searchers)]

@@ -75,7 +75,7 @@ QUICK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 """What `--quick` changes, by model: less data, a smaller model if that can be chosen, fewer steps.
 
-The tiny model has a single large window then: what several small ones teach in half an hour does not fit into minutes.
+The tiny model has a single large window then: what several small ones teach takes 40 minutes.
 """
 MATERIAL_FILE = "material.json"
 HOPS = (2, 3)

@@ -199,9 +199,9 @@ class Rollouts:
 
         `play` plays requests elsewhere than in this process. `demonstration_count` says how many episodes of a
         question's group are demonstrations, which are not played. `budget_of` says in which window the episodes of a
-        group are played, None for the agent's. Each rank plays every `ranks`-th group, so an
-        advantage never needs another rank. Raises `ConfigError` for an agent that runs several episodes a question, and
-        for a step with fewer groups than ranks.
+        group are played, None for the agent's. Each rank plays every `ranks`-th group, so an advantage never needs
+        another rank. Raises `ConfigError` for an agent that runs several episodes a question, and for a step with fewer
+        groups than ranks.
         """
         if agent.rollouts != 1:
             raise ConfigError(f"training plays one episode per request; the agent has rollouts={agent.rollouts}: use 1")
