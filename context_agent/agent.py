@@ -362,7 +362,7 @@ class SearchAgent:
         """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
 
         `seed`, `effort` and `budget` replace the agent's own for this question; rollout n samples with seed + n.
-        Raises `ConfigError` for an empty question or an effort that the policy does not have, `BudgetError` for a
+        Raises `ConfigError` for an empty question, an unknown effort or a budget that is too small, `BudgetError` for a
         question that the budget cannot hold, and the error of a policy or corpus that failed before anything was found.
         """
         return _run(
