@@ -6,10 +6,12 @@
 `--data` holds a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
 of them pooled it prints recall@5 with its bootstrap 95 % interval over questions of BM25, of one-shot hybrid search, of
 the embedded policy and of the model; the model's gain over BM25; what its episodes saw; the share of pruned chunks that
-are not gold; calls that were mistakes; and moments in which the window was exceeded.
+are not gold; calls that were mistakes, by kind; and moments in which the window was exceeded. A call is malformed
+(`invalid_call`) if it cannot be read; a full context refuses a call that can (`hard_cutoff`).
 
 `--half` asks again in half the window, with the policy's prunes and with prunes that are not carried out, and prints
-what pruning is worth there. `--timed` asks that many questions one at a time and prints the median time of an answer.
+the same figures and what pruning is worth there. `--timed` asks that many questions one at a time and prints the median
+time of an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import asyncio
 import statistics
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +33,7 @@ from context_agent.eval.statistics import Figure
 from context_agent.harness.policy import Policy
 from context_agent.policies import load_policy
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
+from context_agent.pruning.view import ToolResult
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.train.demo.report import DemoScore, score_episode
 from context_agent.train.rewards import RewardConfig
@@ -43,26 +47,33 @@ class Answers:
 
     recalls: dict[str, list[float]] = field(default_factory=dict)
     scores: list[DemoScore] = field(default_factory=list)
+    mistakes: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Answers) -> None:
         """Pools another set's answers with these."""
         self.scores += other.scores
+        self.mistakes += other.mistakes
         for way, values in other.recalls.items():
             self.recalls.setdefault(way, []).extend(values)
 
 
-async def ask(agent: SearchAgent, questions: Sequence[Question], at_once: int) -> tuple[list[float], list[DemoScore]]:
+async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_once: int) -> Answers:
     """The recall@5 and the measures of each question."""
     free = asyncio.Semaphore(at_once)
+    asked = Answers()
 
     async def answer(question: Question) -> tuple[float, DemoScore]:
         async with free:
             result = await agent.asearch(question.question, question_id=question.id)
-        scored = score_episode(result.trajectories[0], question, agent.corpus, RewardConfig())
+        trajectory = result.trajectories[0]
+        asked.mistakes.update(e.mistake for e in trajectory.events if isinstance(e, ToolResult) and e.mistake)
+        scored = score_episode(trajectory, question, agent.corpus, RewardConfig())
         return recall((document.id for document in result.documents), question.gold), scored
 
     answers = await asyncio.gather(*map(answer, questions))
-    return [value for value, _ in answers], [scored for _, scored in answers]
+    asked.recalls[way] = [value for value, _ in answers]
+    asked.scores = [scored for _, scored in answers]
+    return asked
 
 
 def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, list[float]]:
@@ -81,20 +92,28 @@ def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, l
 def show(name: str, answers: Answers) -> None:
     """One line for each way, one for the model's episodes."""
     for way, values in answers.recalls.items():
-        print(f"{name:10} {way:12} recall@5 {_interval(Figure.of(values))}  {len(values)} questions")
-    gain = [a - b for a, b in zip(answers.recalls["model"], answers.recalls["bm25"], strict=True)]
+        print(f"{name:14} {way:10} recall@5 {_interval(Figure.of(values))}  {len(values)} questions")
+    show_difference(name, answers, "bm25", "gain over BM25")
     scores = answers.scores
     pruned, calls = sum(score.pruned for score in scores), sum(score.calls for score in scores)
-    wrong = sum(score.pruned_gold for score in scores)
+    wrong, mistaken = sum(score.pruned_gold for score in scores), answers.mistakes.total()
+    kinds = ", ".join(f"{number} {kind}" for kind, number in answers.mistakes.most_common())
     print(
-        f"{name:10} gain over bm25 {_interval(Figure.of(gain))}; seen {statistics.mean(s.seen for s in scores):.3f}; "
+        f"{name:14} seen {statistics.mean(s.seen for s in scores):.3f}; "
         f"{statistics.mean(s.searches for s in scores):.1f} searches; prune accuracy "
         f"{f'{1 - wrong / pruned:.3f} of {pruned}' if pruned else 'none pruned'}; mistaken calls "
-        f"{sum(s.mistakes for s in scores) / max(1, calls):.3f} of {calls}; not finished "
+        f"{mistaken / max(1, calls):.3f} of {calls}{f' ({kinds})' if kinds else ''}; not finished "
         f"{statistics.mean(s.ending != 'finished' for s in scores):.3f}; budget violations "
         f"{sum(s.violations for s in scores)}",
         flush=True,
     )
+
+
+def show_difference(name: str, answers: Answers, other: str, label: str) -> None:
+    """The model's recall@5 less that of another way, if that was asked."""
+    if other in answers.recalls:
+        paired = zip(answers.recalls["model"], answers.recalls[other], strict=True)
+        print(f"{name:14} {label} {_interval(Figure.of([a - b for a, b in paired]))}", flush=True)
 
 
 def _interval(figure: Figure) -> str:
@@ -106,7 +125,7 @@ def main() -> None:
     options = _options()
     model = load_policy("tokens", model="smollm2", adapter=options.adapter, threads=options.threads)
     unpruned = ControlledPolicy(model, prune_by(none), "unpruned")
-    pooled, halves = Answers(), {"pruning": list[float](), "unpruned": list[float]()}
+    pooled, pooled_half = Answers(), Answers()
     timed: list[float] = []
     (embedder,) = embedders("static", options.cache)
     for name in options.sets.split(","):
@@ -116,12 +135,16 @@ def main() -> None:
         answers = Answers(one_shot(corpus, questions))
         if not options.skip_bridge:
             with SearchAgent(corpus) as agent:
-                answers.recalls["embedded"] = asyncio.run(ask(agent, questions, 1))[0]
-        answers.recalls["model"], answers.scores = _asked(corpus, model, questions, options.window, options.at_once)
+                answers.recalls |= asyncio.run(ask(agent, "embedded", questions, 1)).recalls
+        answers.add(_asked(corpus, model, questions, options.window, options.at_once))
         show(name, answers)
         pooled.add(answers)
-        for label, policy in (("pruning", model), ("unpruned", unpruned)) if options.half else ():
-            halves[label] += _asked(corpus, policy, questions, options.window // 2, options.at_once)[0]
+        if options.half:
+            half = _asked(corpus, model, questions, options.window // 2, options.at_once)
+            without = _asked(corpus, unpruned, questions, options.window // 2, options.at_once)
+            half.recalls["unpruned"] = without.recalls["model"]
+            show_half(name, half)
+            pooled_half.add(half)
         with SearchAgent(corpus, model, profile="lean", budget=options.window) as agent:
             for question in questions[: options.timed]:
                 started = time.perf_counter()
@@ -129,21 +152,22 @@ def main() -> None:
                 timed.append(time.perf_counter() - started)
     show("pooled", pooled)
     if options.half:
-        for label, values in halves.items():
-            print(f"half       {label:12} recall@5 {_interval(Figure.of(values))}  window {options.window // 2}")
-        worth = [a - b for a, b in zip(halves["pruning"], halves["unpruned"], strict=True)]
-        print(f"half       worth of pruning {_interval(Figure.of(worth))}")
+        show_half("pooled", pooled_half)
     if timed:
         print(
             f"one answer {statistics.median(timed):.1f} s (median of {len(timed)}), {options.threads or 'all'} threads"
         )
 
 
-def _asked(
-    corpus: MemoryCorpus, policy: Policy, questions: Sequence[Question], window: int, at_once: int
-) -> tuple[list[float], list[DemoScore]]:
+def show_half(name: str, answers: Answers) -> None:
+    """The lines of half the window."""
+    show(f"{name}, half", answers)
+    show_difference(f"{name}, half", answers, "unpruned", "worth of pruning")
+
+
+def _asked(corpus: MemoryCorpus, policy: Policy, questions: Sequence[Question], window: int, at_once: int) -> Answers:
     with SearchAgent(corpus, policy, profile="lean", budget=window) as agent:
-        return asyncio.run(ask(agent, questions, at_once))
+        return asyncio.run(ask(agent, "model", questions, at_once))
 
 
 def _options() -> argparse.Namespace:
