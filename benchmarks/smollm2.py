@@ -43,7 +43,7 @@ DEPTH = 50
 
 @dataclass
 class Answers:
-    """Recall@5 of each question by way of searching, and the measures of the model's episodes."""
+    """Recall@5 of each question by way of searching, the measures of the episodes, and their mistakes by kind."""
 
     recalls: dict[str, list[float]] = field(default_factory=dict)
     scores: list[DemoScore] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Answers:
 
 
 async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_once: int) -> Answers:
-    """The recall@5 and the measures of each question."""
+    """The answers of the agent, whose recall@5 is stored under `way`; `at_once` episodes sample together."""
     free = asyncio.Semaphore(at_once)
     asked = Answers()
 
@@ -110,7 +110,7 @@ def show(name: str, answers: Answers) -> None:
 
 
 def show_difference(name: str, answers: Answers, other: str, label: str) -> None:
-    """The model's recall@5 less that of another way, if that was asked."""
+    """The model's recall@5 less that of another way, if these answers have it."""
     if other in answers.recalls:
         paired = zip(answers.recalls["model"], answers.recalls[other], strict=True)
         print(f"{name:14} {label} {_interval(Figure.of([a - b for a, b in paired]))}", flush=True)
