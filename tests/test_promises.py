@@ -96,6 +96,8 @@ async def test_02_a_prune_may_name_what_stays(corpus: MemoryCorpus) -> None:
     view = await episode.step(call("prune_chunks", all_but=[*kept, "unknown"]))
     assert [block.id for block in view.blocks] == kept
     assert "Unknown ids: unknown" in view.text()
+    view = await episode.step(call("prune_chunks", all_but=["unknown", "also unknown"]))
+    assert [block.id for block in view.blocks] == kept, "a prune that misnames all that should stay drops nothing"
 
 
 # 3 ---------------------------------------------------------------------------------------------------------------

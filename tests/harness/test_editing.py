@@ -173,6 +173,12 @@ async def test_a_chunk_in_two_blocks_is_summarised_whole(corpus: MemoryCorpus) -
     assert [block.id for block in play.view.citable_blocks].count(one) == 1
 
 
+async def test_an_all_but_of_unknown_ids_alone_summarises_nothing(play: Play) -> None:
+    await play.do(summarize("The others say little.", all_but=["unknown"]))
+    assert play.shown == play.ids
+    assert play.told == ("Error: unknown ids: unknown. Nothing was replaced.", "unknown_id")
+
+
 async def test_an_all_but_that_names_a_summarised_chunk_keeps_its_summary(play: Play) -> None:
     a, b, c, *_ = play.ids
     await play.do(summarize("Comets.", a, b), call("prune_chunks", all_but=[a, c]))
