@@ -310,8 +310,8 @@ class View:
         """(what leaves the view, what the call names to stay): named one by one, or as all but some.
 
         Ids that are hidden already are `unchanged`, so pruning is idempotent. In an `all_but`, only an id that was
-        never shown is unknown; one that names such ids alone selects nothing: a policy that mistook the names of what
-        it needs would lose all of it.
+        never shown is unknown. An `all_but` that names only unknown ids selects nothing, because the policy would lose
+        the chunks that it meant to keep.
         """
         blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
@@ -324,10 +324,8 @@ class View:
             if not visible:
                 (unchanged if chunk_id in by_id else unknown).append(chunk_id)
         selection = Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
-        if all_but is None:
-            return selection, ()
         misnamed = unknown and not (blocks or unchanged)
-        return (Selection((), unknown=selection.unknown), ()) if misnamed else self._all_but(selection)
+        return (selection, ()) if all_but is None or misnamed else self._all_but(selection)
 
     def _all_but(self, selection: Selection) -> tuple[Selection, tuple[Editable, ...]]:
         """What leaves the view, and what stays: what is selected and, for a hidden chunk, the summaries of it."""
