@@ -218,6 +218,8 @@ class RolloutProcess:
         self._context = processes.get_context("spawn")
         self._staged: StagedWeights | None = None
         self._process: Any = None
+        # Of two threads that poll a process at once, one may read a wrong exit code.
+        self._polling = threading.Lock()
         self._connection: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = itertools.count()
@@ -259,11 +261,11 @@ class RolloutProcess:
 
         Raises `PolicyError` if the process has ended.
         """
-        if self._staged is None or self._process is None or not self._process.is_alive():
+        if self._staged is None or not self._is_alive():
             raise self._gone()
         # The process may have died while it held the lock.
         while not self._staged.lock.acquire(timeout=POLL_SECONDS):
-            if not self._process.is_alive():
+            if not self._is_alive():
                 raise self._gone()
         try:
             self._staged.put(model, version)
@@ -300,10 +302,11 @@ class RolloutProcess:
             return
         with suppress(OSError):
             self._connection.send(None)
-        process.join(CLOSE_TIMEOUT)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        with self._polling:
+            process.join(CLOSE_TIMEOUT)
+            if process.is_alive():
+                process.kill()
+                process.join()
 
     def _send(self, message: tuple[Any, ...]) -> None:
         if self._process is None or self._has_ended:
@@ -350,11 +353,18 @@ class RolloutProcess:
             if not waiting.done():
                 waiting.set_exception(self._gone())
 
+    def _is_alive(self) -> bool:
+        process = self._process
+        with self._polling:
+            return process is not None and process.is_alive()
+
     def _gone(self) -> PolicyError:
-        if self._process is None:
+        process = self._process
+        if process is None:
             return PolicyError("the rollout process has no model, or is closed")
-        self._process.join(POLL_SECONDS)
-        code = self._process.exitcode
+        with self._polling:
+            process.join(POLL_SECONDS)
+            code = process.exitcode
         return PolicyError("the rollout process has ended" + (f" (exit code {code})" if code else ""))
 
 

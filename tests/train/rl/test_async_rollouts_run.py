@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing import connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     def dying(self: RolloutProcess, model: Any, version: str) -> None:
         if version == "4":
             os.kill(self._process.pid, signal.SIGKILL)
-            self._process.join()
+            connection.wait([self._process.sentinel])
         put(self, model, version)
 
     with monkeypatch.context() as patch:
