@@ -246,9 +246,9 @@ def _summarized(view: View, call: ToolCall) -> ToolCall:
     """The summary that replaces a prune; the call itself if it is no prune or nothing would get shorter."""
     if call.name != PRUNE or isinstance(call.arguments, str):
         return call
-    ids, all_but = call.arguments.get("chunk_ids"), call.arguments.get("all_but")
-    pruned_ids = set(ids or ()) if all_but is None else {block.id for block in view.blocks} - set(all_but)
-    summary = extract(view, view.tokens, pruned_ids | {summary.id for summary in view.summaries})
+    pruned, _ = view.select(call.arguments.get("chunk_ids"), call.arguments.get("all_but"))
+    ids = {block.id for block in (*pruned.blocks, *view.summaries)}
+    summary = extract(view, view.tokens, ids)
     return _summary_call(summary) if summary else call
 
 

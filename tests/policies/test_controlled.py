@@ -112,6 +112,13 @@ def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
     assert {block.document_id for block in view.citable_blocks} == set(trajectory.encountered), "nothing is lost"
 
 
+def test_a_prune_by_label_is_summarized_too() -> None:
+    seen = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
+    for named in ({"chunk_ids": ["Comet #1"]}, {"all_but": ["#0", "Comet #2"]}):
+        action = summarize_prunes(seen, Action(calls=(ToolCall("prune_chunks", named),)))
+        assert [call.arguments for call in action.calls] == [{"chunk_ids": ["d1_0"], "summary": "Comet 1."}]
+
+
 def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:
     own = [event.edit for event in summarized(corpus, own=True).events if isinstance(event, EditApplied)]
     assert own
