@@ -24,7 +24,8 @@ from typing import Any
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
 from context_agent.harness.profile import SUMMARIZE, Profile
-from context_agent.harness.tools import EDITS
+from context_agent.harness.tools import EDITS, ToolCallError, check
+from context_agent.harness.tools.prune import PruneArguments
 from context_agent.pruning.view import Block, Editable, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action, RankedId, ToolCall
@@ -243,10 +244,13 @@ def _excess(view: View) -> int:
 
 
 def _summarized(view: View, call: ToolCall) -> ToolCall:
-    """The summary that replaces a prune; the call itself if it is no prune or nothing would get shorter."""
-    if call.name != PRUNE or isinstance(call.arguments, str):
+    """The summary that replaces a prune; the call itself if it is no valid prune or nothing would get shorter."""
+    try:
+        arguments = check(call, (PRUNE,))
+    except ToolCallError:
         return call
-    pruned, _ = view.select(call.arguments.get("chunk_ids"), call.arguments.get("all_but"))
+    assert isinstance(arguments, PruneArguments)
+    pruned, _ = view.select(arguments.chunk_ids, arguments.all_but)
     ids = {block.id for block in (*pruned.blocks, *view.summaries)}
     summary = extract(view, view.tokens, ids)
     return _summary_call(summary) if summary else call

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory, View
 from context_agent.policies import Step
@@ -114,9 +117,15 @@ def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
 
 def test_a_prune_by_label_is_summarized_too() -> None:
     seen = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
-    for named in ({"chunk_ids": ["Comet #1"]}, {"all_but": ["#0", "Comet #2"]}):
+    for named in ({"chunk_ids": ["Comet #1"]}, {"all_but": ["#0", "Comet #2"]}, '{"chunk_ids": ["d1_0"]}'):
         action = summarize_prunes(seen, Action(calls=(ToolCall("prune_chunks", named),)))
         assert [call.arguments for call in action.calls] == [{"chunk_ids": ["d1_0"], "summary": "Comet 1."}]
+
+
+@pytest.mark.parametrize("arguments", [{"chunk_ids": 5}, {"chunk_ids": [["d0_0"]]}, {}, [1], "5", "{"])
+def test_an_invalid_prune_is_left_to_the_harness(arguments: Any) -> None:
+    call = ToolCall("prune_chunks", arguments)
+    assert summarize_prunes(view(block(0, FILLER)), Action(calls=(call,))).calls == (call,)
 
 
 def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:
