@@ -9,6 +9,7 @@ that `torchrun` gives its ranks.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -21,22 +22,32 @@ import torch
 from tests.train.rl import test_trl_adapter as parts
 
 WORLD_SIZES = (1, 2)
+DONE = b"done"
 
 
 def main(folder: Path) -> int:
-    """Runs the ranks of each world size at the same time; returns the number of ranks that failed."""
+    """Runs the ranks of each world size at the same time; returns 0 if all have taken their step.
+
+    Ranks end here, by a signal, once all have said that they are done: a rank that leaves on its own while the
+    group's threads run is aborted now and then, and one that takes its group down can wait forever.
+    """
     import accelerate  # noqa: F401 - once, for all ranks
     import trl  # noqa: F401
 
     import context_agent.train.rl.trl_adapter  # noqa: F401
 
     torch.set_num_threads(1)
-    ranks = [pid for size in WORLD_SIZES for pid in started_ranks(size, folder / f"{size}.pt")]
-    return sum(os.waitpid(pid, 0)[1] != 0 for pid in ranks)
+    ranks = [rank for size in WORLD_SIZES for rank in started_ranks(size, folder / f"{size}.pt")]
+    try:
+        return 0 if all(os.read(said, len(DONE)) == DONE for _, said in ranks) else 1
+    finally:
+        for pid, _ in ranks:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
-def started_ranks(size: int, out: Path) -> list[int]:
-    """The process ids of the ranks."""
+def started_ranks(size: int, out: Path) -> list[tuple[int, int]]:
+    """The process ids of the ranks, each with the pipe on which it says that it is done."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -47,18 +58,20 @@ def started_ranks(size: int, out: Path) -> list[int]:
     ]
 
 
-def _forked(out: Path, environment: dict[str, str]) -> int:
+def _forked(out: Path, environment: dict[str, str]) -> tuple[int, int]:
+    said, saying = os.pipe()
     if (pid := os.fork()) != 0:
-        return pid
-    status = 1
+        os.close(saying)
+        return pid, said
     try:
         os.environ.update(environment)
         write_gradients(out)
-        status = 0
-    except BaseException:  # noqa: BLE001 - the parent reads the status
+        os.write(saying, DONE)
+        signal.pause()
+    except BaseException:  # noqa: BLE001 - the parent reads that nothing was said
         traceback.print_exc()
     finally:
-        os._exit(status)
+        os._exit(1)
 
 
 def write_gradients(out: Path) -> None:
@@ -74,9 +87,6 @@ def write_gradients(out: Path) -> None:
     gradients = parts.gradients(trainer)
     if state.is_main_process:
         torch.save({name.removeprefix("module."): value for name, value in gradients.items()}, out)
-    # A process that leaves while the group's threads still run is aborted now and then.
-    state.wait_for_everyone()
-    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":
