@@ -1,7 +1,8 @@
 """The trained language model beside one-shot search and the embedded policy, on held-out questions.
 
     python benchmarks/smollm2.py --data FOLDER [--sets 2wiki,hotpotqa,musique] [--split dev] [--limit N]
-        [--adapter FOLDER] [--window 2048] [--half] [--skip-bridge] [--timed 10] [--threads 2] [--cache FOLDER]
+        [--adapter FOLDER] [--embedder static] [--window 2048] [--half] [--skip-bridge] [--timed 10] [--threads 2]
+        [--cache FOLDER]
 
 `--data` holds a folder for each set, as in `benchmarks/multihop.py`. All answers are greedy. For each set and for all
 of them pooled it prints recall@5 with its bootstrap 95 % interval over questions of BM25, of one-shot hybrid search, of
@@ -127,7 +128,7 @@ def main() -> None:
     unpruned = ControlledPolicy(model, prune_by(none), "unpruned")
     pooled, pooled_half = Answers(), Answers()
     timed: list[float] = []
-    (embedder,) = embedders("static", options.cache)
+    (embedder,) = embedders(options.embedder, options.cache)
     for name in options.sets.split(","):
         folder = set_folder([options.data], name)
         questions = load_questions(folder / f"queries.{options.split}.jsonl")[: options.limit]
@@ -177,6 +178,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--split", default="dev")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--adapter", help="a trained adapter; by default the one that ships")
+    parser.add_argument("--embedder", default="static", help="of the indexes: static, minilm, ...")
     parser.add_argument("--window", type=int, default=2_048)
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--skip-bridge", action="store_true", help="leave out the embedded policy")
