@@ -178,7 +178,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--split", default="dev")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--adapter", help="a trained adapter; by default the one that ships")
-    parser.add_argument("--embedder", default="static", help="of the indexes: static, minilm, ...")
+    parser.add_argument("--embedder", default="static", help="embedder of the indexes, such as minilm")
     parser.add_argument("--window", type=int, default=2_048)
     parser.add_argument("--half", action="store_true")
     parser.add_argument("--skip-bridge", action="store_true", help="leave out the embedded policy")

@@ -8,12 +8,14 @@ that `torchrun` gives its ranks.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import socket
 import sys
-import traceback
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,14 @@ import torch
 from tests.train.rl import test_trl_adapter as parts
 
 WORLD_SIZES = (1, 2)
-DONE = b"done"
+PROCESSES = multiprocessing.get_context("fork")
 
 
 def main(folder: Path) -> int:
-    """Runs the ranks of each world size at the same time; returns 0 if all have taken their step.
+    """Runs the ranks of all world sizes at the same time; returns 0 if all of them took their step, otherwise 1.
 
-    Ranks end here, by a signal, once all have said that they are done: a rank that leaves on its own while the
-    group's threads run is aborted now and then, and one that takes its group down can wait forever.
+    The ranks are killed once all have reported. A rank that exits while the group's threads run is aborted now and
+    then, and one that destroys its group can wait forever.
     """
     import accelerate  # noqa: F401 - once, for all ranks
     import trl  # noqa: F401
@@ -39,39 +41,43 @@ def main(folder: Path) -> int:
     torch.set_num_threads(1)
     ranks = [rank for size in WORLD_SIZES for rank in started_ranks(size, folder / f"{size}.pt")]
     try:
-        return 0 if all(os.read(said, len(DONE)) == DONE for _, said in ranks) else 1
+        for _, reports in ranks:
+            reports.recv()
+    except EOFError:  # the rank ended without a report, and has printed why
+        return 1
     finally:
-        for pid, _ in ranks:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        for process, _ in ranks:
+            process.kill()
+            process.join()
+    return 0
 
 
-def started_ranks(size: int, out: Path) -> list[tuple[int, int]]:
-    """The process ids of the ranks, each with the pipe on which it says that it is done."""
+def started_ranks(size: int, out: Path) -> list[tuple[ForkProcess, Connection]]:
+    """The processes of the ranks, each with the connection on which it reports that its step is done."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     # A single process has no group, as when it is started without `torchrun`.
     return [
-        _forked(out, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {}) for rank in range(size)
+        _started(out, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {})
+        for rank in range(size)
     ]
 
 
-def _forked(out: Path, environment: dict[str, str]) -> tuple[int, int]:
-    said, saying = os.pipe()
-    if (pid := os.fork()) != 0:
-        os.close(saying)
-        return pid, said
-    try:
-        os.environ.update(environment)
-        write_gradients(out)
-        os.write(saying, DONE)
-        signal.pause()
-    except BaseException:  # noqa: BLE001 - the parent reads that nothing was said
-        traceback.print_exc()
-    finally:
-        os._exit(1)
+def _started(out: Path, environment: dict[str, str]) -> tuple[ForkProcess, Connection]:
+    reports, sender = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_take_step, args=(out, environment, sender))
+    process.start()
+    sender.close()
+    return process, reports
+
+
+def _take_step(out: Path, environment: dict[str, str], sender: Connection) -> None:
+    os.environ.update(environment)
+    write_gradients(out)
+    sender.send("done")
+    signal.pause()
 
 
 def write_gradients(out: Path) -> None:
