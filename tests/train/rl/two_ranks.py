@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,13 @@ def main(folder: Path) -> int:
 
     torch.set_num_threads(1)
     ranks = [rank for size in WORLD_SIZES for rank in started_ranks(size, folder / f"{size}.pt")]
+    waiting = {reports for _, reports in ranks}
     try:
-        for _, reports in ranks:
-            reports.recv()
-    except EOFError:  # the rank ended without a report, and has printed why
+        while waiting:
+            for reports in wait(waiting):
+                reports.recv()
+                waiting.remove(reports)
+    except EOFError:  # a rank ended without a report, and has printed why; another may wait for it
         return 1
     finally:
         for process, _ in ranks:
