@@ -85,6 +85,13 @@ async def test_a_batch_inside_a_batch_is_a_mistake_and_the_other_calls_run(corpu
     assert (nested.mistake, plain.mistake) == ("invalid_call", None)
 
 
+async def test_arguments_that_are_no_object_are_a_mistake_on_record(corpus: MemoryCorpus) -> None:
+    episode = Episode("Which comets?", corpus)
+    await episode.step(Action(calls=(ToolCall("search_corpus", ["comets"]),)))  # type: ignore[arg-type]
+    (result,) = (event for event in episode.trajectory.events if isinstance(event, ToolResult))
+    assert (result.mistake, result.arguments) == ("invalid_call", {"raw": ["comets"]})
+
+
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="default, context-1"):
         profile("context-2")

@@ -363,7 +363,7 @@ class ToolExecutor:
             if index >= limit and call.name != UNREAD:
                 refusal = f"Error: at most {limit} calls run in one turn; this one did not."
             if refusal:
-                raw = {"raw": call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
+                raw = dict(call.arguments) if isinstance(call.arguments, Mapping) else {"raw": call.arguments}
                 checked_calls.append(RefusedCall(index, call.name, raw, refusal))
             else:
                 plain = arguments.model_dump()

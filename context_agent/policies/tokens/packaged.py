@@ -124,6 +124,8 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
         {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / "adapter_model.safetensors"
     )
     config |= {"base_model_name_or_path": base, "inference_mode": True}
+    if isinstance(config.get("target_modules"), list):
+        config["target_modules"].sort()  # PEFT writes a set
     (target / _ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
 
 

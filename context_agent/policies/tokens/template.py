@@ -256,6 +256,8 @@ def _calls(text: str) -> Iterator[ToolCall]:
         command = match[1].lower() if match else ""
         if match and command in COMMANDS:
             tool, argument, read = COMMANDS[command]
-            yield ToolCall(tool, {argument: read(match[2])})
+            # An empty `keep:` would prune every passage: without the argument, the call is answered with an error.
+            value = read(match[2])
+            yield ToolCall(tool, {argument: value} if value else {})
         elif command != ANSWER:
             yield ToolCall(command or _text(line)[:40] or "?", {})

@@ -97,11 +97,14 @@ class TestAdapters:
         from context_agent.policies.tokens.packaged import export_adapter, with_adapter
 
         base = copy.deepcopy(tiny)
-        lora = LoraConfig(r=4, target_modules=["v_proj"], layers_to_transform=[1], init_lora_weights=False)
+        modules = ["v_proj", "o_proj", "q_proj", "k_proj"]
+        lora = LoraConfig(r=4, target_modules=modules, layers_to_transform=[1], init_lora_weights=False)
         trained = get_peft_model(tiny, lora)
         trained.save_pretrained(tmp_path / "trained")
         export_adapter(tmp_path / "trained", tmp_path / "shipped", base="tiny-1")
-        assert "/" not in json.loads((tmp_path / "shipped/adapter_config.json").read_text())["base_model_name_or_path"]
+        config = json.loads((tmp_path / "shipped/adapter_config.json").read_text())
+        assert "/" not in config["base_model_name_or_path"]
+        assert config["target_modules"] == sorted(modules), "PEFT's order differs from process to process"
         merged = with_adapter(copy.deepcopy(base), tmp_path / "shipped", base="tiny-1")
         ids = torch.arange(12)[None]
         with torch.no_grad():

@@ -231,6 +231,22 @@ def test_any_reply_is_read(
     assert (None if action.ranking is None else [item.id for item in action.ranking]) == ranking
 
 
+@pytest.mark.parametrize("line", ["keep:", "keep: ,;", "prune:", "restore: "])
+def test_a_line_that_names_nothing_changes_nothing(
+    lines_renderer: LinesRenderer, corpus: MemoryCorpus, line: str
+) -> None:
+    replies = [f"search: {QUESTION}", line, "answer: #0"]
+    engine = FakeEngine([lines_renderer.encode(reply) + lines_renderer.stop[:1] for reply in replies])
+    with SearchAgent(corpus, TokenPolicy(engine, lines_renderer), profile=lean(), budget=4_096) as agent:
+        (trajectory,) = agent.search(QUESTION).trajectories
+    ended = trajectory.events[-1]
+    assert isinstance(ended, EpisodeEnded)
+    assert (ended.stop_reason, ended.mistakes) == ("finished", 1)
+    *_, last = trajectory.views()
+    assert last.blocks
+    assert not last.hidden
+
+
 def test_a_long_reply_is_read_up_to_a_limit(lines_renderer: LinesRenderer) -> None:
     action = lines_renderer.parse(lines_renderer.encode("prune: #1\n" * LONGEST_REPLY))
     assert len(action.calls) == LONGEST_REPLY // len("prune: #1\n")
