@@ -81,6 +81,9 @@ class TrainerMixin:
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Does nothing: checkpoints need no model card."""
 
+    def _send_telemetry(self) -> None:
+        """Does nothing: TRL would report each run to huggingface.co."""
+
     def _get_output_dir(self: Any, trial: Any) -> str:
         parent: Any = super()
         return str(self._writing) if self._writing is not None else str(parent._get_output_dir(trial))  # noqa: SLF001 - the Trainer's hooks are private

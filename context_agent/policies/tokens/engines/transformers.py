@@ -120,6 +120,9 @@ def _shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 SPLIT_SHARE = 0.25
 """A batch is split in two if that saves this share of its padded ids."""
+MOST_READ = 16_384
+"""Padded ids that a CPU reads at once if nothing is cached. With more, the scores of attention leave the processor's
+caches: 256 prompts of 80 to 290 ids take the tiny model twice the time (`benchmarks/sampling.py`)."""
 POLL_SECONDS = 0.005
 """A batch that waits for running episodes checks their number this often."""
 
@@ -236,11 +239,12 @@ class TransformersEngine:
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
         self._expected = 0
+        self._caches = supported(model)
         self._prefixes: PrefixCache | None = None
         self._prefix_version: tuple[int, str] | None = None
 
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Samples with this model from now on. `put` updates its `trained` parameters, given by index."""
+        """Samples with this copy of the model from now on. `put` updates its `trained` parameters, given by index."""
         self.model = model
         version = SimpleNamespace(value=self.version.encode())
         self.staged = StagedWeights(model, trained, lock=threading.Lock(), version=version)
@@ -288,7 +292,8 @@ class TransformersEngine:
         while (first := self._queue.get()) is not None:
             batch, closed = self._collect(first)
             batch = [pending for pending in batch if pending.answer.set_running_or_notify_cancel()]
-            for part in split_by_length(batch):
+            most = None if self._caches or self.model.device.type != "cpu" else MOST_READ
+            for part in split_by_length(batch, most):
                 self._answer(part)
             if closed:
                 return
@@ -325,7 +330,7 @@ class TransformersEngine:
         """The cache for these weights; None for a model whose states cannot be cut at any place."""
         if self._prefix_version != (id(self.model), version):
             self._prefix_version = (id(self.model), version)
-            self._prefixes = PrefixCache() if supported(self.model) else None
+            self._prefixes = PrefixCache() if self._caches else None
         return self._prefixes
 
     def _current_version(self) -> str:
@@ -336,12 +341,23 @@ class TransformersEngine:
         return self.version
 
 
-def split_by_length(batch: list[PendingSample]) -> list[list[PendingSample]]:
-    """The batch, or its short prompts and then its long ones if that saves much padding; nothing for an empty one."""
+def split_by_length(batch: list[PendingSample], most: int | None = None) -> list[list[PendingSample]]:
+    """The batch in parts of prompts of similar length; nothing for an empty batch.
+
+    A batch of more than `most` padded ids becomes parts of at most as many. Another one is split in two if that saves
+    much padding.
+    """
     if not batch:
         return []
     ordered = sorted(batch, key=lambda pending: len(pending.request.prompt))
     longest = len(ordered[-1].request.prompt)
+    if most is not None and len(batch) * longest > most:
+        parts: list[list[PendingSample]] = [[]]
+        for pending in ordered:
+            if parts[-1] and (len(parts[-1]) + 1) * len(pending.request.prompt) > most:
+                parts.append([])
+            parts[-1].append(pending)
+        return parts
     savings = (count * (longest - len(item.request.prompt)) for count, item in enumerate(ordered, start=1))
     saved, short = max((saving, count) for count, saving in enumerate(savings, start=1))
     return [batch] if saved < SPLIT_SHARE * longest * len(batch) else [ordered[:short], ordered[short:]]

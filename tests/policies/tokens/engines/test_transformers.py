@@ -176,14 +176,18 @@ def test_a_batch_is_parted_where_padding_would_cost_much() -> None:
     def asked(*lengths: int) -> list[PendingSample]:
         return [PendingSample(SampleRequest([1] * length)) for length in lengths]
 
-    def parts(batch: list[PendingSample]) -> list[list[int]]:
-        return [[len(pending.request.prompt) for pending in part] for part in split_by_length(batch)]
+    def parts(batch: list[PendingSample], most: int | None = None) -> list[list[int]]:
+        return [[len(pending.request.prompt) for pending in part] for part in split_by_length(batch, most)]
 
     assert parts(asked()) == []
     assert parts(asked(9, 10, 8)) == [[9, 10, 8]]
     assert parts(asked(100, 10, 12, 90)) == [[10, 12], [90, 100]]
     # Half of the batch is a quarter shorter: an eighth is padding.
     assert parts(asked(100, 75)) == [[100, 75]]
+    # No part holds more padded ids than are read at once, unless it is one prompt.
+    assert parts(asked(9, 10, 8, 7), 40) == [[9, 10, 8, 7]]
+    assert parts(asked(9, 10, 8, 7), 24) == [[7, 8], [9, 10]]
+    assert parts(asked(3, 50, 4, 3, 2), 12) == [[2, 3, 3], [4], [50]]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,68 @@
+"""Processor time to sample a batch on a CPU, read at once and read in parts, by a model whose states are not cached.
+
+    python benchmarks/sampling.py [--rows 256] [--repeats 3] [--threads 1]
+
+The model has the size of that of `ctx1 train demo`, sliding attention in two of three layers, and random weights. The
+prompts have 80 to 290 ids, the replies 16. Both ways are to sample the same ids. Needs the extra `train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from statistics import median
+from typing import Any
+
+from context_agent.policies.tokens.engines import SampleRequest
+from context_agent.policies.tokens.engines.transformers import MOST_READ, PendingSample, sample_batch, split_by_length
+
+
+def main() -> int:
+    """Prints both times and their ratio; 1 where the ids differ."""
+    import torch
+
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rows", type=int, default=256)
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--threads", type=int, default=1)
+    chosen = options.parse_args()
+    torch.set_num_threads(chosen.threads)
+    model = _model()
+    seconds: dict[str, list[float]] = {"at once": [], "in parts": []}
+    sampled: dict[str, list[tuple[int, ...]]] = {}
+    for _ in range(chosen.repeats):
+        for way, most in (("at once", None), ("in parts", MOST_READ)):
+            batch = _batch(chosen.rows, model.config.vocab_size)
+            parts = split_by_length(batch, most)
+            started = time.process_time()
+            for part in parts:
+                sample_batch(model, part, pad_id=0)
+            seconds[way].append(time.process_time() - started)
+            sampled[way] = [tuple(pending.ids) for pending in batch]
+            print(f"{way:<10}{len(parts):3} parts {seconds[way][-1]:8.2f} s", flush=True)
+    ratio = median(seconds["in parts"]) / median(seconds["at once"])
+    same = sum(map(tuple.__eq__, sampled["at once"], sampled["in parts"]))
+    print(f"in parts: {ratio:.2f}x the time; {same} of {chosen.rows} replies equal")
+    return 0 if same == chosen.rows else 1
+
+
+def _model() -> Any:
+    import torch
+    from transformers import GptOssForCausalLM
+
+    from context_agent.train.tiny_model import for_transformers, own_tokenizer, tiny_config
+
+    torch.manual_seed(0)
+    config = tiny_config(for_transformers(own_tokenizer()), hidden=96, layers=3, experts=2, yarn=False)
+    return GptOssForCausalLM(config).eval()
+
+
+def _batch(rows: int, vocabulary: int) -> list[PendingSample]:
+    draw = random.Random(0)
+    prompts = [[draw.randrange(1, vocabulary) for _ in range(draw.randrange(80, 290))] for _ in range(rows)]
+    return [PendingSample(SampleRequest(prompt, max_tokens=16, seed=row)) for row, prompt in enumerate(prompts)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
