@@ -239,7 +239,7 @@ class TransformersEngine:
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
         self._expected = 0
-        self._caches = supported(model)
+        self._caches = False
         self._prefixes: PrefixCache | None = None
         self._prefix_version: tuple[int, str] | None = None
 
@@ -285,6 +285,7 @@ class TransformersEngine:
     def _start(self) -> None:
         with self._starting:
             if self._worker is None:
+                self._caches = supported(self.model)
                 self._worker = threading.Thread(target=self._work, name="ctx1-generate", daemon=True)
                 self._worker.start()
 
