@@ -1,9 +1,9 @@
-"""Processor time to sample a batch on a CPU, read at once and read in parts, by a model whose states are not cached.
+"""CPU time to sample a batch whose prompts are read at once or in parts, by a model whose states cannot be cached.
 
     python benchmarks/sampling.py [--rows 256] [--repeats 3] [--threads 1]
 
 The model has the size of that of `ctx1 train demo`, sliding attention in two of three layers, and random weights. The
-prompts have 80 to 290 ids, the replies 16. Both ways are to sample the same ids. Needs the extra `train`.
+prompts have 80 to 290 ids, the replies 16. Both ways should sample the same ids. Needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from statistics import median
 from typing import Any
 
 from context_agent.policies.tokens.engines import SampleRequest
-from context_agent.policies.tokens.engines.transformers import MOST_READ, PendingSample, sample_batch, split_by_length
+from context_agent.policies.tokens.engines.transformers import (
+    MOST_PADDED_IDS,
+    PendingSample,
+    sample_batch,
+    split_by_length,
+)
 
 
 def main() -> int:
-    """Prints both times and their ratio; 1 where the ids differ."""
+    """Prints the seconds of CPU time of both ways and their ratio; returns 1 if any ids differ."""
     import torch
 
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -32,9 +37,9 @@ def main() -> int:
     seconds: dict[str, list[float]] = {"at once": [], "in parts": []}
     sampled: dict[str, list[tuple[int, ...]]] = {}
     for _ in range(chosen.repeats):
-        for way, most in (("at once", None), ("in parts", MOST_READ)):
+        for way, most_ids in (("at once", None), ("in parts", MOST_PADDED_IDS)):
             batch = _batch(chosen.rows, model.config.vocab_size)
-            parts = split_by_length(batch, most)
+            parts = split_by_length(batch, most_ids)
             started = time.process_time()
             for part in parts:
                 sample_batch(model, part, pad_id=0)

@@ -53,7 +53,7 @@ class RunRecord:
 
 
 class TrainerMixin:
-    """Adds metrics and atomic checkpoints to a Trainer. Set `record` before training; without it nothing changes."""
+    """Adds metrics and atomic checkpoints to a Trainer if `record` is set before training. Turns its telemetry off."""
 
     record: RunRecord | None = None
     _writing: Path | None = None
@@ -82,7 +82,7 @@ class TrainerMixin:
         """Does nothing: checkpoints need no model card."""
 
     def _send_telemetry(self) -> None:
-        """Does nothing: TRL would report each run to huggingface.co."""
+        """Does nothing: TRL's own would report the run to huggingface.co."""
 
     def _get_output_dir(self: Any, trial: Any) -> str:
         parent: Any = super()

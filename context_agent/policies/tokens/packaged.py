@@ -125,7 +125,7 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
     )
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     if isinstance(config.get("target_modules"), list):
-        config["target_modules"].sort()  # PEFT writes a set
+        config["target_modules"].sort()  # PEFT writes a set, in an order that differs by process
     (target / _ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
 
 

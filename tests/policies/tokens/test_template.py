@@ -6,12 +6,13 @@ Replies as lines of commands, in the lean profile.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tokenizers import AddedToken
 
-from context_agent import Action, MemoryCorpus, RankedId, SearchAgent, ToolCall
+from context_agent import Action, MemoryCorpus, RankedId, SearchAgent, ToolCall, Trajectory
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default, lean
 from context_agent.policies.tokens import TokenPolicy
@@ -231,16 +232,24 @@ def test_any_reply_is_read(
     assert (None if action.ranking is None else [item.id for item in action.ranking]) == ranking
 
 
+def played_in_lines(
+    renderer: LinesRenderer, corpus: MemoryCorpus, replies: Sequence[str]
+) -> tuple[Trajectory, EpisodeEnded]:
+    """An episode of the profile `lean` in which the model gives these replies, and its end."""
+    engine = FakeEngine([renderer.encode(reply) + renderer.stop[:1] for reply in replies])
+    with SearchAgent(corpus, TokenPolicy(engine, renderer), profile=lean(), budget=4_096) as agent:
+        (trajectory,) = agent.search(QUESTION).trajectories
+    ended = trajectory.events[-1]
+    assert isinstance(ended, EpisodeEnded)
+    return trajectory, ended
+
+
 @pytest.mark.parametrize("line", ["keep:", "keep: ,;", "prune:", "restore: "])
 def test_a_line_that_names_nothing_changes_nothing(
     lines_renderer: LinesRenderer, corpus: MemoryCorpus, line: str
 ) -> None:
     replies = [f"search: {QUESTION}", line, "answer: #0"]
-    engine = FakeEngine([lines_renderer.encode(reply) + lines_renderer.stop[:1] for reply in replies])
-    with SearchAgent(corpus, TokenPolicy(engine, lines_renderer), profile=lean(), budget=4_096) as agent:
-        (trajectory,) = agent.search(QUESTION).trajectories
-    ended = trajectory.events[-1]
-    assert isinstance(ended, EpisodeEnded)
+    trajectory, ended = played_in_lines(lines_renderer, corpus, replies)
     assert (ended.stop_reason, ended.mistakes) == ("finished", 1)
     *_, last = trajectory.views()
     assert last.blocks
@@ -260,11 +269,7 @@ def test_the_opening_is_short_and_wants_numbered_passages(lines_renderer: LinesR
 
 def test_an_episode_in_lines_trains_what_was_sampled(lines_renderer: LinesRenderer, corpus: MemoryCorpus) -> None:
     replies = ["search: rivers", "search: comets\nprune: #0 #99", "restore: #0", "nonsense", "answer: #0 #4"]
-    engine = FakeEngine([lines_renderer.encode(reply) + lines_renderer.stop[:1] for reply in replies])
-    with SearchAgent(corpus, TokenPolicy(engine, lines_renderer), profile=lean(), budget=4_096) as agent:
-        (trajectory,) = agent.search(QUESTION).trajectories
-    ended = trajectory.events[-1]
-    assert isinstance(ended, EpisodeEnded)
+    trajectory, ended = played_in_lines(lines_renderer, corpus, replies)
     assert (ended.stop_reason, ended.mistakes) == ("finished", 2)
     *_, last = trajectory.views()
     labels = {block.label: block.document_id for block in last.blocks}

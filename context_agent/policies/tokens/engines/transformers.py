@@ -120,9 +120,9 @@ def _shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 SPLIT_SHARE = 0.25
 """A batch is split in two if that saves this share of its padded ids."""
-MOST_READ = 16_384
-"""Padded ids that a CPU reads at once if nothing is cached. With more, the scores of attention leave the processor's
-caches: 256 prompts of 80 to 290 ids take the tiny model twice the time (`benchmarks/sampling.py`)."""
+MOST_PADDED_IDS = 16_384
+"""A CPU reads at most so many padded ids at once if the model's states cannot be cached. The attention scores of more
+do not fit the processor's caches: 256 prompts of 80 to 290 ids take twice the time (`benchmarks/sampling.py`)."""
 POLL_SECONDS = 0.005
 """A batch that waits for running episodes checks their number this often."""
 
@@ -239,7 +239,7 @@ class TransformersEngine:
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
         self._expected = 0
-        self._caches = False
+        self._cacheable = False
         self._prefixes: PrefixCache | None = None
         self._prefix_version: tuple[int, str] | None = None
 
@@ -285,7 +285,7 @@ class TransformersEngine:
     def _start(self) -> None:
         with self._starting:
             if self._worker is None:
-                self._caches = supported(self.model)
+                self._cacheable = supported(self.model)
                 self._worker = threading.Thread(target=self._work, name="ctx1-generate", daemon=True)
                 self._worker.start()
 
@@ -293,8 +293,8 @@ class TransformersEngine:
         while (first := self._queue.get()) is not None:
             batch, closed = self._collect(first)
             batch = [pending for pending in batch if pending.answer.set_running_or_notify_cancel()]
-            most = None if self._caches or self.model.device.type != "cpu" else MOST_READ
-            for part in split_by_length(batch, most):
+            most_ids = None if self._cacheable or self.model.device.type != "cpu" else MOST_PADDED_IDS
+            for part in split_by_length(batch, most_ids):
                 self._answer(part)
             if closed:
                 return
@@ -331,7 +331,7 @@ class TransformersEngine:
         """The cache for these weights; None for a model whose states cannot be cut at any place."""
         if self._prefix_version != (id(self.model), version):
             self._prefix_version = (id(self.model), version)
-            self._prefixes = PrefixCache() if self._caches else None
+            self._prefixes = PrefixCache() if self._cacheable else None
         return self._prefixes
 
     def _current_version(self) -> str:
@@ -342,20 +342,20 @@ class TransformersEngine:
         return self.version
 
 
-def split_by_length(batch: list[PendingSample], most: int | None = None) -> list[list[PendingSample]]:
+def split_by_length(batch: list[PendingSample], most_ids: int | None = None) -> list[list[PendingSample]]:
     """The batch in parts of prompts of similar length; nothing for an empty batch.
 
-    A batch of more than `most` padded ids becomes parts of at most as many. Another one is split in two if that saves
-    much padding.
+    A batch of more than `most_ids` padded ids is split into parts of at most that many, or of one prompt. Any other
+    batch is split in two if that saves `SPLIT_SHARE` of its padded ids.
     """
     if not batch:
         return []
     ordered = sorted(batch, key=lambda pending: len(pending.request.prompt))
     longest = len(ordered[-1].request.prompt)
-    if most is not None and len(batch) * longest > most:
+    if most_ids is not None and len(batch) * longest > most_ids:
         parts: list[list[PendingSample]] = [[]]
         for pending in ordered:
-            if parts[-1] and (len(parts[-1]) + 1) * len(pending.request.prompt) > most:
+            if parts[-1] and (len(parts[-1]) + 1) * len(pending.request.prompt) > most_ids:
                 parts.append([])
             parts[-1].append(pending)
         return parts

@@ -176,8 +176,8 @@ def test_a_batch_is_parted_where_padding_would_cost_much() -> None:
     def asked(*lengths: int) -> list[PendingSample]:
         return [PendingSample(SampleRequest([1] * length)) for length in lengths]
 
-    def parts(batch: list[PendingSample], most: int | None = None) -> list[list[int]]:
-        return [[len(pending.request.prompt) for pending in part] for part in split_by_length(batch, most)]
+    def parts(batch: list[PendingSample], most_ids: int | None = None) -> list[list[int]]:
+        return [[len(pending.request.prompt) for pending in part] for part in split_by_length(batch, most_ids)]
 
     assert parts(asked()) == []
     assert parts(asked(9, 10, 8)) == [[9, 10, 8]]
