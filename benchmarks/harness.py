@@ -96,11 +96,11 @@ def report(label: str, corpus: Corpus, repeats: int, bound: str) -> None:
             await asyncio.gather(*(agent.asearch(f"which comet, number {index}?") for index in range(count)))
 
         asyncio.run(together(4))
-        one = [seconds(lambda: asyncio.run(together(1)), time.perf_counter) for _ in range(repeats)]
+        alone = [seconds(lambda: asyncio.run(together(1)), time.perf_counter) for _ in range(repeats)]
         many = [seconds(lambda: asyncio.run(together(64)), time.perf_counter) for _ in range(repeats)]
-    ratio = statistics.median(many) / statistics.median(one)
+    ratio = statistics.median(many) / statistics.median(alone)
     print(
-        f"concurrency  {label}: one {statistics.median(one):.3f} s   64 at once {statistics.median(many):.3f} s   "
+        f"concurrency  {label}: one {statistics.median(alone):.3f} s   64 at once {statistics.median(many):.3f} s   "
         f"ratio {ratio:.2f} {bound}"
     )
 

@@ -39,8 +39,8 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
 
 
-class Known:
-    """An embedder that looks up vectors computed before."""
+class PrecomputedEmbedder:
+    """An embedder that looks up vectors computed earlier."""
 
     def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
         self._embedder = embedder
@@ -48,14 +48,14 @@ class Known:
         began, busy = time.perf_counter(), time.process_time()
         vectors = embedder.embed_documents(texts)
         self.seconds, self.cpu_seconds = time.perf_counter() - began, time.process_time() - busy
-        self._known = dict(zip(texts, vectors, strict=True))
+        self._vectors = dict(zip(texts, vectors, strict=True))
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of known texts."""
-        return np.stack([self._known[text] for text in texts])
+        return np.stack([self._vectors[text] for text in texts])
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The embedder's own."""
+        """The query vector of the wrapped embedder."""
         return self._embedder.embed_query(text)
 
 
@@ -85,7 +85,7 @@ def products(texts: Sequence[str], repeats: int = 5) -> float:
     return min(seconds) * len(texts)
 
 
-def bare(folder: Path, chunks: list[Chunk], embedder: Known) -> float:
+def with_plain_chroma(folder: Path, chunks: list[Chunk], embedder: PrecomputedEmbedder) -> float:
     """Seconds that plain Chroma takes."""
     vectors = embedder.embed_documents([chunk.indexed_text for chunk in chunks])
     client = chromadb.PersistentClient(str(folder))
@@ -103,14 +103,16 @@ def bare(folder: Path, chunks: list[Chunk], embedder: Known) -> float:
     return seconds
 
 
-def ours(folder: Path, documents: list[Document], embedder: Known) -> tuple[float, float, float]:
+def with_index_documents(
+    folder: Path, documents: list[Document], embedder: PrecomputedEmbedder
+) -> tuple[float, float, float]:
     """Seconds of `index_documents` with vectors at hand, those of them for cutting and counting, processor seconds."""
     busy = time.process_time()
     report = index_documents(documents, folder, embedder=embedder)
     return report.seconds, report.chunking_seconds, time.process_time() - busy
 
 
-def cost(name: str, texts: Sequence[str], embedder: Known, indexing: float) -> None:
+def cost(name: str, texts: Sequence[str], embedder: PrecomputedEmbedder, indexing: float) -> None:
     """Prints what indexing 10,000 chunks costs; `indexing` is in processor seconds, without embedding."""
     scale = 10_000 / len(texts)
     total = scale * (embedder.cpu_seconds + indexing)
@@ -139,14 +141,14 @@ def main() -> None:
     options = parser.parse_args()
     documents = list(corpus(data_folder(options.data), options.count))
     chunks = chunks_of(documents)
-    embedder = Known(load_embedder(options.embedder), [chunk.indexed_text for chunk in chunks])
+    embedder = PrecomputedEmbedder(load_embedder(options.embedder), [chunk.indexed_text for chunk in chunks])
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, chromadb {chromadb.__version__}")
     print(f"{len(documents):,} documents, {len(chunks):,} chunks, {embedder.name}, {embedder.dimension} dimensions\n")
     rates: list[tuple[float, float, float]] = []
     for number in range(options.repeats):
         work = Path(tempfile.mkdtemp(dir=options.work))
-        plain = bare(work / "bare", chunks, embedder)
-        seconds, cutting, busy = ours(work / "ours", documents, embedder)
+        plain = with_plain_chroma(work / "bare", chunks, embedder)
+        seconds, cutting, busy = with_index_documents(work / "ours", documents, embedder)
         shutil.rmtree(work)
         rates.append((len(chunks) / plain, len(chunks) / (seconds - cutting), len(chunks) / seconds))
         print(

@@ -282,18 +282,18 @@ def small_sources(
     order = iter(draw.sample(questions, len(questions)))
     samples = []
     for size in SMALL_SIZES:
-        asked: list[Question] = []
+        sampled: list[Question] = []
         gold: dict[str, None] = {}
         for question in islice(order, SMALL_QUESTIONS):
             if len({**gold, **dict.fromkeys(question.gold)}) <= size:
-                asked.append(question)
+                sampled.append(question)
                 gold |= dict.fromkeys(question.gold)
         others = [document for document in draw.sample(sorted(by_document), size) if document not in gold]
         documents = [*gold, *others][:size]
-        if asked:
+        if sampled:
             few = [chunk for document in documents for chunk in by_document[document]]
-            samples.append((MemoryCorpus(few, embedder=embedder), asked))
-    return [BridgeSource(label, corpus, asked, weight / len(samples)) for corpus, asked in samples]
+            samples.append((MemoryCorpus(few, embedder=embedder), sampled))
+    return [BridgeSource(label, corpus, sampled, weight / len(samples)) for corpus, sampled in samples]
 
 
 def _readers(spec: str) -> Iterable[tuple[int, OnnxModel]]:

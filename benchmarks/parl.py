@@ -1,20 +1,20 @@
-"""PARL in training on the closed world: does an orchestrator stop starting sub-agents when nothing pays for them?
+"""PARL in training in the toy environment: does an orchestrator stop starting sub-agents when nothing pays for them?
 
     python benchmarks/parl.py [--out runs/parl] [--seeds 0,1] [--arms without,with,priced] [--jobs 2] [--plot FILE]
 
-A question asks for three chains of two documents. The demonstrations show two ways in equal parts, which find about as
-much: searching one document after the other, and starting a sub-agent on each chain and ranking what they bring.
-Rewards then train the orchestrator alone; its sub-agents are the model that the demonstrations left, and stay that. The
-arms differ in the reward and in nothing else: `without` has no weight in `[parl]`, `with` has both, which fall to 0 at
-`UNTIL` of the updates. `priced` has none either, but each turn costs; it was added once both others ended alike in
-training.
+A question asks for three chains of two documents. Half of the demonstrations search one document after the other; half
+start a sub-agent on each chain and rank what they return. Both find about as much. Rewards then train the orchestrator
+alone: its sub-agents keep the model trained on the demonstrations. The arms differ only in the reward. `without` has no
+weight in `[parl]`; `with` has both weights, which fall to 0 at `UNTIL` of the updates; `priced` has none, but each turn
+costs. `priced` was added after the other two had ended alike in training.
 
-The demonstrations are shared; seeds are those of the training by rewards. Each run is a process of one thread. What was
-done is not done again. Figures are of the test split, asked once at temperature 1: a question's value is the mean over
-seeds, and questions are resampled (paired bootstrap, 95 %).
+All arms share the demonstrations; seeds are those of the reinforcement learning. Each run is a process of one thread.
+A run that is started again skips finished work. Figures are of the test split, one episode a question at temperature 1:
+a question's value is the mean over seeds, and questions are resampled (paired bootstrap, 95 %).
 
-The rule, fixed before the runs: an arm has collapsed where the share of episodes that start sub-agents is below half of
-what it was after the demonstrations, the interval of that difference below 0. Needs the extras `train` and `plots`.
+The rule, fixed before the runs: an arm has collapsed if the share of episodes that start sub-agents is below half of
+its share after the demonstrations and the interval of that difference lies below 0. Needs the extras `train` and
+`plots`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from context_agent.train.demo import report
 from context_agent.train.rewards import RewardConfig, compute_reward, delegation_of, measure_outcome
 
 UNTIL = 0.5
-"""Of the updates: from here on the performance alone is rewarded, in either arm."""
+"""Share of the updates after which only the performance is rewarded, in either arm."""
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "without": {},
     "with": {"parl": {"parallel": 0.3, "finish": 0.1, "until": UNTIL, "breadth": 3}},
     "priced": {"rewards": {"turn_from": 1, "turn_to": 7, "turn_most": 0.3}},
 }
-"""What an arm's run file says else. `priced` has no r_parallel: each turn past the first costs .05, to the end."""
+"""What an arm's run file adds. `priced` has no r_parallel: each turn after the first costs .05, to the end."""
 LABELS = {
     "without": "without r_parallel and r_finish",
     "with": "with both, annealed to 0",
@@ -63,7 +63,7 @@ RUN: Mapping[str, Any] = {
     "data": {"world": {"entities": 400, "tasks": 2_000, "hops": [2, 2], "worlds": 24, "branches": 3}},
     "episodes": {"window": 1_024, "reserve": 8, "per_call": 256, "turns": 12, "swarm": 3, "shown": 1},
 }
-"""What the demonstrations and the rewards share. A search shows one document, as a name brings up its own first."""
+"""Settings that demonstrations and rewards share. A search shows one document: a name finds its own document first."""
 DEMONSTRATIONS: Mapping[str, Any] = {
     "tiny": {"hidden": 64, "layers": 2, "experts": 2, "positions": 2_048, "deviation": 0.1, "tied": True},
     "sft": {"demonstrations": 12_000, "epochs": 2, "rows": 16, "rows_per_pass": 16},
@@ -94,8 +94,8 @@ PANELS = {
     "searches": "searches of its own",
 }
 MEASURES = ("spawning", "searchers", "recall", "critical_steps", "searches", "reward", "finished")
-"""Of an episode on a held-out question. `reward` is the performance's, without a price, however the arm was trained."""
-SHOWN = {
+"""Of an episode on a held-out question. `reward` is that of the performance, without a price, in every arm."""
+COLUMNS = {
     "spawning": "episodes that start sub-agents",
     "searchers": "sub-agents an episode",
     "recall": "output recall",
@@ -104,7 +104,7 @@ SHOWN = {
 }
 
 Score = Mapping[str, Any]
-Asked = Mapping[str, Sequence[Sequence[Score]]]
+ScoresByArm = Mapping[str, Sequence[Sequence[Score]]]
 """By `before` and arm: the scores of each seed, in the order of the questions."""
 
 
@@ -117,35 +117,35 @@ def main() -> int:
     seeds = options.seeds.split(",")
     runs = dict.fromkeys(options.arms.split(","), seeds)
     _run(options, "demonstrations", "0")
-    asked_of = {"before": seeds, **runs}
+    seeds_of = {"before": seeds, **runs}
     with ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(_run, options, name, seed) for name, found in asked_of.items() for seed in found]
+        jobs = [pool.submit(_run, options, name, seed) for name, of_name in seeds_of.items() for seed in of_name]
         for job in jobs:
             job.result()
-    asked = {name: [_scores(options, name, seed) for seed in found] for name, found in asked_of.items()}
+    scores = {name: [_scores(options, name, seed) for seed in of_name] for name, of_name in seeds_of.items()}
     lines = {
-        name: [list(read_metrics(options.out / f"{name}-{one}" / "metrics.jsonl")) for one in runs[name]]
+        name: [list(read_metrics(options.out / f"{name}-{seed}" / "metrics.jsonl")) for seed in runs[name]]
         for name in runs
     }
-    found = measured(asked) | {"split": options.split, "minutes": _minutes(options.out)}
-    found["training"] = {name: tenths(one) for name, one in lines.items()}
-    (options.out / f"parl-{options.split}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    summary = summarize(scores) | {"split": options.split, "minutes": _minutes(options.out)}
+    summary["training"] = {name: spawning_by_tenths(of_name) for name, of_name in lines.items()}
+    (options.out / f"parl-{options.split}.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "parl.svg"
-    plot.write_text(report.plot(_groups(lines, asked), PANELS), encoding="utf-8")
-    show(found)
+    plot.write_text(report.plot(_groups(lines, scores), PANELS), encoding="utf-8")
+    print_summary(summary)
     print(f"{options.out / f'parl-{options.split}.json'}  {plot}")
     return 0
 
 
-def demonstrations(out: Path) -> RunConfig:
-    """The run that teaches both ways, from scratch."""
+def demonstration_run(out: Path) -> RunConfig:
+    """The run that trains a new model on both kinds of demonstrations."""
     chosen = dict(DEMONSTRATIONS)
     model = {**RUN["model"], "tiny": chosen.pop("tiny")}
     return config.parse_run({**RUN, **chosen, "model": model, "out": str(out / "demonstrations")})
 
 
-def rewarded(out: Path, arm: str, seed: int) -> RunConfig:
-    """An arm's run by rewards; its sub-agents have the model that the demonstrations left, and keep it."""
+def reward_run(out: Path, arm: str, seed: int) -> RunConfig:
+    """An arm's reinforcement learning. Its sub-agents keep the model trained on the demonstrations."""
     start = str(out / "demonstrations" / "final")
     return config.parse_run(
         {
@@ -162,33 +162,35 @@ def rewarded(out: Path, arm: str, seed: int) -> RunConfig:
 
 def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> Score:
     """The measures of one whole episode."""
-    came, made = measure_outcome(trajectory, question, gold_of(question, corpus)), delegation_of(trajectory)
+    outcome, delegation = measure_outcome(trajectory, question, gold_of(question, corpus)), delegation_of(trajectory)
     return {
         "question": question.id,
-        "spawning": float(made.started > 0),
-        "searchers": made.started,
-        "done": made.finished,
-        "recall": came.recall,
+        "spawning": float(delegation.started > 0),
+        "searchers": delegation.started,
+        "done": delegation.finished,
+        "recall": outcome.recall,
         "critical_steps": trajectory.critical_steps,
-        "searches": len(came.queries),
-        "reward": compute_reward(came, rewards).total,
-        "finished": float(came.ending == "finished"),
+        "searches": len(outcome.queries),
+        "reward": compute_reward(outcome, rewards).total,
+        "finished": float(outcome.ending == "finished"),
     }
 
 
-def measured(asked: Asked) -> dict[str, Any]:
+def summarize(scores: ScoresByArm) -> dict[str, Any]:
     """Every figure: means with intervals, each arm's verdict, and the arms against each other."""
-    arms = [name for name in asked if name != "before"]
+    arms = [name for name in scores if name != "before"]
     return {
-        "seeds": {name: len(runs) for name, runs in asked.items()},
-        "questions": len(asked["before"][0]),
-        "figures": {name: {one: asdict(pooled(runs, one)) for one in MEASURES} for name, runs in asked.items()},
-        "by_seed": {name: [pooled([run], "spawning").mean for run in runs] for name, runs in asked.items()},
-        "done": {name: _done(runs) for name, runs in asked.items()},
-        "less_half": {name: asdict(Figure.of(_less_half(asked[name], asked["before"]))) for name in arms},
-        "collapsed": {name: collapsed(asked[name], asked["before"]) for name in arms},
+        "seeds": {name: len(runs) for name, runs in scores.items()},
+        "questions": len(scores["before"][0]),
+        "figures": {
+            name: {measure: asdict(pooled(runs, measure)) for measure in MEASURES} for name, runs in scores.items()
+        },
+        "by_seed": {name: [pooled([run], "spawning").mean for run in runs] for name, runs in scores.items()},
+        "done": {name: _done(runs) for name, runs in scores.items()},
+        "less_half": {name: asdict(Figure.of(_less_half(scores[name], scores["before"]))) for name in arms},
+        "collapsed": {name: collapsed(scores[name], scores["before"]) for name in arms},
         "against_without": {
-            name: {one: asdict(_against(asked[name], asked["without"], one)) for one in MEASURES}
+            name: {measure: asdict(_against(scores[name], scores["without"], measure)) for measure in MEASURES}
             for name in arms
             if name != "without" and "without" in arms
         },
@@ -197,7 +199,7 @@ def measured(asked: Asked) -> dict[str, Any]:
 
 def values(runs: Sequence[Sequence[Score]], measure: str) -> list[float]:
     """A value for each question: the mean over seeds."""
-    return [fmean(float(one[measure]) for one in seeds) for seeds in zip(*runs, strict=True)]
+    return [fmean(float(score[measure]) for score in seeds) for seeds in zip(*runs, strict=True)]
 
 
 def pooled(runs: Sequence[Sequence[Score]], measure: str) -> Figure:
@@ -206,7 +208,7 @@ def pooled(runs: Sequence[Sequence[Score]], measure: str) -> Figure:
 
 
 def collapsed(after: Sequence[Sequence[Score]], before: Sequence[Sequence[Score]]) -> bool:
-    """The rule: less than half as many episodes start sub-agents as the demonstrations taught, beyond chance."""
+    """The rule: significantly less than half as many episodes start sub-agents as after the demonstrations."""
     return Figure.of(_less_half(after, before)).high < 0
 
 
@@ -214,41 +216,43 @@ def _less_half(after: Sequence[Sequence[Score]], before: Sequence[Sequence[Score
     return [a - b / 2 for a, b in zip(values(after, "spawning"), values(before, "spawning"), strict=True)]
 
 
-def _against(ours: Sequence[Sequence[Score]], theirs: Sequence[Sequence[Score]], measure: str) -> Figure:
-    return Figure.of([a - b for a, b in zip(values(ours, measure), values(theirs, measure), strict=True)])
+def _against(runs: Sequence[Sequence[Score]], reference: Sequence[Sequence[Score]], measure: str) -> Figure:
+    return Figure.of([a - b for a, b in zip(values(runs, measure), values(reference, measure), strict=True)])
 
 
 def _done(runs: Sequence[Sequence[Score]]) -> float | None:
-    """Of all sub-agents started, the share that finished; None where none was."""
-    started = sum(one["searchers"] for run in runs for one in run)
-    return sum(one["done"] for run in runs for one in run) / started if started else None
+    """Share of the sub-agents started that finished; None if none was started."""
+    started = sum(score["searchers"] for run in runs for score in run)
+    return sum(score["done"] for run in runs for score in run) / started if started else None
 
 
-def show(found: Mapping[str, Any]) -> None:
+def print_summary(summary: Mapping[str, Any]) -> None:
     """The figures as tables for a page, then the verdicts."""
-    print(f"{found['questions']} questions of the {found['split']} split")
-    print(f"| | seeds | {' | '.join(SHOWN.values())} | sub-agents that finish |\n|{'---|' * (len(SHOWN) + 3)}")
-    for name, row in found["figures"].items():
-        done = found["done"][name]
-        cells = [f"{row[one]['mean']:.2f} [{row[one]['low']:.2f}, {row[one]['high']:.2f}]" for one in SHOWN]
+    print(f"{summary['questions']} questions of the {summary['split']} split")
+    print(f"| | seeds | {' | '.join(COLUMNS.values())} | sub-agents that finish |\n|{'---|' * (len(COLUMNS) + 3)}")
+    for name, row in summary["figures"].items():
+        done = summary["done"][name]
+        cells = [
+            f"{row[column]['mean']:.2f} [{row[column]['low']:.2f}, {row[column]['high']:.2f}]" for column in COLUMNS
+        ]
         cells.append("none" if done is None else f"{done:.2f}")
-        print(f"| {LABELS.get(name, 'after the demonstrations')} | {found['seeds'][name]} | {' | '.join(cells)} |")
-    for name, runs in found["by_seed"].items():
-        print(f"{name}, spawning by seed: " + ", ".join(f"{one:.2f}" for one in runs))
-    for name, less in found["less_half"].items():
-        verdict = "collapsed" if found["collapsed"][name] else "no collapse"
+        print(f"| {LABELS.get(name, 'after the demonstrations')} | {summary['seeds'][name]} | {' | '.join(cells)} |")
+    for name, runs in summary["by_seed"].items():
+        print(f"{name}, spawning by seed: " + ", ".join(f"{share:.2f}" for share in runs))
+    for name, less in summary["less_half"].items():
+        verdict = "collapsed" if summary["collapsed"][name] else "no collapse"
         print(f"{LABELS[name]}: spawning less half of the demonstrations' {signed(less)}: {verdict}")
-    for name, shares in found["training"].items():
-        print(f"{name}, spawning in training by tenths: " + " ".join(f"{one:.2f}" for one in shares))
-    for name, row in found["against_without"].items():
-        told = "; ".join(f"{told} {signed(row[one])}" for one, told in SHOWN.items())
-        print(f"{LABELS[name]}, less without: {told}")
-    print("minutes: " + ", ".join(f"{name} {one:.1f}" for name, one in found["minutes"].items()))
+    for name, shares in summary["training"].items():
+        print(f"{name}, spawning in training by tenths: " + " ".join(f"{share:.2f}" for share in shares))
+    for name, row in summary["against_without"].items():
+        differences = "; ".join(f"{label} {signed(row[measure])}" for measure, label in COLUMNS.items())
+        print(f"{LABELS[name]}, less without: {differences}")
+    print("minutes: " + ", ".join(f"{name} {minutes:.1f}" for name, minutes in summary["minutes"].items()))
 
 
-def signed(found: Mapping[str, float]) -> str:
+def signed(figure: Mapping[str, float]) -> str:
     """A difference with its interval."""
-    return f"{found['mean']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"
+    return f"{figure['mean']:+.3f} [{figure['low']:+.3f}, {figure['high']:+.3f}]"
 
 
 def _run(options: argparse.Namespace, phase: str, seed: str) -> None:
@@ -259,29 +263,29 @@ def _run(options: argparse.Namespace, phase: str, seed: str) -> None:
 
 
 def _phase(options: argparse.Namespace) -> None:
-    """The demonstrations; or an arm by rewards, unless it is `before`, and then the questions of the split."""
+    """Trains the demonstrations, or an arm (not for `before`) and then evaluates it on the questions of the split."""
     from context_agent.train import sft
     from context_agent.train.rl import loop
 
     name, seed, out = options.phase, int(options.seeds), options.out
     run = (
-        demonstrations(out)
+        demonstration_run(out)
         if name == "demonstrations"
-        else rewarded(out, "without" if name == "before" else name, seed)
+        else reward_run(out, "without" if name == "before" else name, seed)
     )
     if name != "before" and not (Path(run.out) / "final").is_dir():
         began = time.perf_counter()
         train = sft.train if name == "demonstrations" else loop.train
         train(run, resume=(Path(run.out) / "checkpoints").is_dir())
         (Path(run.out) / "seconds.json").write_text(json.dumps(time.perf_counter() - began))
-    if name != "demonstrations" and not (place := _place(options, name, seed)).is_file():
-        trained = run.model.name if name == "before" else f"{run.out}/final"
-        found = _ask(replace(run, model=replace(run.model, name=trained)), options.split)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    if name != "demonstrations" and not (path := _scores_path(options, name, seed)).is_file():
+        model = run.model.name if name == "before" else f"{run.out}/final"
+        scores = _evaluate(replace(run, model=replace(run.model, name=model)), options.split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(score) + "\n" for score in scores), encoding="utf-8")
 
 
-def _ask(run: RunConfig, split: str) -> list[Score]:
+def _evaluate(run: RunConfig, split: str) -> list[Score]:
     """The scores of a model on every question of a split, at the temperature it was trained at."""
     from context_agent.train.data import build_agent, environment_of
     from context_agent.train.models import load_model, subagent_engine
@@ -297,47 +301,51 @@ def _ask(run: RunConfig, split: str) -> list[Score]:
         searchers = stack.enter_context(subagent_engine(run, loaded.tokenizer))
         agent = build_agent(run, world.corpus, engine, loaded.renderer, temperature=1.0, searchers=searchers)
         stack.enter_context(agent)
-        asks = [RolloutRequest(one, run.seed * len(questions) + n, one.id) for n, one in enumerate(questions)]
-        ended = asyncio.run(play_episodes(agent, asks, run.rollouts.concurrency))
-    done = [one for one in ended if is_complete(one)]
-    if len(done) < len(asks):
-        raise SystemExit(f"{len(asks) - len(done)} of {len(asks)} episodes came to no end of their own")
-    return [score(one, asked, world.corpus, rewards) for one, asked in zip(done, questions, strict=True)]
+        requests = [
+            RolloutRequest(question, run.seed * len(questions) + n, question.id) for n, question in enumerate(questions)
+        ]
+        episodes = asyncio.run(play_episodes(agent, requests, run.rollouts.concurrency))
+    complete = [episode for episode in episodes if is_complete(episode)]
+    if len(complete) < len(requests):
+        raise SystemExit(f"{len(requests) - len(complete)} of {len(requests)} episodes were aborted")
+    return [
+        score(episode, question, world.corpus, rewards) for episode, question in zip(complete, questions, strict=True)
+    ]
 
 
-def _place(options: argparse.Namespace, name: str, seed: int | str) -> Path:
-    return Path(options.out) / "asked" / f"{name}-{seed}-{options.split}.jsonl"
+def _scores_path(options: argparse.Namespace, name: str, seed: int | str) -> Path:
+    return Path(options.out) / "evaluations" / f"{name}-{seed}-{options.split}.jsonl"
 
 
 def _scores(options: argparse.Namespace, name: str, seed: str) -> list[Score]:
-    lines = _place(options, name, seed).read_text(encoding="utf-8").splitlines()
+    lines = _scores_path(options, name, seed).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def _minutes(out: Path) -> dict[str, float]:
-    return {one.parent.name: float(one.read_text()) / 60 for one in sorted(out.glob("*/seconds.json"))}
+    return {path.parent.name: float(path.read_text()) / 60 for path in sorted(out.glob("*/seconds.json"))}
 
 
-def tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
+def spawning_by_tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
     """The share of training episodes that start sub-agents in each tenth of the updates, over all seeds."""
     last = max(line["step"] for run in runs for line in run)
     shares = [(line["step"], line["spawning"]) for run in runs for line in run if "spawning" in line]
-    return [fmean(one for step, one in shares if (10 * step - 1) // last == n) for n in range(10)]
+    return [fmean(share for step, share in shares if (10 * step - 1) // last == n) for n in range(10)]
 
 
-def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], asked: Asked) -> list[report.PlottedRuns]:
-    """The curves of every arm, with what the held-out questions gave; the demonstrations' level once, as they are
-    shared.
-    """
-    levels = [_plotted(asked["before"]), *[None] * (len(lines) - 1)]
+def _groups(
+    lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], scores: ScoresByArm
+) -> list[report.PlottedRuns]:
+    """The curves of every arm with its held-out figures. The level of the shared demonstrations appears once."""
+    levels = [_plotted(scores["before"]), *[None] * (len(lines) - 1)]
     return [
-        report.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(asked[name]))
+        report.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(scores[name]))
         for (name, runs), level in zip(lines.items(), levels, strict=True)
     ]
 
 
 def _plotted(runs: Sequence[Sequence[Score]]) -> dict[str, Any]:
-    return {one: pooled(runs, one).mean for one in MEASURES} | {"searchers_finished": _done(runs)}
+    return {measure: pooled(runs, measure).mean for measure in MEASURES} | {"searchers_finished": _done(runs)}
 
 
 def _options() -> argparse.Namespace:

@@ -236,11 +236,13 @@ def show(name: str, share: float, measurements: Iterable[Measurement]) -> dict[s
 
 def print_margin(table: dict[str, list[Measurement]]) -> None:
     """Prints how much more `careful` keeps than the best baseline of age, random and BM25."""
-    ours = {row.question: row.evidence for row in table.get("careful", ())}
+    careful = {row.question: row.evidence for row in table.get("careful", ())}
     best = max(
         (name for name in BASELINES if name in table), key=lambda name: figure_of(table[name]).mean, default=None
     )
-    if best is not None and (pairs := [(ours[r.question], r.evidence) for r in table[best] if r.question in ours]):
+    if best is not None and (
+        pairs := [(careful[r.question], r.evidence) for r in table[best] if r.question in careful]
+    ):
         print(f"careful less {best}: {Figure.of([a - b for a, b in pairs])}")
 
 

@@ -108,22 +108,22 @@ class QuestionSet:
         player = Player(question.question, draw)
         gold = [document for document in question.gold if document in self.hits]
         if style == "dump":
-            player.search(question.question, self._found(question.question, DUMP, gold, draw))
+            player.search(question.question, self._hits(question.question, DUMP, gold, draw))
         else:
-            player.search(question.question, self._found(question.question, HITS, gold[:1], draw))
+            player.search(question.question, self._hits(question.question, HITS, gold[:1], draw))
         while player.tokens < tokens // 2:
             self._elsewhere(player, style, draw)
         if style != "dump":
             for document in gold:
                 query = self.hits[document].title
-                player.search(query, self._found(query, HITS, [document], draw))
+                player.search(query, self._hits(query, HITS, [document], draw))
         while player.tokens < tokens:
             self._elsewhere(player, style, draw)
         player.call("note", {"text": "Next I will write the answer."}, "saved")
         texts = [self.hits[document].text for document in gold]
         return PlayedConversation(player.messages, tuple(part for text in texts for part in sentences(text)))
 
-    def _found(self, query: str, k: int, gold: Sequence[str], draw: random.Random) -> list[Hit]:
+    def _hits(self, query: str, k: int, gold: Sequence[str], draw: random.Random) -> list[Hit]:
         ids = [document for document, _ in self._index.search(query, k)]
         missing = [document for document in gold if document not in ids]
         ids = ids[: k - len(missing)]
@@ -138,7 +138,7 @@ class QuestionSet:
             player.call(name, {"page": draw.randrange(100)}, result)
         else:
             query = draw.choice(self.questions).question
-            player.search(query, self._found(query, DUMP if style == "dump" else HITS, [], draw))
+            player.search(query, self._hits(query, DUMP if style == "dump" else HITS, [], draw))
 
 
 class InventedSet:

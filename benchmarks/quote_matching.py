@@ -37,9 +37,9 @@ def main() -> int:
     for kind in COUNTS:
         counted = ", ".join(f"{step} {count}" for (of, step), count in sorted(steps.items()) if of == kind)
         print(f"{kind:12} {counted}")
-    found = [case for case, match in zip(cases, matches, strict=True) if match]
-    right = sum(case.stands for case in found)
-    precision, recall = right / len(found), right / sum(case.stands for case in cases)
+    matched = [case for case, match in zip(cases, matches, strict=True) if match]
+    right = sum(case.stands for case in matched)
+    precision, recall = right / len(matched), right / sum(case.stands for case in cases)
     print(f"precision {precision:.4f}  recall {recall:.4f}  (each at least {BOUND}; {len(cases)} cases)")
     print(f"{len(cases) / seconds:,.0f} quotes a second")
     return 0 if min(precision, recall) >= BOUND else 1

@@ -37,7 +37,7 @@ from context_agent.retrieval.chroma.records import KEY
 from context_agent.retrieval.corpus import GREP_LIMIT, PER_RETRIEVER
 from context_agent.types import Chunk
 
-SEEN = 60
+SEEN_LIMIT = 60
 PATTERNS = (
     r"Marie Curie",
     r"(?i)world war (i|ii|one|two)\b",
@@ -76,17 +76,17 @@ def line(name: str, times: list[float], note: str = "") -> None:
 
 def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[str]) -> None:
     """Prints the figures of search."""
-    seen = [[hit.chunk for hit in corpus_.search(question, limit=SEEN)] for question in new_questions]
+    seen_chunks = [[hit.chunk for hit in corpus_.search(question, limit=SEEN_LIMIT)] for question in new_questions]
     vectors = [corpus_.embedder.embed_query(question) for question in new_questions]
     fresh = [f"{question} Who was it?" for question in new_questions]
-    ids = [{chunk.id for chunk in chunks} for chunks in seen]
-    ours = [milliseconds(partial(corpus_.search, fresh[n], exclude=ids[n])) for n in range(len(new_questions))]
-    line(f"search, {SEEN} seen chunks dropped (ours)", ours, "bound 8")
+    ids = [{chunk.id for chunk in chunks} for chunks in seen_chunks]
+    times = [milliseconds(partial(corpus_.search, fresh[n], exclude=ids[n])) for n in range(len(new_questions))]
+    line(f"search, {SEEN_LIMIT} seen chunks dropped (ours)", times, "bound 8")
 
     def query(number: int, where: dict[str, Any] | None) -> object:
         return collection.query(query_embeddings=[vectors[number]], n_results=PER_RETRIEVER, where=where)
 
-    packed = [collection.get(ids=records(corpus_, chunks))["metadatas"] or [] for chunks in seen[:20]]
+    packed = [collection.get(ids=records(corpus_, chunks))["metadatas"] or [] for chunks in seen_chunks[:20]]
     filters = [{KEY: {"$nin": [str(metadata[KEY]) for metadata in metadatas]}} for metadatas in packed]
     line("dense query alone, seen excluded by filter", [milliseconds(partial(query, n, filters[n])) for n in range(20)])
     line(
@@ -103,22 +103,23 @@ def records(corpus_: ChromaCorpus, chunks: list[Chunk]) -> list[str]:
 def grep(corpus_: ChromaCorpus, collection: Collection) -> None:
     """Prints the figures of grep, pattern by pattern."""
 
-    def chromas(pattern: str) -> object:
+    def chroma_grep(pattern: str) -> object:
         return collection.get(where_document={"$regex": pattern}, limit=GREP_LIMIT)
 
     print(f"\n{'pattern':<52}{'hits':>6}{'ours':>10}{'$regex':>10}")
-    ours, theirs = [], []
+    times: list[float] = []
+    chroma_times: list[float] = []
     for pattern in PATTERNS:
         matches = len(corpus_.grep(pattern))
-        ours.append(statistics.median(milliseconds(partial(corpus_.grep, pattern)) for _ in range(5)))
-        theirs.append(statistics.median(milliseconds(partial(chromas, pattern)) for _ in range(3)))
-        print(f"{pattern:<52}{matches:>6}{ours[-1]:>10.1f}{theirs[-1]:>10.1f}")
-    line("\ngrep over the patterns (ours)", ours, f"bound 60; slowest {max(ours):.0f}")
-    line("Chroma's $regex", theirs, f"slowest {max(theirs):.0f}")
+        times.append(statistics.median(milliseconds(partial(corpus_.grep, pattern)) for _ in range(5)))
+        chroma_times.append(statistics.median(milliseconds(partial(chroma_grep, pattern)) for _ in range(3)))
+        print(f"{pattern:<52}{matches:>6}{times[-1]:>10.1f}{chroma_times[-1]:>10.1f}")
+    line("\ngrep over the patterns (ours)", times, f"bound 60; slowest {max(times):.0f}")
+    line("Chroma's $regex", chroma_times, f"slowest {max(chroma_times):.0f}")
 
 
 def main() -> None:
-    """Makes the index where it is missing, and prints everything."""
+    """Builds the index if it is missing, and prints all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--count", type=int, default=COUNT)
@@ -131,7 +132,7 @@ def main() -> None:
             corpus(data, options.count),
             folder,
             embedder=options.embedder,
-            progress=lambda done: print(f"\r{done.stored:,} chunks stored", end="", file=sys.stderr),
+            progress=lambda progress: print(f"\r{progress.stored:,} chunks stored", end="", file=sys.stderr),
         )
         embedding = f"{report.embedding_seconds:.0f} s of it embedding"
         print(f"\rindexed {report.chunks:,} chunks in {report.seconds:.0f} s, {embedding}")

@@ -61,20 +61,20 @@ class Answers:
 async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_once: int) -> Answers:
     """The answers of the agent, whose recall@5 is stored under `way`; `at_once` episodes sample together."""
     free = asyncio.Semaphore(at_once)
-    asked = Answers()
+    answers = Answers()
 
     async def answer(question: Question) -> tuple[float, DemoScore]:
         async with free:
             result = await agent.asearch(question.question, question_id=question.id)
         trajectory = result.trajectories[0]
-        asked.mistakes.update(e.mistake for e in trajectory.events if isinstance(e, ToolResult) and e.mistake)
+        answers.mistakes.update(e.mistake for e in trajectory.events if isinstance(e, ToolResult) and e.mistake)
         scored = score_episode(trajectory, question, agent.corpus, RewardConfig())
         return recall((document.id for document in result.documents), question.gold), scored
 
-    answers = await asyncio.gather(*map(answer, questions))
-    asked.recalls[way] = [value for value, _ in answers]
-    asked.scores = [scored for _, scored in answers]
-    return asked
+    scored_answers = await asyncio.gather(*map(answer, questions))
+    answers.recalls[way] = [value for value, _ in scored_answers]
+    answers.scores = [scored for _, scored in scored_answers]
+    return answers
 
 
 def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, list[float]]:
@@ -137,12 +137,12 @@ def main() -> None:
         if not options.skip_bridge:
             with SearchAgent(corpus) as agent:
                 answers.recalls |= asyncio.run(ask(agent, "embedded", questions, 1)).recalls
-        answers.add(_asked(corpus, model, questions, options.window, options.at_once))
+        answers.add(_answers(corpus, model, questions, options.window, options.at_once))
         show(name, answers)
         pooled.add(answers)
         if options.half:
-            half = _asked(corpus, model, questions, options.window // 2, options.at_once)
-            without = _asked(corpus, unpruned, questions, options.window // 2, options.at_once)
+            half = _answers(corpus, model, questions, options.window // 2, options.at_once)
+            without = _answers(corpus, unpruned, questions, options.window // 2, options.at_once)
             half.recalls["unpruned"] = without.recalls["model"]
             show_half(name, half)
             pooled_half.add(half)
@@ -166,7 +166,7 @@ def show_half(name: str, answers: Answers) -> None:
     show_difference(f"{name}, half", answers, "unpruned", "worth of pruning")
 
 
-def _asked(corpus: MemoryCorpus, policy: Policy, questions: Sequence[Question], window: int, at_once: int) -> Answers:
+def _answers(corpus: MemoryCorpus, policy: Policy, questions: Sequence[Question], window: int, at_once: int) -> Answers:
     with SearchAgent(corpus, policy, profile="lean", budget=window) as agent:
         return asyncio.run(ask(agent, "model", questions, at_once))
 

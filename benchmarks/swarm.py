@@ -34,8 +34,8 @@ from context_agent.swarm import Swarm
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What one system made of one question."""
+class Answer:
+    """The figures of one answer of one system."""
 
     recall: float
     seen: float
@@ -44,18 +44,22 @@ class Answered:
     seconds: float
 
     @classmethod
-    def of(cls, result: SearchResult, question: Question, seconds: float) -> Answered:
+    def of(cls, result: SearchResult, question: Question, seconds: float) -> Answer:
         """The figures of a result."""
         gold = set(question.gold)
-        shown = {one for trajectory in (*result.trajectories, *result.searchers) for one in trajectory.encountered}
-        found = recall((document.id for document in result.documents), question.gold)
-        return cls(found, len(shown & gold) / len(gold), result.tokens, result.critical_steps, seconds)
+        encountered = {
+            document_id
+            for trajectory in (*result.trajectories, *result.searchers)
+            for document_id in trajectory.encountered
+        }
+        recall_at_5 = recall((document.id for document in result.documents), question.gold)
+        return cls(recall_at_5, len(encountered & gold) / len(gold), result.tokens, result.critical_steps, seconds)
 
 
-def alone(corpus: Corpus, policy: BridgePolicy, questions: Sequence[Question], window: int) -> list[Answered]:
+def alone(corpus: Corpus, policy: BridgePolicy, questions: Sequence[Question], window: int) -> list[Answer]:
     """One agent, limited by its window."""
     with SearchAgent(corpus, policy, budget=window) as agent:
-        return [asked(agent, question) for question in questions]
+        return [answer(agent, question) for question in questions]
 
 
 def together(
@@ -66,41 +70,41 @@ def together(
     window: int,
     swarm: Swarm,
     limits: Sequence[int],
-) -> list[Answered]:
+) -> list[Answer]:
     """The swarm, each question under its own limit on the tokens of all agents."""
-    found = []
+    answers = []
     for question, limit in zip(questions, limits, strict=True):
         with SearchAgent(corpus, policy, budget=window, limits=Limits(tokens=limit), swarm=swarm) as agent:
-            found.append(asked(agent, question))
-    return found
+            answers.append(answer(agent, question))
+    return answers
 
 
-def asked(agent: SearchAgent, question: Question) -> Answered:
-    """One question."""
+def answer(agent: SearchAgent, question: Question) -> Answer:
+    """Answers one question, and times it."""
     started = time.perf_counter()
     result = agent.search(question.question)
-    return Answered.of(result, question, time.perf_counter() - started)
+    return Answer.of(result, question, time.perf_counter() - started)
 
 
-def compared(ours: Sequence[Answered], theirs: Sequence[Answered]) -> dict[str, object]:
+def compare(swarm: Sequence[Answer], agent: Sequence[Answer]) -> dict[str, object]:
     """The figures of the swarm beside the agent's."""
-    gain = Figure.of([a.recall - b.recall for a, b in zip(ours, theirs, strict=True)])
-    steps = [_mean([one.steps for one in side]) for side in (theirs, ours)]
+    gain = Figure.of([a.recall - b.recall for a, b in zip(swarm, agent, strict=True)])
+    steps = [_mean([answer.steps for answer in side]) for side in (agent, swarm)]
     return {
-        "questions": len(ours),
-        **{f"recall_{name}": Figure.of([one.recall for one in side]).mean for name, side in _sides(ours, theirs)},
+        "questions": len(swarm),
+        **{f"recall_{name}": Figure.of([answer.recall for answer in side]).mean for name, side in _sides(swarm, agent)},
         "gain": [gain.mean, gain.low, gain.high],
-        **{f"seen_{name}": _mean([one.seen for one in side]) for name, side in _sides(ours, theirs)},
-        **{f"tokens_{name}": _mean([one.tokens for one in side]) for name, side in _sides(ours, theirs)},
+        **{f"seen_{name}": _mean([answer.seen for answer in side]) for name, side in _sides(swarm, agent)},
+        **{f"tokens_{name}": _mean([answer.tokens for answer in side]) for name, side in _sides(swarm, agent)},
         "steps_agent": steps[0],
         "steps_swarm": steps[1],
         "ratio": steps[1] / steps[0],
-        **{f"ms_{name}": 1000 * _mean([one.seconds for one in side]) for name, side in _sides(ours, theirs)},
+        **{f"ms_{name}": 1000 * _mean([answer.seconds for answer in side]) for name, side in _sides(swarm, agent)},
     }
 
 
-def _sides(ours: Sequence[Answered], theirs: Sequence[Answered]) -> list[tuple[str, Sequence[Answered]]]:
-    return [("agent", theirs), ("swarm", ours)]
+def _sides(swarm: Sequence[Answer], agent: Sequence[Answer]) -> list[tuple[str, Sequence[Answer]]]:
+    return [("agent", agent), ("swarm", swarm)]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -118,11 +122,13 @@ def main() -> int:
         corpus = build(load_chunks(options.data / name), embedder, shuffle=None, only=None)
         questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
         for window in map(int, options.windows.split(",")):
-            theirs = alone(corpus, policy, questions, window)
-            spent = theirs if not options.tokens_of else alone(corpus, policy, questions, options.tokens_of)
-            limits = [one.tokens for one in spent]
-            ours = together(corpus, policy, questions, window=window, swarm=swarm, limits=limits)
-            _show({"set": name, "split": options.split, "window": window, **compared(ours, theirs)}, options.json)
+            agent = alone(corpus, policy, questions, window)
+            spent = agent if not options.tokens_of else alone(corpus, policy, questions, options.tokens_of)
+            limits = [answer.tokens for answer in spent]
+            swarm_answers = together(corpus, policy, questions, window=window, swarm=swarm, limits=limits)
+            _show(
+                {"set": name, "split": options.split, "window": window, **compare(swarm_answers, agent)}, options.json
+            )
         embedder.save()
     return 0
 

@@ -55,19 +55,19 @@ def chunks_of(folder: Path) -> list[Chunk]:
 
 
 def gold_needed(chunks: Sequence[Chunk], tasks: Sequence[Task]) -> tuple[float, dict[str, str]]:
-    """Share of the tasks of which one search misses a gold document, and the counts by type and hops."""
-    index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in chunks)
-    document = {one.id: one.document_id for one in chunks}
-    every, missed = Counter[str](), Counter[str]()
+    """Share of the tasks for which one search misses a gold document, and the counts by type and hops."""
+    index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in chunks)
+    document = {chunk.id: chunk.document_id for chunk in chunks}
+    totals, missed = Counter[str](), Counter[str]()
     for task in tasks:
-        top = {document[found] for found, _ in index.search(task.question, CUTOFF)}
-        every[f"{task.type}, {task.hops}"] += 1
+        top = {document[chunk_id] for chunk_id, _ in index.search(task.question, CUTOFF)}
+        totals[f"{task.type}, {task.hops}"] += 1
         missed[f"{task.type}, {task.hops}"] += not set(task.gold) <= top
-    return missed.total() / every.total(), {key: f"{missed[key]}/{count}" for key, count in sorted(every.items())}
+    return missed.total() / totals.total(), {key: f"{missed[key]}/{count}" for key, count in sorted(totals.items())}
 
 
 def measure(folder: Path, drawn: int, show: int) -> bool:
-    """Prints one set's figures; returns whether they reach what they should."""
+    """Prints one set's figures; returns whether they reach their targets."""
     chunks = chunks_of(folder)
     began = time.perf_counter()
     links = LinkTasks(chunks, LinkTaskSettings())
@@ -91,12 +91,12 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
 
 
 def _least(bound: bool, value: object) -> str:
-    """The reference beside a figure, where it has one."""
+    """The target beside a figure, if it has one."""
     return f" (at least {value})" if bound else ""
 
 
 def world() -> bool:
-    """Prints a world's time; returns whether it is within the bound, and the same bytes both times."""
+    """Prints a world's time; returns whether it is within the bound and both worlds have the same bytes."""
     with tempfile.TemporaryDirectory() as folder:
         times = []
         for name in ("first", "second"):
@@ -107,9 +107,11 @@ def world() -> bool:
             )
             times.append(time.perf_counter() - began)
         files = sorted(path.name for path in Path(folder, "first").iterdir())
-        same = all(Path(folder, "first", one).read_bytes() == Path(folder, "second", one).read_bytes() for one in files)
+        same = all(
+            Path(folder, "first", name).read_bytes() == Path(folder, "second", name).read_bytes() for name in files
+        )
     print(
-        f"world of {ENTITIES:,} entities with {TASKS:,} tasks: {', '.join(f'{one:.1f} s' for one in times)} "
+        f"world of {ENTITIES:,} entities with {TASKS:,} tasks: {', '.join(f'{seconds:.1f} s' for seconds in times)} "
         f"(at most {MOST_SECONDS} s); {'the same bytes' if same else 'DIFFERENT bytes'} in {len(files)} files"
     )
     return same and max(times) <= MOST_SECONDS
@@ -124,15 +126,15 @@ make(sys.argv[1], pathlib.Path(sys.argv[2]))
 
 
 def resume() -> bool:
-    """Prints whether killed runs came to what an undisturbed one did, and how many calls were paid for twice."""
+    """Prints whether killed runs end with the files of an undisturbed run, and how many calls were answered twice."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "whole").mkdir()
         whole, _ = _run(Path(folder) / "whole", None)
         good = True
         for moment in MOMENTS:
-            place = Path(folder) / str(moment)
-            place.mkdir()
-            files, twice = _run(place, moment)
+            run_folder = Path(folder) / str(moment)
+            run_folder.mkdir()
+            files, twice = _run(run_folder, moment)
             same = files == whole
             good &= same and not twice
             print(
@@ -165,7 +167,7 @@ def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
 
 
 def main() -> int:
-    """Measures what was asked for."""
+    """Runs the chosen measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, help="folder with a folder a set")
     parser.add_argument("--sets", default="2wiki,hotpotqa,musique")
@@ -176,7 +178,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.data is None and not (options.world or options.resume):
         parser.error("give --data FOLDER, --world or --resume, or several of them")
-    good = [run() for wanted, run in ((options.world, world), (options.resume, resume)) if wanted]
+    good = [run() for is_chosen, run in ((options.world, world), (options.resume, resume)) if is_chosen]
     if options.data is not None:
         good += [measure(options.data / name, options.drawn, options.show) for name in options.sets.split(",")]
     return 0 if all(good) else 1

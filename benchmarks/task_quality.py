@@ -23,25 +23,25 @@ from context_agent.synth_data.task import Task, load_tasks
 PASSES = 4
 
 
-async def attempted(trial: PassAtN, tasks: list[Task]) -> list[AttemptResults]:
-    """What the attempts at each task came to."""
+async def run_attempts(trial: PassAtN, tasks: list[Task]) -> list[AttemptResults]:
+    """The results of the attempts at each task."""
     return [await trial.run(task) for task in tasks]
 
 
 def main() -> None:
-    """Reads, attempts, prints."""
+    """Reads the tasks, attempts them and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("corpus")
     parser.add_argument("questions")
     parser.add_argument("--limit", type=int, help="questions from the start of the file; all by default")
-    given = parser.parse_args()
-    corpus = MemoryCorpus(load(given.corpus))
-    tasks = load_tasks(given.questions)[: given.limit]
+    options = parser.parse_args()
+    corpus = MemoryCorpus(load(options.corpus))
+    tasks = load_tasks(options.questions)[: options.limit]
     trial = PassAtN(build_attempts(corpus, BridgePolicy(), PASSES, "effort"), "effort")
-    passes = asyncio.run(attempted(trial, tasks))
-    recalls = np.array([one.recalls for one in passes])
-    solved = Counter(one.solved(trial.threshold) for one in passes)
-    print(f"{len(tasks)} questions of {given.questions}")
+    passes = asyncio.run(run_attempts(trial, tasks))
+    recalls = np.array([results.recalls for results in passes])
+    solved = Counter(results.solved(trial.threshold) for results in passes)
+    print(f"{len(tasks)} questions of {options.questions}")
     for attempt, mean in zip(trial.attempts, recalls.mean(axis=0), strict=True):
         print(f"  {attempt.label}: recall@{trial.k} {mean:.3f}")
     print(f"  solved by 0 to {PASSES} attempts: {', '.join(str(solved[count]) for count in range(PASSES + 1))}")

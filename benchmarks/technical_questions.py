@@ -125,14 +125,14 @@ def description(page: Page, wording: Wording) -> str:
     """The document in words that do not name it; "" if its summary does."""
     summary = re.sub(r"\s*\([^()]*\)", "", page.summary.rpartition(" — ")[2]).strip(" .:")
     names = {word.lower() for word in WORD.findall(page.title)}
-    if not 3 <= len(summary.split()) <= 20 or _UNCLEAR.search(summary) or _named(summary, names):
+    if not 3 <= len(summary.split()) <= 20 or _UNCLEAR.search(summary) or _contains_name(summary, names):
         return ""
     if summary.split()[0].lower() in _VERBS:
         return f"{wording.action} {_uncapitalized(summary)}"
     return wording.topic and f"{wording.topic} {summary}"
 
 
-def _named(text: str, names: Collection[str]) -> bool:
+def _contains_name(text: str, names: Collection[str]) -> bool:
     return any(word.lower() in names for word in WORD.findall(text))
 
 
@@ -148,7 +148,7 @@ def _bridges(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
         for reference in page.references:
             target = by_id[reference.target]
             described = description(target, wording)
-            is_meant = wording.topic or _named(target.title, set(map(str.lower, WORD.findall(reference.words))))
+            is_meant = wording.topic or _contains_name(target.title, set(map(str.lower, WORD.findall(reference.words))))
             if described and is_meant and counts[reference.sentence] == 1 and _is_clear(reference, page):
                 claim = reference.sentence.replace(reference.words, described).strip(" .")
                 claim = re.sub(r"\b(?:the|a|an) (?=the )", "", claim, flags=re.I)
@@ -171,7 +171,7 @@ def _is_clear(reference: Reference, page: Page) -> bool:
         )
         is not None
         and not _UNCLEAR.search(rest)
-        and not _named(rest, names)
+        and not _contains_name(rest, names)
     )
 
 
@@ -187,7 +187,7 @@ def _errors(pages: Sequence[Page]) -> Iterator[Item]:
             not further
             and len(condition.split()) >= 16
             and not _UNCLEAR.search(condition)
-            and not _named(condition, names)
+            and not _contains_name(condition, names)
         ):
             question = f"Which call fails with {error} if {_uncapitalized(condition.rstrip('.'))}?"
             yield Item(question, page.title, (page.id,), "error")

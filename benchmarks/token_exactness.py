@@ -64,18 +64,18 @@ def episodes(count: int) -> list[Played]:
 def sampled(share: float) -> None:
     """Tokens trained against tokens sampled."""
     played = episodes(int(200 * share))
-    trained, drawn, edits, made = 0, 0, 0, 0
+    trained, drawn, edits, row_count = 0, 0, 0, 0
     equal = True
     for item in played:
         rows = sampled_rows(item.result.trajectories[0])
         ids = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
-        wanted = [token for sample in item.engine.samples for token in sample.ids]
-        equal = equal and ids == wanted
-        trained, drawn, made = trained + len(ids), drawn + len(wanted), made + len(rows)
+        expected = [token for sample in item.engine.samples for token in sample.ids]
+        equal = equal and ids == expected
+        trained, drawn, row_count = trained + len(ids), drawn + len(expected), row_count + len(rows)
         edits += sum(a.hidden != b.hidden for a, b in zip(item.views, item.views[1:], strict=False))
     print(
-        f"sampled    {len(played)} episodes, {edits} edits, {made} rows: {drawn:,} tokens sampled, {trained:,} trained "
-        f"(bound: equal, in order) {verdict(equal)}"
+        f"sampled    {len(played)} episodes, {edits} edits, {row_count} rows: {drawn:,} tokens sampled, "
+        f"{trained:,} trained (bound: equal, in order) {verdict(equal)}"
     )
 
 
@@ -95,7 +95,7 @@ def rows(share: float) -> None:
 
 
 class Patch:
-    """Puts a value in place for good: this program ends soon."""
+    """Sets attributes without restoring them: this program ends soon."""
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
         """As pytest's monkeypatch."""
@@ -118,16 +118,16 @@ def logprobs(share: float) -> None:
         tiny_gpt_oss(folder)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         renderer = HarmonyRenderer(TokenizerVocabulary(transformers.AutoTokenizer.from_pretrained(folder), "tiny"))
-    corpus, found = small_corpus(), []
+    corpus, checked_rows = small_corpus(), []
     count = max(1, int(6 * share))
     for seed in range(count):
         for result in forced_episodes(model, renderer, corpus, Patch(), seed=seed, rollouts=4):
-            found += sampled_rows(result.trajectories[0])
-    worst = worst_difference(model, found)
-    tokens = sum(row.trained for row in found)
+            checked_rows += sampled_rows(result.trajectories[0])
+    worst = worst_difference(model, checked_rows)
+    tokens = sum(row.trained for row in checked_rows)
     print(
-        f"logprobs   {4 * count} episodes, {len(found)} rows, {tokens:,} sampled tokens: worst difference {worst:.1e} "
-        f"(bound 1e-5) {verdict(worst <= 1e-5)}"
+        f"logprobs   {4 * count} episodes, {len(checked_rows)} rows, {tokens:,} sampled tokens: "
+        f"worst difference {worst:.1e} (bound 1e-5) {verdict(worst <= 1e-5)}"
     )
 
 
@@ -138,9 +138,9 @@ def harmony(share: float) -> None:
         draw = random.Random(seed)
         profile = draw.choice([default(), context_1()])
         view = random_view(draw, profile)
-        wanted = rendered_by_oss_harmony(view, profile)
-        same += Prompt(HarmonyRenderer(), profile).show(view) == wanted
-        tokens += len(wanted)
+        expected = rendered_by_oss_harmony(view, profile)
+        same += Prompt(HarmonyRenderer(), profile).show(view) == expected
+        tokens += len(expected)
     print(f"harmony    {same} of {count} conversations equal, {tokens:,} ids (bound: all) {verdict(same == count)}")
 
 
@@ -166,7 +166,7 @@ def parsing(share: float) -> None:
 
 
 def content(share: float) -> None:
-    """Texts that try to pass for tokens."""
+    """Texts that imitate special tokens."""
     draw, renderer = random.Random(1), HarmonyRenderer()
     count, special, called = int(2_000 * share), 0, 0
     for _ in range(count):
@@ -180,7 +180,7 @@ def content(share: float) -> None:
 
 
 class Timed(FakeEngine):
-    """Keeps how long it took itself."""
+    """Records the time of its own calls."""
 
     seconds: float = 0.0
     cpu: float = 0.0
@@ -221,8 +221,8 @@ def overhead(share: float) -> None:
     policy = Watched(engine, renderer)
     act = policy.open
 
-    def open_timed(*given: Any, **options: Any) -> Any:
-        actor = act(*given, **options)
+    def open_timed(*args: Any, **kwargs: Any) -> Any:
+        actor = act(*args, **kwargs)
         inner = actor.act
 
         async def timed(view: View) -> Action:

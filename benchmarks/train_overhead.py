@@ -54,34 +54,34 @@ class Clock:
         inner: Callable[..., Any] = getattr(owner, method)
 
         @wraps(inner)
-        def timed(*given: Any, **more: Any) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
             with self.part(name):
-                return inner(*given, **more)
+                return inner(*args, **kwargs)
 
         setattr(owner, method, timed)
 
 
 def main() -> None:
     """Prints the shares, and the bound beside the last."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--steps", type=int, default=12)
-    options.add_argument("--hidden", type=int, default=96)
-    options.add_argument("--groups", type=int, default=16)
-    options.add_argument("--threads", type=int, default=1)
-    options.add_argument("--json", action="store_true")
-    chosen = options.parse_args()
-    found = measure(chosen)
-    if chosen.json:
-        print(json.dumps(found))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--hidden", type=int, default=96)
+    parser.add_argument("--groups", type=int, default=16)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    figures = measure(options)
+    if options.json:
+        print(json.dumps(figures))
         return
-    for name, share in found["shares"].items():
+    for name, share in figures["shares"].items():
         print(f"{name:<22}{share:7.1%}")
-    print(f"{'outside all of these':<22}{found['outside']:7.1%}   bound {BOUND:.0%}")
-    print(f"median step {found['step_seconds']:.2f} s, {found['tokens']:,.0f} tokens sampled a step")
+    print(f"{'outside all of these':<22}{figures['outside']:7.1%}   bound {BOUND:.0%}")
+    print(f"median step {figures['step_seconds']:.2f} s, {figures['tokens']:,.0f} tokens sampled a step")
 
 
-def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Trains some demonstrations first, so that episodes are such as a policy plays; then times the steps."""
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Trains on demonstrations first, so that episodes are realistic; then times the steps."""
     from context_agent.policies.tokens.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
     from context_agent.train import config, sft
@@ -90,13 +90,13 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        demonstrations = config.parse_run(_run(chosen, Path(folder) / "sft"))
+        demonstrations = config.parse_run(_run(options, Path(folder) / "sft"))
         sft.train(demonstrations, note=lambda _: None)
         clock.around(engine, "sample_batch", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
         clock.around(RowTrainer, "compute_loss", "forward")
         _backward(clock)
-        run = _run(chosen, Path(folder) / "rl")
+        run = _run(options, Path(folder) / "rl")
         run["model"] = {**run["model"], "name": f"{folder}/sft/final"}
         del run["model"]["tiny"]
         clock.seconds.clear()
@@ -124,11 +124,11 @@ def _backward(clock: Clock) -> None:
     clock.around(Accelerator, "backward", "backward")
 
 
-def _run(chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
-    tiny = {"hidden": chosen.hidden, "layers": 3, "experts": 2, "positions": 2048}
+def _run(options: argparse.Namespace, out: Path) -> dict[str, Any]:
+    tiny = {"hidden": options.hidden, "layers": 3, "experts": 2, "positions": 2048}
     return {
         "out": str(out),
-        "threads": chosen.threads,
+        "threads": options.threads,
         "model": {
             "tiny": tiny,
             "dtype": "float32",
@@ -140,7 +140,7 @@ def _run(chosen: argparse.Namespace, out: Path) -> dict[str, Any]:
         "episodes": {"window": 512, "turns": 8},
         "engine": {"batch": 128, "max_tokens": 32},
         "rollouts": {
-            "steps": chosen.steps, "groups": chosen.groups, "rollouts": 8, "substeps": 1, "concurrency": 128,
+            "steps": options.steps, "groups": options.groups, "rollouts": 8, "substeps": 1, "concurrency": 128,
             "save_every": 0,
         },
         "loss": {"pass_tokens": 8192},

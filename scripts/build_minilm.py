@@ -111,16 +111,16 @@ def vectors(file: Path, texts: Sequence[str]) -> tuple[NDArray[np.float32], floa
     rows, seconds = [], []
     for text in texts:
         ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
-        started = time.process_time()
+        start = time.process_time()
         rows.append(session.run(None, {"input_ids": ids})[0][0])
-        seconds.append(time.process_time() - started)
+        seconds.append(time.process_time() - start)
     return np.stack(rows), 1000 * statistics.median(seconds)
 
 
 def compare(full: Path, file: Path, texts: Sequence[str]) -> None:
     """Prints the size and speed of both files and the cosine of their vectors."""
-    (exact, slow), (near, fast) = vectors(full, texts), vectors(file, texts)
-    cosines = (exact * near).sum(axis=1)
+    (exact, slow), (approximate, fast) = vectors(full, texts), vectors(file, texts)
+    cosines = (exact * approximate).sum(axis=1)
     for label, path, cost in (("full", full, slow), ("8 bits", file, fast)):
         print(f"{label:8} {path.stat().st_size / 1e6:6.1f} MB  {cost:6.1f} ms a passage, median, one thread")
     print(f"cosine of the two over {len(texts)} passages: mean {cosines.mean():.4f}, lowest {cosines.min():.4f}")

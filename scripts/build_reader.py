@@ -114,7 +114,7 @@ class Pool:
         return cls(**row, gold=gold, candidates=candidates)
 
     def analyzed(self) -> AnalyzedQuestion:
-        """The question as the policy reads it. A term that was none when the pool was written counts as rare."""
+        """The question as the policy reads it. A term without a weight in the pool counts as rare."""
         rare = max(self.idf.values(), default=1.0)
         weights = lambda words: np.array([self.idf.get(word, rare) for word in words], dtype=np.float32)  # noqa: E731
         return analyze_question(self.question, weights)
@@ -125,12 +125,12 @@ def write_pools(options: argparse.Namespace) -> None:
     embedder = load_embedder(options.embedder)
     with options.out.open("a", encoding="utf-8") as lines:
         for name in options.sets.split(","):
-            folder, started = options.data / name, time.monotonic()
+            folder, start = options.data / name, time.monotonic()
             corpus = MemoryCorpus(list(_chunks(folder)), embedder=embedder)
             questions = [q for q in load_questions(folder / f"queries.{options.split}.jsonl") if q.gold]
             for pool in _pools(name, corpus, questions[: options.limit]):
                 lines.write(json.dumps(asdict(pool), ensure_ascii=False) + "\n")
-            _note(f"{name}: {len(questions)} questions in {time.monotonic() - started:.0f} s")
+            _note(f"{name}: {len(questions)} questions in {time.monotonic() - start:.0f} s")
 
 
 def _chunks(folder: Path) -> Iterator[Any]:
@@ -151,12 +151,12 @@ def _pools(name: str, corpus: Corpus, questions: Iterable[Question]) -> Iterator
             for candidate, score in actor.ranked()[:POOL]
         )
         by_document = {candidate.document: candidate for candidate in reversed(candidates)}
-        gold = tuple(by_document.get(document) or _unseen(corpus, document) for document in question.gold)
+        gold = tuple(by_document.get(document) or _unseen_passage(corpus, document) for document in question.gold)
         idf = dict(zip(analyzed.terms, map(float, analyzed.idf), strict=True))
         yield Pool(name, question.id, question.question, idf, gold, candidates)
 
 
-def _unseen(corpus: Corpus, document: str) -> PoolPassage:
+def _unseen_passage(corpus: Corpus, document: str) -> PoolPassage:
     chunk = corpus.read(document)[0]
     return PoolPassage(document, chunk.title, chunk.text, 0.0)
 
@@ -187,14 +187,14 @@ def pairs_of(pool: Pool, draw: random.Random) -> Iterator[Pair]:
     order = sorted(pool.candidates, key=lambda candidate: -_noisy(candidate.score, draw))
     empty = draw.random() < WITHOUT_EVIDENCE
     evidence = [] if empty else [passage for passage in order if passage.document not in withheld]
-    wrong = [passage for passage in order if passage.document not in gold_ids]
-    rest = wrong[HARDEST:]
-    chosen = draw.sample(wrong[:HARDEST], min(HARD, len(wrong[:HARDEST])))
-    chosen += draw.sample(rest, min(NEGATIVES - len(chosen), len(rest)))
-    for passage in (*pool.gold, *chosen):
-        others = _distinct(item for item in evidence if item.document != passage.document)
+    negatives = [passage for passage in order if passage.document not in gold_ids]
+    easier = negatives[HARDEST:]
+    sample = draw.sample(negatives[:HARDEST], min(HARD, len(negatives[:HARDEST])))
+    sample += draw.sample(easier, min(NEGATIVES - len(sample), len(easier)))
+    for passage in (*pool.gold, *sample):
+        context = _distinct(item for item in evidence if item.document != passage.document)
         candidate = AnalyzedPassage(passage.title, passage.text)
-        yield Pair(texts.premise(others, candidate), texts.excerpt(candidate), float(passage.document in gold_ids))
+        yield Pair(texts.premise(context, candidate), texts.excerpt(candidate), float(passage.document in gold_ids))
 
 
 def _noisy(score: float, draw: random.Random) -> float:
@@ -247,8 +247,8 @@ class ReaderModel(torch.nn.Module):
 
 def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
     """The mean vector of the pieces in the mask, scaled to length 1."""
-    chosen = mask.unsqueeze(-1).to(hidden.dtype)
-    return torch.nn.functional.normalize((hidden * chosen).sum(1) / chosen.sum(1).clamp(min=1), dim=-1)
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1).clamp(min=1), dim=-1)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -262,9 +262,9 @@ def train(options: argparse.Namespace) -> None:
     rates = [group["lr"] for group in optimizer.param_groups]
     tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
     losses: list[float] = []
-    started = time.monotonic()
+    start = time.monotonic()
     for step, groups in enumerate(batches(_selected(options), random.Random(options.seed)), start=1):
-        share = (time.monotonic() - started) / (60 * options.minutes)
+        share = (time.monotonic() - start) / (60 * options.minutes)
         if share >= 1:
             break
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -312,9 +312,9 @@ def _loss(model: ReaderModel, groups: Sequence[Sequence[Pair]], tokenizer: Token
     labels = torch.tensor([pair.label for pair in pairs])
     total = CROSS_ENTROPY * torch.nn.functional.binary_cross_entropy_with_logits(odds, labels)
     parts = zip(*(values.split([len(group) for group in groups]) for values in (odds, labels)), strict=True)
-    for mine, right in parts:
-        wrong = torch.logsumexp(mine[right == 0], 0)
-        total = total + torch.nn.functional.softplus(wrong - mine[right == 1]).mean() / len(groups)
+    for group_odds, group_labels in parts:
+        negatives = torch.logsumexp(group_odds[group_labels == 0], 0)
+        total = total + torch.nn.functional.softplus(negatives - group_odds[group_labels == 1]).mean() / len(groups)
     return total
 
 

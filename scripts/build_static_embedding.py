@@ -125,17 +125,17 @@ def pseudo_sentences(teacher: Any, vocabulary: Vocabulary, count: int, seed: int
     """Bags of tokens that sum to 1, shape (n, vocabulary), and the teacher's vectors of them, shape (n, 384)."""
     rng = np.random.default_rng(seed)
     sampler = Sampler(vocabulary, rng)
-    alone = single_tokens(teacher, len(vocabulary.pieces))
+    single = single_tokens(teacher, len(vocabulary.pieces))
     words = sampler.words
     rows: list[Ints] = []
     vectors: list[Floats] = []
     for batch in range(count // BATCH):
         length = int(rng.integers(8, 33))
         subjects = words[rng.integers(len(words), size=BATCH)]
-        near = np.argpartition(-(alone[subjects] @ alone[words].T), NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
-        # Their order as found hangs on the last bit of a product, and the draw would hang on their order.
-        near.sort(axis=1)
-        ids = np.array([[CLS, *sampler.sentence(length, words[near[i]]), SEP] for i in range(BATCH)])
+        neighbours = np.argpartition(-(single[subjects] @ single[words].T), NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+        # Sorted: argpartition's order depends on the last bit of a product, and the draw depends on the order.
+        neighbours.sort(axis=1)
+        ids = np.array([[CLS, *sampler.sentence(length, words[neighbours[i]]), SEP] for i in range(BATCH)])
         vectors.append(outputs(teacher, ids).astype(np.float16))
         rows.extend(ids)
         if batch % 100 == 0:
@@ -157,18 +157,18 @@ def ridge(bag: sp.csr_matrix, targets: Floats) -> Floats:
     """Token vectors W that minimise |bag W - targets|^2 + RIDGE |W|^2, by conjugate gradients, all columns at once."""
     transposed = bag.T.tocsr()
     residual = transposed @ targets
-    found = np.zeros_like(residual)
+    solution = np.zeros_like(residual)
     direction = residual.copy()
     size = (residual**2).sum(0)
     for _ in range(STEPS):
         image = transposed @ (bag @ direction) + RIDGE * direction
         step = size / np.maximum((direction * image).sum(0), 1e-12)
-        found += step * direction
+        solution += step * direction
         residual -= step * image
-        grown = (residual**2).sum(0)
-        direction = residual + grown / np.maximum(size, 1e-12) * direction
-        size = grown
-    return found
+        next_size = (residual**2).sum(0)
+        direction = residual + next_size / np.maximum(size, 1e-12) * direction
+        size = next_size
+    return solution
 
 
 def centred(rows: Floats) -> Floats:
@@ -211,8 +211,8 @@ def token_weights(vocabulary: Vocabulary) -> Floats:
 def quantised(vectors: Floats) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Whole numbers of 8 bits and a scale a row: together a quarter of the size, and no retrieval figure changes."""
     scales = np.abs(vectors).max(axis=1) / 127
-    safe = np.where(scales > 0, scales, 1)
-    return np.round(vectors / safe[:, None]).astype(np.int8), scales.astype(np.float32)
+    divisors = np.where(scales > 0, scales, 1)
+    return np.round(vectors / divisors[:, None]).astype(np.int8), scales.astype(np.float32)
 
 
 def write(folder: Path, vectors: Floats, tokenizer: Tokenizer) -> str:
@@ -236,9 +236,9 @@ def load_or_sample(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tup
     """The pseudo-sentences from the cache, else drawn and, where a cache is named, kept in it."""
     cache: Path | None = arguments.cache
     if cache is not None and cache.exists():
-        with np.load(cache) as kept:
-            bag = sp.csr_matrix((kept["data"], kept["indices"], kept["indptr"]), shape=tuple(kept["shape"]))
-            return bag, kept["vectors"]
+        with np.load(cache) as archive:
+            bag = sp.csr_matrix((archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"]))
+            return bag, archive["vectors"]
     teacher = teacher_of(arguments.teacher, arguments.threads)
     bag, vectors = pseudo_sentences(teacher, vocabulary, arguments.sentences, arguments.seed)
     if cache is not None:

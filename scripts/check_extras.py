@@ -1,12 +1,12 @@
-"""Does each extra install alone, and does what it is for run with it?
+"""Does each extra install alone, and does its example run with it?
 
     python scripts/check_extras.py                    all but vllm and verl, one after the other; prints a table
     python scripts/check_extras.py --only mcp,serve   some
     python scripts/check_extras.py --markdown         the table as the documentation has it
 
-For each extra: an empty virtual environment, the project's wheel with that extra alone and the tested versions
-(constraints/), its example or a small program in an empty folder, and the environment is gone again. Needs a package
-index; those with torch take minutes and gigabytes. Exit code 1 where one failed, whose output is on stderr.
+For each extra: makes an empty virtual environment, installs the project's wheel with that extra alone and the tested
+versions (constraints/), runs its example or a small program in an empty folder, and deletes the environment. Needs a
+package index; those with torch take minutes and gigabytes. Exit code 1 where one failed, whose output is on stderr.
 """
 
 from __future__ import annotations
@@ -232,15 +232,15 @@ def main() -> int:
     if options.markdown:
         print("|" + "---|" * len(HEAD), flush=True)
     with tempfile.TemporaryDirectory(prefix="ctx1-extras-") as folder:
-        wheel = built(Path(folder))
+        wheel = build_wheel(Path(folder))
         for name in names:
-            outcome = tried(name, TRIALS[name], wheel, Path(folder))
+            outcome = run_trial(name, TRIALS[name], wheel, Path(folder))
             failures += bool(outcome.failure)
             print(row(outcome.cells(), markdown=options.markdown), flush=True)
     return 1 if failures else 0
 
 
-def built(folder: Path) -> Path:
+def build_wheel(folder: Path) -> Path:
     """The project's wheel."""
     line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(line, check=True)
@@ -248,20 +248,20 @@ def built(folder: Path) -> Path:
     return wheel
 
 
-def tried(extra: str, trial: Trial, wheel: Path, folder: Path) -> Outcome:
+def run_trial(extra: str, trial: Trial, wheel: Path, folder: Path) -> Outcome:
     """Installs the extra and runs its program."""
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        home, empty = Path(place) / "venv", Path(place) / "empty"
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        home, empty = Path(temporary) / "venv", Path(temporary) / "empty"
         empty.mkdir()
         venv.create(home, with_pip=True)
         python = home / "bin" / "python"
-        began = time.monotonic()
-        failure = ran(installation(python, wheel, extra, trial), empty, home, PATIENCE, "not installed")
-        installed, began = time.monotonic() - began, time.monotonic()
+        start = time.monotonic()
+        failure = run_command(installation(python, wheel, extra, trial), empty, home, PATIENCE, "not installed")
+        installed, start = time.monotonic() - start, time.monotonic()
         if not failure:
-            failure = ran(trial.command(python), empty, home, RUNS, "its program failed")
-        size, packages = measured(home)
-        return Outcome(extra, trial.name, installed, time.monotonic() - began, size, packages, failure)
+            failure = run_command(trial.command(python), empty, home, RUNS, "its program failed")
+        size, packages = measure_packages(home)
+        return Outcome(extra, trial.name, installed, time.monotonic() - start, size, packages, failure)
 
 
 def installation(python: Path, wheel: Path, extra: str, trial: Trial) -> list[str]:
@@ -271,16 +271,16 @@ def installation(python: Path, wheel: Path, extra: str, trial: Trial) -> list[st
     return [*pip, "--constraint", str(constraints), f"{wheel}[{extra}]"]
 
 
-def ran(line: Sequence[str], folder: Path, home: Path, seconds: int, failure: str) -> str:
-    """Empty where the line ended well; else the failure, with the output on stderr."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OTEL_"))}
+def run_command(line: Sequence[str], folder: Path, home: Path, seconds: int, failure: str) -> str:
+    """Runs the line; returns an empty string, or the failure with the output on stderr."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "OTEL_"))}
     path = f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     quiet = {"HAYSTACK_TELEMETRY_ENABLED": "false", "HF_HUB_OFFLINE": "1"}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             line,
             cwd=folder,
-            env={**kept, **quiet, "PATH": path, "VIRTUAL_ENV": str(home)},
+            env={**environment, **quiet, "PATH": path, "VIRTUAL_ENV": str(home)},
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -288,16 +288,16 @@ def ran(line: Sequence[str], folder: Path, home: Path, seconds: int, failure: st
         )
     except subprocess.TimeoutExpired:
         return f"{failure}: no end after {seconds} s"
-    if done.returncode:
-        print(done.stdout[-2_000:], done.stderr[-4_000:], sep="\n", file=sys.stderr)
-        return f"{failure} (exit code {done.returncode})"
+    if process.returncode:
+        print(process.stdout[-2_000:], process.stderr[-4_000:], sep="\n", file=sys.stderr)
+        return f"{failure} (exit code {process.returncode})"
     return ""
 
 
-def measured(home: Path) -> tuple[int, int]:
+def measure_packages(home: Path) -> tuple[int, int]:
     """Size in MB and number of the packages, pip and its kind included."""
     (site,) = home.glob("lib/python*/site-packages")
-    size = sum(one.stat().st_size for one in site.rglob("*") if one.is_file() and not one.is_symlink())
+    size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file() and not file.is_symlink())
     return round(size / 1e6), len(list(site.glob("*.dist-info")))
 
 

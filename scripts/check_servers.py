@@ -69,12 +69,12 @@ def episode(target: Target, engine: VllmEngine, rollouts: int = 1) -> SearchResu
 
 def sampled(target: Target, prompt: list[int], **options: Any) -> Sample:
     """One call of the server."""
-    asked = {"max_tokens": 32, "stop": target.renderer.stop, "temperature": 1.0, "top_p": 0.9, "seed": 5, **options}
-    return asyncio.run(VllmEngine(target.url, target.model).generate(SampleRequest(prompt, **asked)))
+    settings = {"max_tokens": 32, "stop": target.renderer.stop, "temperature": 1.0, "top_p": 0.9, "seed": 5, **options}
+    return asyncio.run(VllmEngine(target.url, target.model).generate(SampleRequest(prompt, **settings)))
 
 
 def ids_and_logprobs(target: Target) -> str:
-    """The server runs the very ids that it is sent, and tells those that it sampled."""
+    """The server runs exactly the ids that it is sent, and returns the ids that it sampled."""
     opening = target.renderer.opening(default())
     sample = sampled(target, [*opening.before, *target.renderer.encode(QUESTION), *opening.after])
     assert all(value <= 0.0 for value in sample.logprobs), "a log-probability above 0"
@@ -84,28 +84,28 @@ def ids_and_logprobs(target: Target) -> str:
 def repeatable(target: Target) -> str:
     """Equal seeds give equal ids, other seeds others."""
     prompt = [*target.renderer.opening(default()).before, *target.renderer.encode(QUESTION)]
-    first, again, other = (sampled(target, prompt, seed=seed).ids for seed in (5, 5, 6))
-    assert first == again, "equal seeds gave different ids"
+    first, repeated, other = (sampled(target, prompt, seed=seed).ids for seed in (5, 5, 6))
+    assert first == repeated, "equal seeds gave different ids"
     return "equal seeds, equal ids" + ("" if first != other else "; another seed gave the same")
 
 
 def exact_rows(target: Target) -> str:
     """Rows hold what was sent and sampled, over four rollouts at once."""
     result = episode(target, VllmEngine(target.url, target.model), rollouts=4)
-    made, drawn = [], 0
+    rows, token_count = [], 0
     for trajectory in result.trajectories:
-        made += sampled_rows(trajectory)
-        drawn += sum(len(whole.call.output) for whole in expand(calls(trajectory)))
-    assert sum(row.trained for row in made) == drawn, "tokens trained are not tokens sampled"
-    worst = _against_a_forward_pass(target, made)
-    return f"{len(made)} rows, {drawn} tokens sampled and trained, stop reason {result.stop_reason}{worst}"
+        rows += sampled_rows(trajectory)
+        token_count += sum(len(whole_call.call.output) for whole_call in expand(calls(trajectory)))
+    assert sum(row.trained for row in rows) == token_count, "tokens trained are not tokens sampled"
+    worst = _against_a_forward_pass(target, rows)
+    return f"{len(rows)} rows, {token_count} tokens sampled and trained, stop reason {result.stop_reason}{worst}"
 
 
 class Led:
-    """The server as an engine that is led: each token is the only one allowed, and the server tells its probability.
+    """The server as an engine that is led: it may sample one given token at a time, and returns its log-probability.
 
     So a model that knows nothing plays an episode of several turns with a prune in it. Needs vLLM's
-    `allowed_token_ids`; log-probabilities are told before that mask.
+    `allowed_token_ids`; the log-probabilities are those before that mask.
     """
 
     name = "led"
@@ -143,16 +143,16 @@ def led_turns(target: Target) -> str:
     policy = TokenPolicy(engine, target.renderer)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192)) as agent:
         result = agent.search(QUESTION)
-    made = sampled_rows(result.trajectories[0])
+    rows = sampled_rows(result.trajectories[0])
     assert result.stop_reason == "finished", f"the episode ended for {result.stop_reason} ({result.error})"
-    assert len(made) > 1, "no prune took effect"
-    worst = _against_a_forward_pass(target, made)
-    tokens = sum(row.trained for row in made)
-    return f"{result.turns} turns, {len(made)} rows, {tokens} tokens, cached prompt ids by turn {engine.cached}{worst}"
+    assert len(rows) > 1, "no prune took effect"
+    worst = _against_a_forward_pass(target, rows)
+    tokens = sum(row.trained for row in rows)
+    return f"{result.turns} turns, {len(rows)} rows, {tokens} tokens, cached prompt ids by turn {engine.cached}{worst}"
 
 
 def prefix_cache(target: Target) -> str:
-    """The second question of a kind finds its prefix cached. Told, not held: the server may run without a cache."""
+    """The second question of a kind finds its prefix cached. Reported, not required: it may have no cache."""
     writer = Prompt(target.renderer, default())
     search = writer.reply_for(Action((ToolCall("search_corpus", {"query": "comets"}),)))
     prompt = [*target.renderer.opening(default()).before, *search]
@@ -166,9 +166,9 @@ def prefix_cache(target: Target) -> str:
 def stops(target: Target) -> str:
     """A stop token ends the reply and is its last id: asked for with the token that the model likes best."""
     prompt = list(target.renderer.opening(default()).before)
-    (liked,) = sampled(target, prompt, max_tokens=1, temperature=0.0).ids
-    sample = sampled(target, prompt, stop=(liked,), temperature=0.0)
-    assert sample.ids == (liked,), f"sampled on behind a stop token: {sample.ids[:5]}"
+    (likeliest,) = sampled(target, prompt, max_tokens=1, temperature=0.0).ids
+    sample = sampled(target, prompt, stop=(likeliest,), temperature=0.0)
+    assert sample.ids == (likeliest,), f"sampled on behind a stop token: {sample.ids[:5]}"
     assert sample.finish == "stop", f"the reply ended for {sample.finish}"
     return "the last id is the stop token"
 
@@ -283,8 +283,8 @@ def vllm_server(
 
 
 def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
         if process.poll() is not None:
             raise SystemExit(f"vLLM ended with code {process.returncode} before it was up")
         try:
@@ -316,7 +316,7 @@ def template(folder: Path) -> TokenRenderer:
 
 
 def check(target: Target, *, chats: bool) -> bool:
-    """Runs all checks; whether all went well."""
+    """Runs all checks; returns whether all passed."""
     failed = 0
     for item in CHECKS if chats else [item for item in CHECKS if item not in (led_turns, chat)]:
         try:
@@ -328,15 +328,15 @@ def check(target: Target, *, chats: bool) -> bool:
 
 
 def versions() -> str:
-    """What is installed of what matters."""
+    """The installed versions of the packages that matter."""
     names = ("context-agent", "vllm", "torch", "transformers", "oss-harmony")
-    found = []
+    installed = []
     for name in names:
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            installed.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} -")
-    return ", ".join(found)
+            installed.append(f"{name} -")
+    return ", ".join(installed)
 
 
 def main() -> int:

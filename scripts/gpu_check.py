@@ -84,16 +84,16 @@ def read_rows(path: Path) -> list[Row]:
 
 def check(names: Sequence[str], scale: Scale, out: Path, minutes: float) -> list[Row]:
     """Runs the parts one after another, each within its limit and what is left of the minutes."""
-    until = time.monotonic() + 60 * minutes
+    deadline = time.monotonic() + 60 * minutes
     rows: list[Row] = []
     for name in names:
         (out / f"{name}.jsonl").unlink(missing_ok=True)
-        started, remaining = time.monotonic(), until - time.monotonic()
+        start, remaining = time.monotonic(), deadline - time.monotonic()
         if remaining < LEAST_SECONDS:
             rows.append(Row(name, "", "no time left", verdict=SKIPPED))
             continue
         rows += run_isolated(name, out, min(remaining, PARTS[name][1])) if scale.gpu else run_part(name, scale, out)
-        rows.append(Row(name, "seconds", f"{time.monotonic() - started:.0f}", f"<= {PARTS[name][1]:.0f}"))
+        rows.append(Row(name, "seconds", f"{time.monotonic() - start:.0f}", f"<= {PARTS[name][1]:.0f}"))
         write_table(rows, out)
     return rows
 

@@ -122,12 +122,12 @@ def served_gpt_oss(scale: Scale, folder: Path) -> Iterator[Row]:
     with (check_servers.started_vllm if scale.gpu else check_servers.stand_in)(model) as target:
         for check in check_servers.CHECKS:
             if check not in left_out:
-                yield attempted(check.__name__.replace("_", " "), lambda check=check: check(target))
+                yield check_row(check.__name__.replace("_", " "), lambda check=check: check(target))
     if not scale.gpu:
         yield Row("", "vLLM", "the self-test serves by transformers", verdict=SKIPPED)
 
 
-def attempted(figure: str, check: Callable[[], str]) -> Row:
+def check_row(figure: str, check: Callable[[], str]) -> Row:
     """The row of a check that returns text or raises."""
     try:
         return Row("", figure, check())
@@ -196,7 +196,7 @@ def episodes(scale: Scale, engine: Engine, model: str) -> tuple[list[Trajectory]
 def exactness(figure: str, trajectories: Sequence[Trajectory], samples: Sequence[Sample]) -> Row:
     """Whether the rows train exactly what was sampled, in order."""
     rows = [row for trajectory in trajectories for row in sampled_rows(trajectory)]
-    recorded = [whole.call.output for trajectory in trajectories for whole in expand(calls(trajectory))]
+    recorded = [whole_call.call.output for trajectory in trajectories for whole_call in expand(calls(trajectory))]
     trained = [token for row in rows for token, use in zip(row.input_ids, row.loss_mask, strict=True) if use]
     equal = sorted(recorded) == sorted(sample.ids for sample in samples) and trained == [
         token for output in recorded for token in output
@@ -233,9 +233,9 @@ def learning(scale: Scale, folder: Path) -> Iterator[Row]:
     source = smollm2_folder(scale, folder)
     material = DemoMaterial(folder, source, (WINDOW,), scale.lessons, entities=scale.entities)
     material.make(print, lambda *_: None)
-    started = time.perf_counter()
+    start = time.perf_counter()
     sft.train(learning_run(scale, source, material, "sft"), note=print)
-    yield lessons_row(scale, folder / "sft", time.perf_counter() - started)
+    yield lessons_row(scale, folder / "sft", time.perf_counter() - start)
     run = learning_run(scale, source, material, "rl")
     if not scale.gpu:
         yield from rewards(scale, run)
@@ -298,9 +298,9 @@ def rewards(scale: Scale, run: RunConfig) -> Iterator[Row]:
     """The updates of the rewards: how many, how fast, and the rewards at both ends."""
     from context_agent.train.rl import loop
 
-    started = time.perf_counter()
+    start = time.perf_counter()
     result = loop.train(run, note=print)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - start
     lines = [line for line in read_metrics(Path(run.out) / "metrics.jsonl") if "reward" in line]
     aborted = sum(line.get("episodes_aborted", 0) for line in lines)
     tenth = max(1, len(lines) // 10)
@@ -314,7 +314,7 @@ def rewards(scale: Scale, run: RunConfig) -> Iterator[Row]:
 
 
 def synced(scale: Scale, source: str, adapter: Path, trajectories: Sequence[Trajectory]) -> Iterator[Row]:
-    """The adapter that the server holds is the trainer's: its log-probabilities are, and those of the base are not."""
+    """The server's log-probabilities are those of the trainer's adapter; the base's are beside them, for comparison."""
     import transformers
     from peft import PeftModel
 
@@ -335,7 +335,7 @@ class SameRows:
         draw = torch.Generator().manual_seed(0)
         ids = torch.randint(0, vocabulary, (2, scale.tokens), generator=draw).tolist()
         # A sixth of a row is sampled, as `expected` assumes.
-        mask = [int(place >= scale.tokens * 5 // 6) for place in range(scale.tokens)]
+        mask = [int(index >= scale.tokens * 5 // 6) for index in range(scale.tokens)]
         logprobs = [-8.0 * use for use in mask]
         self._rows = [
             WeightedRow(TrainingRow(row, mask, logprobs, f"e{number}", "g"), advantage)
@@ -445,9 +445,9 @@ def sampling(scale: Scale, folder: Path) -> Iterator[Row]:
     flags = ["--load-format", "dummy", "--dtype", "bfloat16", "--max-model-len", "8192"]
     with sampler(scale, str(folder / "gpt-oss"), flags) as engine:
         asyncio.run(replies(engine, prompts[:1], 4))
-        started = time.perf_counter()
+        start = time.perf_counter()
         count = asyncio.run(replies(engine, prompts, scale.reply))
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - start
     value = f"{count / seconds:,.0f}: {scale.requests} replies at once, prompts of {scale.tokens:,}"
     yield Row(
         "",

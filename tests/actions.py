@@ -25,8 +25,8 @@ def restore(*ids: str) -> Action:
 
 def summarize(summary: str, *ids: str, all_but: Sequence[str] | None = None) -> Action:
     """One summary, of the ids or of all but some."""
-    chosen = {"chunk_ids": list(ids)} if all_but is None else {"all_but": list(all_but)}
-    return Action(calls=(ToolCall("summarize_context", {"summary": summary, **chosen}),))
+    selection = {"chunk_ids": list(ids)} if all_but is None else {"all_but": list(all_but)}
+    return Action(calls=(ToolCall("summarize_context", {"summary": summary, **selection}),))
 
 
 def call(name: str, **arguments: object) -> Action:

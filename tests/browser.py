@@ -48,7 +48,7 @@ class Browser:
     def open(
         self, page: Path | str, hash: str = "", *, ready: str = "document.documentElement.dataset.ready !== undefined"
     ) -> None:
-        """Loads a file or an address anew and waits until it says that it is `ready`. What came before is forgotten."""
+        """Loads a file or an address and waits until it is `ready`. Earlier log entries and requests are dropped."""
         self.driver.get("about:blank")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
@@ -56,11 +56,11 @@ class Browser:
         self.wait(ready)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What the script's `return` gives; a promise is waited for."""
+        """The value that the script returns; waits for a promise."""
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: str) -> None:
-        """Until the JavaScript expression is true."""
+        """Waits until the JavaScript expression is true."""
         ends = time.monotonic() + PATIENCE
         while not self.run(f"return Boolean({condition})"):
             if time.monotonic() > ends:
@@ -69,10 +69,10 @@ class Browser:
 
     def texts(self, selector: str) -> list[str]:
         """The visible text of all elements of a selector."""
-        found: list[str] = self.run(
+        texts: list[str] = self.run(
             "return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)", selector
         )
-        return found
+        return texts
 
     def click(self, selector: str) -> None:
         """Clicks the first element of a selector, as a script does."""
@@ -85,18 +85,18 @@ class Browser:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def complaints(self) -> list[str]:
-        """What the console said since the page was opened."""
+        """What was logged to the console since the page was opened."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that the page asked for since it was opened: not its own file, nor what its policy stopped."""
+        """Addresses requested since the page was opened, without its own file and what its security policy blocked."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         failed = [event["params"] for event in events if event["method"] == "Network.loadingFailed"]
-        stopped = {event["requestId"] for event in failed if event.get("blockedReason") == "csp"}
-        asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
-        own = self.driver.current_url.split("#")[0]
-        left = [event["request"]["url"] for event in asked if event["requestId"] not in stopped]
-        return [url for url in left if url.split("#")[0] != own]
+        blocked_ids = {event["requestId"] for event in failed if event.get("blockedReason") == "csp"}
+        requests = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        page_url = self.driver.current_url.split("#")[0]
+        urls = [event["request"]["url"] for event in requests if event["requestId"] not in blocked_ids]
+        return [url for url in urls if url.split("#")[0] != page_url]
 
     def violations(self) -> list[str]:
         """What axe-core finds wrong with the page as it is, a line for each; skips the test without axe-core."""
@@ -143,11 +143,11 @@ class Browser:
 def started(profile: Path) -> Iterator[Browser]:
     """A browser with an empty profile in that folder; fails the test where there is none."""
     options = ChromeOptions()
-    options.binary_location = _found("CTX1_BROWSER", "chromium", "chromium-browser", "google-chrome")
+    options.binary_location = _executable("CTX1_BROWSER", "chromium", "chromium-browser", "google-chrome")
     for flag in (*FLAGS, f"--user-data-dir={profile}", "--window-size=1400,1000"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = Chrome(options=options, service=Service(_found("CTX1_CHROMEDRIVER", "chromedriver")))
+    driver = Chrome(options=options, service=Service(_executable("CTX1_CHROMEDRIVER", "chromedriver")))
     try:
         driver.set_script_timeout(PATIENCE)
         yield Browser(driver)
@@ -155,6 +155,6 @@ def started(profile: Path) -> Iterator[Browser]:
         driver.quit()
 
 
-def _found(variable: str, *names: str) -> str:
+def _executable(variable: str, *names: str) -> str:
     path = os.environ.get(variable) or next(filter(None, map(shutil.which, names)), None)
     return path or pytest.fail(f"no {' or '.join(names)} found: run scripts/browser, or name one with {variable}")

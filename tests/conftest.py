@@ -48,8 +48,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A headless Chromium of this test process's own; fails where there is none."""
     from tests.browser import started
 
-    with started(tmp_path_factory.mktemp("browser")) as found:
-        yield found
+    with started(tmp_path_factory.mktemp("browser")) as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="session")

@@ -67,10 +67,10 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             """Silent: a test's output is for failures."""
 
         def _answer(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
+            body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
             headers = {name.lower(): value for name, value in self.headers.items()}
-            server.requests.append({"path": self.path, "headers": headers, "body": sent})
-            response = server.respond(sent)
+            server.requests.append({"path": self.path, "headers": headers, "body": body})
+            response = server.respond(body)
             pieces = _pieces(response.body)
             self.send_response(response.status)
             length = {"Content-Length": str(len(pieces[0]))} if isinstance(pieces, list) else {}

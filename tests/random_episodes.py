@@ -14,8 +14,8 @@ QUERIES = [f"{topic} and {other}" for topic in TOPICS for other in TOPICS if top
 
 def random_action(view: View, draw: random.Random) -> Action:
     """A turn of one to five calls, good and bad, edits among them."""
-    known = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
-    some = draw.sample(known, min(len(known), draw.randint(1, 6)))
+    known_ids = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
+    chunk_ids = draw.sample(known_ids, min(len(known_ids), draw.randint(1, 6)))
     choices = [
         ToolCall("search_corpus", {"query": draw.choice(QUERIES), "limit": draw.randint(1, 10)}),
         ToolCall("search_corpus", {"query": draw.choice(QUERIES)}),
@@ -23,10 +23,10 @@ def random_action(view: View, draw: random.Random) -> Action:
             "grep_corpus", {"pattern": draw.choice(["SENTINEL-00[0-3]", "comets", "nowhere", "(", "Title 1[0-9]"])}
         ),
         ToolCall("read_document", {"doc_id": draw.choice(["d1", "d44", "d59_0", "missing"])}),
-        ToolCall("prune_chunks", {"chunk_ids": some}),
-        ToolCall("prune_chunks", {"chunk_ids": [*some, "unknown"]}),
-        ToolCall("prune_chunks", {"all_but": some}),
-        ToolCall("restore_chunks", {"chunk_ids": some}),
+        ToolCall("prune_chunks", {"chunk_ids": chunk_ids}),
+        ToolCall("prune_chunks", {"chunk_ids": [*chunk_ids, "unknown"]}),
+        ToolCall("prune_chunks", {"all_but": chunk_ids}),
+        ToolCall("restore_chunks", {"chunk_ids": chunk_ids}),
         ToolCall("search_corpus", '{"query": broken'),
         ToolCall("fly_to_moon", {"speed": 3}),
         ToolCall(
@@ -43,18 +43,18 @@ def random_action(view: View, draw: random.Random) -> Action:
 def random_summaries(view: View, draw: random.Random) -> list[ToolCall]:
     """Summaries good and bad: of blocks and of summaries, with one that is empty, too long or false among them."""
     known_ids = [block.id for block in view.editable] or ["none"]
-    some = draw.sample(known_ids, min(len(known_ids), draw.randint(1, 8)))
+    chunk_ids = draw.sample(known_ids, min(len(known_ids), draw.randint(1, 8)))
     text = " ".join(draw.choice(TOPICS) for _ in range(draw.randint(1, 30)))
     arguments = [
-        {"chunk_ids": some, "summary": text},
-        {"chunk_ids": some, "summary": f"{text} [[{some[0]}]]"},
-        {"all_but": some[:2], "summary": text},
-        {"chunk_ids": [*some, "unknown"], "summary": text},
-        {"chunk_ids": some, "summary": draw.choice(["", "word " * 3000, "as [[never_0]] says"])},
+        {"chunk_ids": chunk_ids, "summary": text},
+        {"chunk_ids": chunk_ids, "summary": f"{text} [[{chunk_ids[0]}]]"},
+        {"all_but": chunk_ids[:2], "summary": text},
+        {"chunk_ids": [*chunk_ids, "unknown"], "summary": text},
+        {"chunk_ids": chunk_ids, "summary": draw.choice(["", "word " * 3000, "as [[never_0]] says"])},
     ]
     edits = [ToolCall("summarize_context", item) for item in arguments]
     plain = [("restore_chunks", "chunk_ids"), ("prune_chunks", "all_but"), ("prune_chunks", "chunk_ids")]
-    return [*edits, *edits, *(ToolCall(name, {key: some}) for name, key in plain)]
+    return [*edits, *edits, *(ToolCall(name, {key: chunk_ids}) for name, key in plain)]
 
 
 async def random_episode(

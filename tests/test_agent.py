@@ -67,14 +67,14 @@ def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpu
 
 def test_a_final_message_is_parsed_in_its_order(corpus: MemoryCorpus) -> None:
     def finish(view: View) -> Action:
-        named = [block.document_id for block in view.blocks][:3][::-1]
+        ids = [block.document_id for block in view.blocks][:3][::-1]
         return Action(
-            text="\n".join(f"<Document id={item}><Justification>why</Justification></Document>" for item in named)
+            text="\n".join(f"<Document id={item}><Justification>why</Justification></Document>" for item in ids)
         )
 
     result = SearchAgent(corpus, ScriptedPolicy([search("comets", limit=5), finish])).search("comets?")
-    shown = [block.document_id for block in list(result.trajectories[0].views())[-1].blocks]
-    assert [document.id for document in result.documents] == shown[:3][::-1]
+    shown_ids = [block.document_id for block in list(result.trajectories[0].views())[-1].blocks]
+    assert [document.id for document in result.documents] == shown_ids[:3][::-1]
     assert result.documents[0].justification == "why"
 
 
@@ -116,10 +116,10 @@ def test_the_evidence_suffices_if_it_probably_does(
     assert result.to_json()["sufficient"] is sufficient
     assert [chunk.score for document in result.documents for chunk in document.chunks][:2] == [0.9, 0.8]
     assert result.trajectory is not None
-    recorded = read(result.trajectory)
-    assert recorded == result.trajectories[0]
-    assert recorded.end is not None
-    assert recorded.end.confidence == confidence
+    loaded = read(result.trajectory)
+    assert loaded == result.trajectories[0]
+    assert loaded.end is not None
+    assert loaded.end.confidence == confidence
 
 
 def test_rollouts_with_probabilities_are_pooled_by_their_mean(corpus: MemoryCorpus) -> None:
@@ -151,18 +151,18 @@ def test_an_empty_ranking_is_an_answer(corpus: MemoryCorpus) -> None:
 
 
 def test_rollouts_are_fused_by_rank(corpus: MemoryCorpus) -> None:
-    seen: list[str] = []
+    calls: list[str] = []
 
     def finish(view: View) -> Action:
-        named = [block.document_id for block in view.blocks][:3]
-        seen.append("")
-        order = named if len(seen) % 2 else [named[1], named[0], named[2]]
+        ids = [block.document_id for block in view.blocks][:3]
+        calls.append("")
+        order = ids if len(calls) % 2 else [ids[1], ids[0], ids[2]]
         return Action(ranking=tuple(RankedId(item) for item in order))
 
     agent = SearchAgent(corpus, ScriptedPolicy([search("comets", limit=5), finish]), rollouts=3)
     result = agent.search("comets?")
-    named = [block.document_id for block in list(result.trajectories[0].views())[-1].blocks][:3]
-    assert [document.id for document in result.documents] == named
+    ids = [block.document_id for block in list(result.trajectories[0].views())[-1].blocks][:3]
+    assert [document.id for document in result.documents] == ids
     assert result.documents[0].score == pytest.approx(1 / 61 + 1 / 62 + 1 / 61)
     assert len(result.trajectories) == 3
     assert result.turns == 3
@@ -296,8 +296,8 @@ async def test_a_deadline_can_be_brought_forward_for_all_that_it_holds_for(corpu
     await asyncio.sleep(0.2)
     deadline.expire()
     results = await asyncio.wait_for(asyncio.gather(*running), 1)
-    assert [one.stop_reason for one in results] == ["time"] * 3
-    assert all(one.documents for one in results)
+    assert [result.stop_reason for result in results] == ["time"] * 3
+    assert all(result.documents for result in results)
     assert deadline.left == 0
     unaffected = await SearchAgent(corpus, ScriptedPolicy([search("comets")])).asearch("comets?", deadline=Deadline(30))
     assert unaffected.stop_reason == "finished"
@@ -308,21 +308,21 @@ async def test_a_question_may_have_a_budget_of_its_own(corpus: MemoryCorpus) -> 
     own = await agent.asearch("comets?", budget=Budget(1_024))
     usual = await agent.asearch("comets?")
     blocking = agent.search("comets?", budget=2_048)
-    windows = [one.trajectories[0].header.budget.window for one in (own, usual, blocking)]
+    windows = [result.trajectories[0].header.budget.window for result in (own, usual, blocking)]
     assert windows == [1_024, 8_192, 2_048]
 
 
 def test_an_agent_on_another_corpus_is_like_it(corpus: MemoryCorpus, tmp_path: Path) -> None:
-    seen: list[str] = []
+    corpus_names: list[str] = []
 
     def observer(header: Header) -> Listener:
-        seen.append(header.corpus)
+        corpus_names.append(header.corpus)
         return lambda event, view: None
 
-    other = MemoryCorpus([Document("x", "A comet.")])
+    other_corpus = MemoryCorpus([Document("x", "A comet.")])
     agent = SearchAgent(corpus, ScriptedPolicy([]), budget=8_192, trajectories=tmp_path, observers=[observer])
-    result = agent.on(other).search("comet?")
-    assert seen == [other.name]
+    result = agent.on(other_corpus).search("comet?")
+    assert corpus_names == [other_corpus.name]
     assert result.trajectory is not None
     assert result.trajectories[0].header.budget.window == 8_192
 

@@ -16,18 +16,18 @@ PACKAGE = ROOT / "context_agent"
 def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     return folder
 
 
 def test_the_wheel_holds_every_file_of_the_package(built):
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert wanted <= names
+    expected = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert expected <= names
     assert "context_agent/py.typed" in names
-    assert {name.split("/")[0] for name in names - wanted} == {
+    assert {name.split("/")[0] for name in names - expected} == {
         name.split("/")[0] for name in names if ".dist-info" in name
     }
 

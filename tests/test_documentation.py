@@ -40,12 +40,12 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 SNIPPETS = [
     (str(page.relative_to(DOCS)), code) for page in PAGES for code in BLOCK.findall(page.read_text(encoding="utf-8"))
 ]
-ALONE = [(page, code) for page, code in SNIPPETS if not page.startswith(WALK_THROUGHS)]
+STANDALONE = [(page, code) for page, code in SNIPPETS if not page.startswith(WALK_THROUGHS)]
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not part of the source distribution")
 
 
-@pytest.mark.parametrize(("page", "code"), ALONE, ids=[f"{page}-{i}" for i, (page, _) in enumerate(ALONE)])
+@pytest.mark.parametrize(("page", "code"), STANDALONE, ids=[f"{page}-{i}" for i, (page, _) in enumerate(STANDALONE)])
 def test_a_snippet_runs(page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if (framework := FRAMEWORKS.get(page)) and importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
@@ -69,9 +69,9 @@ def test_a_notebook_runs_and_holds_no_outputs(
 
 def test_the_navigation_has_every_page_once_and_no_other() -> None:
     config = yaml.safe_load(NAVIGATION.read_text(encoding="utf-8"))
-    listed = list(nav_targets(config["nav"]))
+    targets = list(nav_targets(config["nav"]))
     root_pages = {f"project/{name.lower()}" for name in ROOT_PAGES[1:]}
-    assert sorted(listed) == sorted({str(path.relative_to(DOCS)) for path in [*PAGES, *NOTEBOOKS]} | root_pages)
+    assert sorted(targets) == sorted({str(path.relative_to(DOCS)) for path in [*PAGES, *NOTEBOOKS]} | root_pages)
 
 
 def test_the_site_loads_nothing_from_elsewhere() -> None:

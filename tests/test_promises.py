@@ -66,9 +66,9 @@ async def test_01_a_view_is_the_record_minus_the_edits(corpus: MemoryCorpus, see
                 segments += event.edit.summaries
                 hidden = (hidden | {*event.edit.pruned, *event.edit.replaced}) - set(event.edit.restored)
     final = views[-1]
-    shown = [s for s in segments if not isinstance(s, Text) and s.key not in hidden]
-    assert list(final.editable) == shown
-    assert list(final.blocks) == [s for s in shown if isinstance(s, Block)]
+    expected = [s for s in segments if not isinstance(s, Text) and s.key not in hidden]
+    assert list(final.editable) == expected
+    assert list(final.blocks) == [s for s in expected if isinstance(s, Block)]
     assert final.tokens == sum(segment.tokens for segment in final.visible)
     assert final.text() == "".join(segment.text for segment in final.visible)
 
@@ -82,22 +82,22 @@ def test_02_a_prune_is_idempotent_and_can_be_undone(corpus: MemoryCorpus) -> Non
     ids = [block.id for block in before.blocks[:3]]
     pruned = run(episode, prune(*ids))
     assert not {block.id for block in pruned.blocks} & set(ids)
-    again = run(episode, prune(*ids))
-    assert again.hidden == pruned.hidden
-    back = run(episode, restore(*ids))
-    assert [block.text for block in back.blocks] == [block.text for block in before.blocks]
-    assert back.text().startswith(before.text())
+    pruned_again = run(episode, prune(*ids))
+    assert pruned_again.hidden == pruned.hidden
+    restored = run(episode, restore(*ids))
+    assert [block.text for block in restored.blocks] == [block.text for block in before.blocks]
+    assert restored.text().startswith(before.text())
 
 
 async def test_02_a_prune_may_name_what_stays(corpus: MemoryCorpus) -> None:
     episode = Episode("comets?", corpus)
     view = await episode.step(search("comets and operas"))
-    kept = [view.blocks[2].id, view.blocks[5].id]
-    view = await episode.step(call("prune_chunks", all_but=[*kept, "unknown"]))
-    assert [block.id for block in view.blocks] == kept
+    kept_ids = [view.blocks[2].id, view.blocks[5].id]
+    view = await episode.step(call("prune_chunks", all_but=[*kept_ids, "unknown"]))
+    assert [block.id for block in view.blocks] == kept_ids
     assert "Unknown ids: unknown" in view.text()
     view = await episode.step(call("prune_chunks", all_but=["unknown", "also unknown"]))
-    assert [block.id for block in view.blocks] == kept, "a prune that misnames all that should stay drops nothing"
+    assert [block.id for block in view.blocks] == kept_ids, "a prune that misnames all that should stay drops nothing"
 
 
 # 3 ---------------------------------------------------------------------------------------------------------------
@@ -125,12 +125,12 @@ class BudgetMachine(RuleBasedStateMachine):
         before = self.view
         action = random_action(before, random.Random(seed))
         self.view = asyncio.run(self.episode.step(action))
-        shown = [s for s in self.view.segments[len(before.segments) :] if isinstance(s, Block)]
-        if shown:
-            upto = self.view.segments.index(shown[-1])
+        new_blocks = [s for s in self.view.segments[len(before.segments) :] if isinstance(s, Block)]
+        if new_blocks:
+            last = self.view.segments.index(new_blocks[-1])
             hidden = self.view.hidden
-            inside = (s for s in self.view.segments[: upto + 1] if isinstance(s, Text) or s.key not in hidden)
-            assert sum(segment.tokens for segment in inside) <= self.view.budget.hard
+            visible = (s for s in self.view.segments[: last + 1] if isinstance(s, Text) or s.key not in hidden)
+            assert sum(segment.tokens for segment in visible) <= self.view.budget.hard
 
     @precondition(lambda self: self.episode.done)
     @rule(window=st.sampled_from([512, 1024, 4096]), profile=st.sampled_from([default(), summary()]))
@@ -154,7 +154,7 @@ class BudgetMachine(RuleBasedStateMachine):
     def stands(self) -> None:
         """16: what is in view, itself or through a summary, is what a ranking may name; what is kept is in view."""
         view = self.view
-        covered = {block.id for one in view.summaries for block in view.stands_for(one)}
+        covered = {block.id for summary_block in view.summaries for block in view.stands_for(summary_block)}
         assert {block.id for block in view.citable_blocks} == {block.id for block in view.blocks} | covered
         assert len({block.id for block in view.citable_blocks} - covered) <= len(view.blocks)
         assert not view.protected & view.hidden
@@ -171,9 +171,9 @@ TestBudget.settings = settings(
 async def test_03_counted_tokens_are_those_of_the_text(corpus: MemoryCorpus, seed: int, profile: Profile) -> None:
     _, views = await random_episode(corpus, seed, profile=profile)
     for view in views:
-        counted = HarmonyCounter().count(view.text())
-        assert abs(counted - view.tokens) <= 2 * len(view.visible), "segments are counted one by one"
-        assert counted <= view.budget.window
+        token_count = HarmonyCounter().count(view.text())
+        assert abs(token_count - view.tokens) <= 2 * len(view.visible), "segments are counted one by one"
+        assert token_count <= view.budget.window
 
 
 # 4 ---------------------------------------------------------------------------------------------------------------
@@ -238,13 +238,13 @@ async def test_06_a_ranking_names_only_what_stands_in_the_final_view(corpus: Mem
     view = await episode.step(search(*draw.sample(QUERIES, 3)))
     pruned = [block.id for block in view.blocks[::2]]
     view = await episode.step(prune(*pruned))
-    named = [*pruned, "never", "never either", *(block.id for block in view.blocks[:4])]
-    draw.shuffle(named)
-    await episode.step(Action(ranking=tuple(RankedId(item) for item in named)))
-    standing = {block.document_id for block in episode.view.blocks}
+    ids = [*pruned, "never", "never either", *(block.id for block in view.blocks[:4])]
+    draw.shuffle(ids)
+    await episode.step(Action(ranking=tuple(RankedId(item) for item in ids)))
+    view_ids = {block.document_id for block in episode.view.blocks}
     ranked = {document.id for document in episode.ranking.documents}
     assert ranked
-    assert ranked <= standing <= set(episode.trajectory.encountered)
+    assert ranked <= view_ids <= set(episode.trajectory.encountered)
     end = episode.trajectory.end
     assert end is not None
     assert end.dropped == {"pruned": len(pruned), "unseen": 2}
@@ -325,9 +325,9 @@ async def test_09_past_the_hard_cutoff_only_edits_and_finishing_are_accepted(cor
     view = episode.open()
     while view.tokens < view.budget.hard:
         view = await episode.step(Action(calls=search("comets").calls, text="word " * 60))
-    shown = len(view.blocks)
+    block_count = len(view.blocks)
     view = await episode.step(search("engines"))
-    assert len(view.blocks) == shown
+    assert len(view.blocks) == block_count
     assert "past its hard limit" in view.text()
     refused = [e for e in episode.trajectory.events if isinstance(e, ToolResult) and e.mistake == "hard_cutoff"]
     assert refused
@@ -410,7 +410,7 @@ async def test_11_a_question_cannot_forge_either(corpus: MemoryCorpus) -> None:
 
 
 class Counting(HarmonyCounter):
-    """Counts how much it is asked to count."""
+    """Sums up the characters that it is asked to count."""
 
     name = "counting"
 
@@ -423,14 +423,14 @@ class Counting(HarmonyCounter):
 
 
 async def test_12_every_segment_is_counted_once_so_cost_is_linear(corpus: MemoryCorpus) -> None:
-    spent = []
+    character_counts = []
     for turns in (8, 16):
         counter = Counting()
         episode = Episode("comets?", corpus, counter=counter, instructions="")
         for turn in range(turns):
             await episode.step(search(QUERIES[turn], limit=2))
-        spent.append(counter.characters)
-    assert spent[1] <= 2.2 * spent[0]
+        character_counts.append(counter.characters)
+    assert character_counts[1] <= 2.2 * character_counts[0]
 
 
 # 13 --------------------------------------------------------------------------------------------------------------
@@ -439,10 +439,10 @@ async def test_12_every_segment_is_counted_once_so_cost_is_linear(corpus: Memory
 def lost_prefix(before: View, after: View) -> int:
     """Tokens of the new view behind the longest common prefix of segments: what a server must compute again."""
     old, new = before.visible, after.visible
-    same = 0
-    while same < min(len(old), len(new)) and old[same] is new[same]:
-        same += 1
-    return sum(segment.tokens for segment in new[same:])
+    common = 0
+    while common < min(len(old), len(new)) and old[common] is new[common]:
+        common += 1
+    return sum(segment.tokens for segment in new[common:])
 
 
 @pytest.mark.parametrize("profile", [default(), summary()], ids=lambda profile: profile.name)
@@ -458,7 +458,7 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
             break
     events: Sequence[Event] = episode.trajectory.events
     view = View("comets?", episode.budget)
-    billed = 0
+    edit_count = 0
     for event in events:
         after = fold(view, event)
         if isinstance(event, EditApplied):
@@ -468,9 +468,9 @@ async def test_13_the_bill_of_an_edit_is_what_it_freed_and_the_prefix_it_cost(
             assert {*event.edit.pruned, *event.edit.replaced} == after.hidden - view.hidden
             assert {*event.edit.restored} == view.hidden - after.hidden
             assert {*event.edit.protected} == after.protected - view.protected
-            billed += 1
+            edit_count += 1
         view = after
-    assert billed > 0
+    assert edit_count > 0
 
 
 # 14 --------------------------------------------------------------------------------------------------------------
@@ -529,7 +529,7 @@ def test_15_chunks_are_values() -> None:
 
 
 async def test_16_a_summary_takes_fewer_tokens_and_nothing_it_stands_for_is_lost(corpus: MemoryCorpus) -> None:
-    made = 0
+    checked = 0
     for seed in range(12):
         episode, _ = await random_episode(corpus, seed, profile=summary(), turns=16)
         view = View("comets?", episode.budget)
@@ -537,13 +537,13 @@ async def test_16_a_summary_takes_fewer_tokens_and_nothing_it_stands_for_is_lost
             after = fold(view, event)
             if isinstance(event, EditApplied) and (edit := event.edit).summaries:
                 assert not set(edit.replaced) & view.protected, "what was kept explicitly is not replaced"
-                alone = not edit.pruned and not edit.restored
-                if alone and {key for one in edit.summaries for key in one.of} == set(edit.replaced):
+                only_summaries = not edit.pruned and not edit.restored
+                if only_summaries and {key for block in edit.summaries for key in block.of} == set(edit.replaced):
                     assert event.cost.freed > 0
                     assert {block.id for block in after.citable_blocks} == {block.id for block in view.citable_blocks}
-                    made += 1
+                    checked += 1
             view = after
-    assert made > 5
+    assert checked > 5
 
 
 async def test_16_a_ranking_may_name_what_a_summary_in_view_stands_for(corpus: MemoryCorpus) -> None:
@@ -552,12 +552,12 @@ async def test_16_a_ranking_may_name_what_a_summary_in_view_stands_for(corpus: M
     ids = [block.id for block in view.blocks]
     view = await episode.step(summarize("Comets, mostly.", *ids[:3]))
     view = await episode.step(summarize("Operas, mostly.", *ids[3:5]))
-    assert [one.id for one in view.summaries] == ["summary:1", "summary:2"]
+    assert [block.id for block in view.summaries] == ["summary:1", "summary:2"]
     view = await episode.step(prune("summary:2"))
     await episode.step(rank(*ids[:5], "summary:1", "never"))
     end = episode.trajectory.end
     assert end is not None
-    assert [document.id for document in end.documents] == [one.rpartition("_")[0] for one in ids[:3]]
+    assert [document.id for document in end.documents] == [chunk_id.rpartition("_")[0] for chunk_id in ids[:3]]
     assert all(document.chunks[0].text for document in end.documents)
     assert end.dropped == {"pruned": 2, "summary": 1, "unseen": 1}
 

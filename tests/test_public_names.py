@@ -26,8 +26,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_pulls_in_nothing_heavy():
-    loaded = _modules_after("import context_agent")
-    assert not loaded & {"chromadb", "click", "httpx", "numpy", "pydantic", "rich", "tantivy", "torch", "transformers"}
+    modules = _modules_after("import context_agent")
+    assert not modules & {"chromadb", "click", "httpx", "numpy", "pydantic", "rich", "tantivy", "torch", "transformers"}
 
 
 def test_help_pulls_in_nothing_heavy():
@@ -51,8 +51,8 @@ def test_importing_any_module_prints_nothing_and_sets_up_no_logging():
         "assert not logging.getLogger().handlers and not logging.getLogger('context_agent').handlers\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
 
 
 def test_the_version_is_the_distribution_s():
@@ -61,5 +61,5 @@ def test_the_version_is_the_distribution_s():
 
 def _modules_after(code: str) -> set[str]:
     code += "\nimport json, sys; print('\\n' + json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(process.stdout.splitlines()[-1]))

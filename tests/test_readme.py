@@ -1,4 +1,4 @@
-"""The README's Python runs, and what it says about the command line is so."""
+"""The README's Python runs, and what it says about the command line is true."""
 
 import re
 from pathlib import Path

@@ -464,10 +464,10 @@ def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
 
     out = output.stdout()
     table = Table(box=None, pad_edge=False, title_justify="left")
-    for name in ("figure", "found", "target", ""):
+    for name in ("figure", "result", "target", ""):
         table.add_column(name)
     for target in report.targets:
-        table.add_row(target.name, target.found, target.wanted, "[green]reached" if target.reached else "[red]missed")
+        table.add_row(target.name, target.result, target.target, "[green]reached" if target.reached else "[red]missed")
     for name, spent in report.data["seconds"].items():
         table.add_row(f"seconds: {name}", f"{spent['seconds']:,.0f}")
     out.print(_evaluations(report))
@@ -475,7 +475,7 @@ def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
     out.print(table)
     out.print()
     for name in ("report.html", "plot.svg", "report.json"):
-        out.print(str(plan.place(name)), soft_wrap=True)
+        out.print(str(plan.path(name)), soft_wrap=True)
     out.print(f"ctx1 view {plan.out / 'trajectories'} --gold {plan.out / 'questions.jsonl'}", soft_wrap=True)
 
 

@@ -95,26 +95,26 @@ class Checkpoints:
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint. Raises `ConfigError` if it belongs to another run."""
-        every = self.all()
-        if not every:
+        checkpoints = self.all()
+        if not checkpoints:
             return None
-        every[-1].check(self._kind, self._settings)
-        return every[-1]
+        checkpoints[-1].check(self._kind, self._settings)
+        return checkpoints[-1]
 
     def open(self, step: int) -> Path:
         """An empty folder to write the checkpoint of a step into; `commit` makes it count."""
         self.sweep()
-        partial = self.place(step)
+        partial = self.partial_path(step)
         partial.mkdir(parents=True)
         return partial
 
-    def place(self, step: int) -> Path:
+    def partial_path(self, step: int) -> Path:
         """Where the checkpoint of a step is written before it counts."""
         return self.folder / f".{_name(step)}.partial"
 
     def commit(self, step: int) -> Path:
         """Makes the written checkpoint durable and visible, and drops the oldest beyond `keep`. Raises `OSError`."""
-        partial, final = self.place(step), self.folder / _name(step)
+        partial, final = self.partial_path(step), self.folder / _name(step)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
         for path in files:
@@ -133,7 +133,7 @@ class Checkpoints:
 
     def discard(self, step: int) -> None:
         """Deletes the files of a failed checkpoint."""
-        shutil.rmtree(self.place(step), ignore_errors=True)
+        shutil.rmtree(self.partial_path(step), ignore_errors=True)
 
     def sweep(self) -> None:
         """Deletes what a killed process left half-written or half-deleted."""

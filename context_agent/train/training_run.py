@@ -109,7 +109,7 @@ class TrainerMixin:
 
     def _begin(self: Any) -> None:
         checkpoints, step = self.record.checkpoints, self.state.global_step
-        self._writing = checkpoints.open(step) if self.accelerator.is_main_process else checkpoints.place(step)
+        self._writing = checkpoints.open(step) if self.accelerator.is_main_process else checkpoints.partial_path(step)
 
     def _finish(self: Any) -> None:
         record, step = self.record, self.state.global_step

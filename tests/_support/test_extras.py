@@ -29,8 +29,8 @@ def test_a_missing_framework_names_its_extra(name: str) -> None:
         f"try: import context_agent.integrations.{name}\n"
         "except MissingExtraError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f'pip install "context-agent[{name}]"' in done.stdout
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f'pip install "context-agent[{name}]"' in process.stdout
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -25,14 +25,14 @@ def model() -> OnnxModel:
     return OnnxModel(MINILM_FILE, TOKENIZER_FILE, format=MINILM_FORMAT)
 
 
-def opened(content: bytes, folder: Path) -> OnnxModel:
+def open_model(content: bytes, folder: Path) -> OnnxModel:
     (folder / "model.onnx").write_bytes(content)
     return OnnxModel(folder / "model.onnx", TOKENIZER_FILE, format=MINILM_FORMAT)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.9999])
 def test_a_file_that_is_cut_is_refused(share: float, tmp_path: Path) -> None:
-    model = opened(CONTENT[: int(share * len(CONTENT))], tmp_path)
+    model = open_model(CONTENT[: int(share * len(CONTENT))], tmp_path)
     with pytest.raises(ConfigError, match=r"model\.onnx.*\. Reinstall context-agent$"):
         model.encode(["river"])
 
@@ -49,12 +49,12 @@ def test_a_file_that_is_cut_is_refused(share: float, tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
     assert old in CONTENT
     with pytest.raises(ConfigError, match=message):
-        _ = opened(CONTENT.replace(old, new), tmp_path).width
+        _ = open_model(CONTENT.replace(old, new), tmp_path).width
 
 
 def test_any_other_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is damaged or was not written for this version of onnxruntime"):
-        opened(b"PK\x03\x04 no model", tmp_path).encode([])
+        open_model(b"PK\x03\x04 no model", tmp_path).encode([])
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ class Recorder:
         return [np.array([[feed["input_ids"].size]], np.float32)]
 
 
-def fed(*pieces: list[int], inputs: tuple[str, ...] = ("input_ids", "token_type_ids")) -> dict[str, list[int]]:
+def feeds_of(*pieces: list[int], inputs: tuple[str, ...] = ("input_ids", "token_type_ids")) -> dict[str, list[int]]:
     session = Recorder()
     graph = onnx._Graph("test", 13, inputs, session, Tokenizer.from_file(str(TOKENIZER_FILE)))
     graph.pair_row(*pieces)
@@ -96,8 +96,8 @@ def fed(*pieces: list[int], inputs: tuple[str, ...] = ("input_ids", "token_type_
 
 
 def test_a_pair_is_framed_and_its_parts_are_told_apart() -> None:
-    assert fed([7, 8], [9]) == {"input_ids": [101, 7, 8, 102, 9, 102], "token_type_ids": [0, 0, 0, 0, 1, 1]}
-    assert fed([7], [], inputs=("input_ids", "attention_mask")) == {
+    assert feeds_of([7, 8], [9]) == {"input_ids": [101, 7, 8, 102, 9, 102], "token_type_ids": [0, 0, 0, 0, 1, 1]}
+    assert feeds_of([7], [], inputs=("input_ids", "attention_mask")) == {
         "input_ids": [101, 7, 102, 102],
         "attention_mask": [1] * 4,
     }
@@ -105,7 +105,7 @@ def test_a_pair_is_framed_and_its_parts_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("first", "second", "expected"), [(4, 20, (4, 6)), (20, 4, (6, 4)), (20, 20, (5, 5))])
 def test_of_a_long_pair_the_second_text_is_cut_first(first: int, second: int, expected: tuple[int, int]) -> None:
-    ids = fed([7] * first, [9] * second)["input_ids"]
+    ids = feeds_of([7] * first, [9] * second)["input_ids"]
     assert (ids.count(7), ids.count(9)) == expected
     assert len(ids) == 13
 

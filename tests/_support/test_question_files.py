@@ -14,13 +14,13 @@ ROW = {"id": "q1", "question": "Who?", "answer": "Ann", "gold": ["d1", 2], "type
 FULL = Question("q1", "Who?", "Ann", ("d1", "2"), "bridge", 2)
 
 
-def written(path: Path, *rows: object) -> Path:
+def write_rows(path: Path, *rows: object) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
 
 
 def test_a_row_with_everything_and_a_row_with_the_question_alone(tmp_path: Path) -> None:
-    file = written(tmp_path / "q.jsonl", ROW, {"question": "Où?"})
+    file = write_rows(tmp_path / "q.jsonl", ROW, {"question": "Où?"})
     assert load_questions(file) == load_questions(str(file)) == [FULL, Question("2", "Où?")]
 
 
@@ -66,10 +66,10 @@ def test_no_line_gives_no_question() -> None:
 def test_a_malformed_row_is_named_by_its_line(tmp_path: Path, line: str, reason: str) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text('{"question": "fine"}\n' + line)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as excinfo:
         load_questions(file)
-    assert str(caught.value).startswith(f"{file}:2: ")
-    assert reason in str(caught.value)
+    assert str(excinfo.value).startswith(f"{file}:2: ")
+    assert reason in str(excinfo.value)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

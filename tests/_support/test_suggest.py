@@ -13,8 +13,8 @@ def test_a_typo_is_answered_with_the_nearest_name() -> None:
 def test_a_name_like_no_other_is_answered_with_the_choices() -> None:
     assert closest("zzz", ["b", "a"]) is None
     assert suggestion("zzz", ["b", "a"]) == "choose from a, b"
-    many = [f"name{number:03d}" for number in range(LISTED + 5)]
-    assert suggestion("zzz", many).endswith("name019 and 5 more")
+    names = [f"name{number:03d}" for number in range(LISTED + 5)]
+    assert suggestion("zzz", names).endswith("name019 and 5 more")
 
 
 def test_settings_that_differ_are_named_by_dotted_key() -> None:

@@ -21,8 +21,8 @@ from tests._support.pool_jobs import Opened
 
 @contextmanager
 def pool(setup: Opened | None = None, *, processes: int = 2, **options: Any) -> Iterator[WorkerPool[Any, Any]]:
-    with WorkerPool(setup or Opened(), ThisMachine(), processes=processes, concurrency=processes, **options) as opened:
-        yield opened
+    with WorkerPool(setup or Opened(), ThisMachine(), processes=processes, concurrency=processes, **options) as workers:
+        yield workers
 
 
 def test_every_process_works_and_results_belong_to_their_jobs() -> None:
@@ -53,17 +53,17 @@ def test_the_error_of_a_request_reaches_its_job(tmp_path: Path) -> None:
         reply.set_exception(Refusal("http://server", 402, "no money"))
         return reply
 
-    with pool(Opened(tmp_path), processes=1, answer=refuse) as workers, pytest.raises(Refusal, match="402") as caught:
+    with pool(Opened(tmp_path), processes=1, answer=refuse) as workers, pytest.raises(Refusal, match="402") as excinfo:
         workers.submit(("pay", 0)).result()
-    assert (caught.value.status, caught.value.message) == (402, "no money")
+    assert (excinfo.value.status, excinfo.value.message) == (402, "no money")
 
 
 def test_a_job_that_hangs_dies_or_fails_is_lost_and_the_others_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "GRACE_PERIOD", 0.1)
     monkeypatch.setattr(worker_pool, "POLL_INTERVAL", 0.1)
-    repeated: list[Any] = []
+    repeated_jobs: list[Any] = []
     jobs = [("square", 1), ("hang", 0), ("square", 2), ("die", 0), ("fail", 0), ("leave", 0), ("square", 3)]
-    with pool(processes=1, limit=0.2, before_repeat=repeated.append) as workers:
+    with pool(processes=1, limit=0.2, before_repeat=repeated_jobs.append) as workers:
         futures = [workers.submit(job) for job in jobs]
         errors = {job[0]: str(future.exception()) for job, future in zip(jobs, futures, strict=True)}
         assert [futures[index].result()[0] for index in (0, 2, 6)] == [1, 4, 9]
@@ -71,8 +71,8 @@ def test_a_job_that_hangs_dies_or_fails_is_lost_and_the_others_are_repeated(monk
     assert errors["die"] == "its process died (SIGKILL, which the system sends when memory runs out), 2 times"
     assert "a bug in a job" in errors["fail"]
     assert errors["leave"] == "enough"
-    assert ("die", 0) in repeated
-    assert ("hang", 0) not in repeated
+    assert ("die", 0) in repeated_jobs
+    assert ("hang", 0) not in repeated_jobs
 
 
 def test_what_cannot_be_opened_ends_every_job_and_leaving_the_pool_says_why() -> None:
@@ -97,14 +97,14 @@ def test_a_machine_without_a_free_processor_ends_the_pool() -> None:
 
 
 def test_a_pool_that_ends_loses_its_jobs_at_once() -> None:
-    started = time.monotonic()
+    start = time.monotonic()
     with pool(processes=1) as workers:
         hanging = workers.submit(("hang", 0))
     with pytest.raises(JobLost, match="the workers were ended"):
         hanging.result()
     with pytest.raises(JobLost, match="the workers were ended"):
         workers.submit(("square", 1)).result()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - start < 10
 
 
 @pytest.mark.parametrize("error", [MissingExtraError("ray", "ray"), Refusal("http://server", 401, "key")])

@@ -13,7 +13,7 @@ from tests.cli import process
 
 
 def passages():
-    """The demo's corpus: small, linked, and made for this."""
+    """The demo's corpus: small, and its documents name each other."""
     text = (files("context_agent.cli") / "demo_data" / "corpus.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -26,13 +26,13 @@ def ctx1(tmp_path):
 
 @pytest.fixture
 def inside(tmp_path, monkeypatch, capsys):
-    """As `ctx1`, in this process: for tests of what a command does, not of the process, which would mostly import."""
+    """Runs `ctx1` in this process. That is faster: a new process would spend most of its time on imports."""
     monkeypatch.chdir(tmp_path)
 
     def command(*arguments, stdin=""):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
         capsys.readouterr()
-        code = run([str(one) for one in arguments])
+        code = run([str(argument) for argument in arguments])
         return CompletedProcess(arguments, code, *capsys.readouterr())
 
     return command
@@ -40,7 +40,7 @@ def inside(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def notes(tmp_path_factory):
-    """A folder of Markdown files, as notes are kept."""
+    """A folder of notes: one Markdown file for each passage."""
     folder = tmp_path_factory.mktemp("user") / "notes"
     folder.mkdir()
     for passage in passages():
@@ -52,6 +52,6 @@ def notes(tmp_path_factory):
 def index(notes):
     """The notes, indexed by `ctx1 index`."""
     folder = notes.parent / "index"
-    done = process.run("index", notes, "--path", folder, cwd=notes.parent)
-    assert done.returncode == 0, done.stderr
+    index_run = process.run("index", notes, "--path", folder, cwd=notes.parent)
+    assert index_run.returncode == 0, index_run.stderr
     return folder

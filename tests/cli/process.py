@@ -10,13 +10,13 @@ from pathlib import Path
 
 CTX1 = str(Path(sys.executable).with_name("ctx1"))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Tests run beside each other: a maths library with a thread a core would only fight the others."""
+"""Tests run in parallel, so a maths library with a thread per core would slow the other tests down."""
 PATIENCE = 120
-"""Seconds that a command may take on a busy machine before its test gives up."""
+"""Seconds that a command may take on a busy machine before its test fails."""
 
 
 def run(*arguments: object, cwd: Path, stdin: str | None = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Runs `ctx1` with pipes and returns what it did."""
+    """Runs `ctx1` with pipes and returns its exit code and its output."""
     return subprocess.run(
         [CTX1, *map(str, arguments)],
         input=stdin,
@@ -30,27 +30,27 @@ def run(*arguments: object, cwd: Path, stdin: str | None = "", **env: str) -> su
 
 
 def on_terminal(*arguments: object, cwd: Path) -> str:
-    """Runs `ctx1` on a pseudo-terminal and returns all it wrote."""
+    """Runs `ctx1` on a pseudo-terminal and returns its output."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     command = [CTX1, *map(str, arguments)]
     with subprocess.Popen(command, cwd=cwd, stdin=follower, stdout=follower, stderr=follower, env=environment) as child:
         os.close(follower)
-        written = b"".join(_parts(leader, child))
+        output = b"".join(_read_until_exit(leader, child))
     os.close(leader)
-    assert child.returncode == 0, written
-    return written.decode(errors="replace")
+    assert child.returncode == 0, output
+    return output.decode(errors="replace")
 
 
-def _parts(leader: int, child: subprocess.Popen[bytes]):
-    ends = time.monotonic() + PATIENCE
-    while time.monotonic() < ends:
+def _read_until_exit(leader: int, child: subprocess.Popen[bytes]):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         if select.select([leader], [], [], 0.2)[0]:
             try:
-                part = os.read(leader, 65_536)
+                chunk = os.read(leader, 65_536)
             except OSError:  # the other end is closed
                 return
-            yield part
+            yield chunk
         elif child.poll() is not None:
             return
     child.kill()

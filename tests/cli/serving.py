@@ -11,7 +11,7 @@ import httpx
 from tests.cli.process import CTX1, ONE_THREAD, PATIENCE
 
 
-class Served:
+class RunningServer:
     """A server's process, and a client for it."""
 
     def __init__(self, process, url, token):
@@ -24,10 +24,10 @@ class Served:
         return self.client.post("/v1/retrieve", json={"question": question, **fields})
 
     def end(self, sign=signal.SIGTERM):
-        """Ends the process by a signal; its exit code and its log."""
+        """Ends the process with a signal. Returns its exit code and its log."""
         self.process.send_signal(sign)
-        _, told = self.process.communicate(timeout=PATIENCE)
-        return self.process.returncode, [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        _, stderr = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
 
 
 @contextmanager
@@ -47,9 +47,9 @@ def serving(*arguments, cwd, token="", command="serve", **env):
     try:
         line = process.stdout.readline()
         assert line, process.stderr.read()
-        served = Served(process, json.loads(line)["url"], token)
-        with served.client:
-            yield served
+        server = RunningServer(process, json.loads(line)["url"], token)
+        with server.client:
+            yield server
     finally:
         if process.poll() is None:
             process.terminate()

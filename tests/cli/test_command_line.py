@@ -8,17 +8,17 @@ TRACE = "Traceback"
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_json_and_config(inside, command):
-    done = inside(*command.split(), "--help")
-    assert done.returncode == 0
+    process = inside(*command.split(), "--help")
+    assert process.returncode == 0
     for flag in ("--json", "--config"):
-        assert flag in done.stdout
+        assert flag in process.stdout
 
 
 def test_help_lists_the_commands(ctx1):
-    done = ctx1("--help")
-    assert done.returncode == 0
+    process = ctx1("--help")
+    assert process.returncode == 0
     for command in COMMANDS:
-        assert command.split()[0] in done.stdout
+        assert command.split()[0] in process.stdout
 
 
 def test_version(ctx1):
@@ -39,11 +39,11 @@ def test_version(ctx1):
     ],
 )
 def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
-    done = inside(*line.split())
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+    process = inside(*line.split())
+    assert process.returncode == 2
+    assert told in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+    assert process.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_a_wrong_call_is_told_in_one_line_and_exits_2(inside, line, told):
 def test_a_config_file_that_does_not_fit_is_refused(inside, tmp_path, config, told):
     if config is not None:
         (tmp_path / "c.toml").write_text(config, encoding="utf-8")
-    done = inside("search", "x", "--config", "c.toml")
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    process = inside("search", "x", "--config", "c.toml")
+    assert process.returncode == 2
+    assert told in process.stderr
+    assert len(process.stderr.splitlines()) == 1
 
 
 def test_a_missing_index_is_told_with_the_remedy(inside, tmp_path):
-    done = inside("search", "who?", "--path", tmp_path / "none")
-    assert done.returncode == 1
-    assert str(tmp_path / "none") in done.stderr
-    assert "ctx1 index" in done.stderr
-    assert TRACE not in done.stderr
+    process = inside("search", "who?", "--path", tmp_path / "none")
+    assert process.returncode == 1
+    assert str(tmp_path / "none") in process.stderr
+    assert "ctx1 index" in process.stderr
+    assert TRACE not in process.stderr
     assert not (tmp_path / "none").exists()
 
 
@@ -85,18 +85,18 @@ def test_debug_shows_where_an_error_came_from(ctx1, tmp_path):
 
 
 def test_a_bare_ctx1_prints_a_short_page_to_start_from(inside):
-    done = inside()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "ctx1 index notes/" in done.stdout
-    assert "ctx1 --help" in done.stdout
-    assert len(done.stdout.splitlines()) <= 12
+    process = inside()
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "ctx1 index notes/" in process.stdout
+    assert "ctx1 --help" in process.stdout
+    assert len(process.stdout.splitlines()) <= 12
 
 
 @pytest.mark.parametrize("group", ["synth", "train"])
 def test_a_bare_group_prints_its_help(inside, group):
-    done = inside(group)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: ctx1 {group}")
+    process = inside(group)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith(f"Usage: ctx1 {group}")
 
 
 def test_every_alias_is_another_name_of_a_command():
@@ -109,11 +109,11 @@ def test_every_alias_is_another_name_of_a_command():
 
 @pytest.mark.parametrize("alias", ["query", "find"])
 def test_a_command_is_found_by_another_name(inside, alias):
-    done = inside(alias, "who?", "--index", "none", "--top-k", 3)
-    assert done.returncode == 1
-    assert done.stderr.startswith("ctx1 search: " if "ctx1 search" in done.stderr else "ctx1: ")
-    assert "none" in done.stderr
-    assert "ctx1 index" in done.stderr
+    process = inside(alias, "who?", "--index", "none", "--top-k", 3)
+    assert process.returncode == 1
+    assert process.stderr.startswith("ctx1: ")
+    assert "none" in process.stderr
+    assert "ctx1 index" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_sentence_ends_once(capsys, message, printed):
 
 
 def test_a_server_that_does_not_answer_is_reported_with_what_to_check(inside):
-    done = inside("search", "who?", "--url", "http://127.0.0.1:9")
-    assert done.returncode == 1
-    assert "?." not in done.stderr
-    assert ".." not in done.stderr
-    assert "--url http://127.0.0.1:9" in done.stderr
+    process = inside("search", "who?", "--url", "http://127.0.0.1:9")
+    assert process.returncode == 1
+    assert "?." not in process.stderr
+    assert ".." not in process.stderr
+    assert "--url http://127.0.0.1:9" in process.stderr

@@ -14,24 +14,24 @@ def test_the_bundled_questions_point_at_bundled_passages():
 
 
 def test_it_runs_off_a_terminal_and_leaves_nothing(ctx1, tmp_path):
-    done = ctx1("demo")
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout
-    assert "turn 1" in done.stdout
-    assert "one-shot" in done.stdout
-    assert all(question.question in done.stdout for question in questions())
+    process = ctx1("demo")
+    assert process.returncode == 0, process.stderr
+    assert "\x1b" not in process.stdout
+    assert "turn 1" in process.stdout
+    assert "one-shot" in process.stdout
+    assert all(question.question in process.stdout for question in questions())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_tells_the_comparison(inside):
-    done = inside("demo", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["questions"]
-    assert [row["id"] for row in found] == [question.id for question in questions()]
-    assert sum(row["found_by_agent"] for row in found) > sum(row["found_by_one_shot"] for row in found)
+    process = inside("demo", "--json")
+    assert process.returncode == 0, process.stderr
+    rows = json.loads(process.stdout)["questions"]
+    assert [row["id"] for row in rows] == [question.id for question in questions()]
+    assert sum(row["found_by_agent"] for row in rows) > sum(row["found_by_one_shot"] for row in rows)
 
 
 def test_the_index_can_be_kept_and_searched(inside, tmp_path):
     assert inside("demo", "--path", "kept").returncode == 0
-    done = inside("search", questions()[0].question, "--path", "kept", "--collection", "demo", "--json")
-    assert done.returncode == 0, done.stderr
+    process = inside("search", questions()[0].question, "--path", "kept", "--collection", "demo", "--json")
+    assert process.returncode == 0, process.stderr

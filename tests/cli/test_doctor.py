@@ -1,4 +1,4 @@
-"""`ctx1 doctor`: finds what is broken, and says what mends it.
+"""`ctx1 doctor`: finds what is broken and says how to fix it.
 
 `ctx1 config` and `ctx1 completion`.
 """
@@ -12,75 +12,79 @@ import pytest
 from tests.cli.process import CTX1
 
 
-def checks(done):
-    report = json.loads(done.stdout)
+def read_checks(process):
+    report = json.loads(process.stdout)
     return report["healthy"], {check["name"]: check for check in report["checks"]}
 
 
 def test_a_fresh_installation_is_healthy(ctx1):
-    done = ctx1("doctor", "--json")
-    healthy, found = checks(done)
-    assert (done.returncode, healthy) == (0, True), found
-    assert {"python", "packages", "extras", "weights", "round trip", "index"} <= set(found)
-    assert found["index"]["status"] == "note"
+    process = ctx1("doctor", "--json")
+    healthy, checks = read_checks(process)
+    assert (process.returncode, healthy) == (0, True), checks
+    assert {"python", "packages", "extras", "weights", "round trip", "index"} <= set(checks)
+    assert checks["index"]["status"] == "note"
 
 
 def test_an_index_is_opened_and_searched(inside, index):
-    done = inside("doctor", "--path", index)
-    assert done.returncode == 0, done.stdout
-    assert "chunks" in done.stdout
-    assert "\x1b" not in done.stdout
+    process = inside("doctor", "--path", index)
+    assert process.returncode == 0, process.stdout
+    assert "chunks" in process.stdout
+    assert "\x1b" not in process.stdout
 
 
 def test_a_damaged_index_is_a_problem(inside, index, tmp_path):
     shutil.copytree(index, tmp_path / "broken")
     (tmp_path / "broken" / "chroma.sqlite3").write_bytes(b"no database")
-    done = inside("doctor", "--path", "broken", "--json")
-    assert done.returncode == 1
-    assert checks(done)[1]["index"]["status"] == "problem"
-    assert "Traceback" not in done.stderr
+    process = inside("doctor", "--path", "broken", "--json")
+    assert process.returncode == 1
+    assert read_checks(process)[1]["index"]["status"] == "problem"
+    assert "Traceback" not in process.stderr
 
 
 def test_a_missing_index_is_a_problem_when_it_was_named(inside, tmp_path):
-    done = inside("doctor", "--path", "nowhere", "--json")
-    assert done.returncode == 1
-    assert "ctx1 index" in checks(done)[1]["index"]["detail"]
+    process = inside("doctor", "--path", "nowhere", "--json")
+    assert process.returncode == 1
+    assert "ctx1 index" in read_checks(process)[1]["index"]["detail"]
     assert list(tmp_path.iterdir()) == []
 
 
-def settings(done):
-    assert done.returncode == 0, done.stderr
-    return {row["name"]: (row["value"], row["source"]) for row in json.loads(done.stdout)["settings"]}
+def read_settings(process):
+    assert process.returncode == 0, process.stderr
+    return {row["name"]: (row["value"], row["source"]) for row in json.loads(process.stdout)["settings"]}
 
 
 def test_each_setting_says_where_it_comes_from(inside, tmp_path, monkeypatch):
     (tmp_path / "c.toml").write_text('collection = "notes"\n[search]\nk = 7\ntime-limit = 2.5\n', encoding="utf-8")
     monkeypatch.setenv("CTX1_MODEL", "from-environment")
     monkeypatch.setenv("CTX1_DATA", str(tmp_path))
-    shown = settings(inside("config", "--json", "search", "-k", 3, "--config", "c.toml"))
-    assert shown["--k"] == (3, "option")
-    assert shown["--collection"] == ("notes", "file c.toml")
-    assert shown["--time-limit"] == (2.5, "file c.toml")
-    assert shown["--model"] == ("from-environment", "environment variable CTX1_MODEL")
-    assert shown["--path"] == (".ctx1", "default")
-    assert shown["--url"] == (None, "default")
-    before = settings(inside("config", "--json", "--config", "c.toml", "query", "-k", 3))
-    assert before == shown
-    assert settings(inside("config", "--json", "eval"))["--data"] == (str(tmp_path), "environment variable CTX1_DATA")
+    settings = read_settings(inside("config", "--json", "search", "-k", 3, "--config", "c.toml"))
+    assert settings["--k"] == (3, "option")
+    assert settings["--collection"] == ("notes", "file c.toml")
+    assert settings["--time-limit"] == (2.5, "file c.toml")
+    assert settings["--model"] == ("from-environment", "environment variable CTX1_MODEL")
+    assert settings["--path"] == (".ctx1", "default")
+    assert settings["--url"] == (None, "default")
+    options_first = read_settings(inside("config", "--json", "--config", "c.toml", "query", "-k", 3))
+    assert options_first == settings
+    assert read_settings(inside("config", "--json", "eval"))["--data"] == (
+        str(tmp_path),
+        "environment variable CTX1_DATA",
+    )
 
 
 def test_settings_are_readable_and_need_no_sources(inside):
-    done = inside("config", "index", "--chunk-size", 64)
-    assert done.returncode == 0
-    assert done.stdout.startswith("ctx1 index\n")
-    assert ["--chunk-size", "64", "option"] in [line.split() for line in done.stdout.splitlines()]
-    assert "not set: " in done.stdout
+    process = inside("config", "index", "--chunk-size", 64)
+    assert process.returncode == 0
+    assert process.stdout.startswith("ctx1 index\n")
+    assert ["--chunk-size", "64", "option"] in [line.split() for line in process.stdout.splitlines()]
+    assert "not set: " in process.stdout
     assert inside("config").stdout.startswith("ctx1 search\n")
 
 
 def test_an_address_is_shown_without_its_password(inside):
     assert (
-        settings(inside("config", "--json", "search", "--url", "http://me:secret@host"))["--url"][0] == "http://…@host"
+        read_settings(inside("config", "--json", "search", "--url", "http://me:secret@host"))["--url"][0]
+        == "http://…@host"
     )
 
 
@@ -89,16 +93,21 @@ def test_an_address_is_shown_without_its_password(inside):
     [
         ("config serch", "did you mean 'search'?"),
         ("config synth", "name a command of ctx1 synth: tasks"),
-        ("config --json", "ctx1 search"),
         ("config search --k none", "--k"),
         ("config search --kk 3", "--kk"),
         ("config search --config none.toml", "cannot read the config file none.toml"),
     ],
 )
 def test_a_line_that_could_not_run_is_refused(inside, line, message):
-    done = inside(*line.split())
-    assert message in done.stderr + done.stdout
-    assert done.returncode == (0 if line == "config --json" else 2)
+    process = inside(*line.split())
+    assert message in process.stderr + process.stdout
+    assert process.returncode == 2
+
+
+def test_without_a_command_the_settings_of_search_are_shown_as_json(inside):
+    process = inside("config", "--json")
+    assert process.returncode == 0
+    assert json.loads(process.stdout)["command"] == "ctx1 search"
 
 
 @pytest.fixture
@@ -115,21 +124,21 @@ def test_one_command_installs_completion_for_bash(inside, home, monkeypatch):
     monkeypatch.setenv("SHELL", "/bin/bash")
     (home / ".bashrc").write_text("export A=1", encoding="utf-8")
     for _ in range(2):
-        done = inside("completion", "install")
-        assert done.returncode == 0, done.stderr
-        assert str(home / ".bashrc") in done.stdout
+        process = inside("completion", "install")
+        assert process.returncode == 0, process.stderr
+        assert str(home / ".bashrc") in process.stdout
     assert (home / ".bashrc").read_text(encoding="utf-8") == f'export A=1\n. "{home}/.ctx1-complete.bash"\n'
     script = f". {home}/.bashrc; COMP_WORDS=({CTX1} sear) COMP_CWORD=1; _ctx1_completion {CTX1}; echo $COMPREPLY"
-    answer = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "search"
+    completion = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert completion.stdout.strip() == "search"
 
 
 def test_completion_for_zsh_and_fish_goes_where_they_look(inside, home):
     assert inside("completion", "install", "--shell", "zsh").returncode == 0
     assert (home / ".zshrc").read_text(encoding="utf-8").endswith(f'. "{home}/.ctx1-complete.zsh"\n')
-    done = inside("completion", "install", "--shell", "fish", "--json")
+    process = inside("completion", "install", "--shell", "fish", "--json")
     file = home / ".config" / "fish" / "completions" / "ctx1.fish"
-    assert json.loads(done.stdout) == {"shell": "fish", "script": str(file), "startup": None}
+    assert json.loads(process.stdout) == {"shell": "fish", "script": str(file), "startup": None}
     assert "ctx1" in file.read_text(encoding="utf-8")
     assert not (home / ".bashrc").exists()
 
@@ -142,6 +151,6 @@ def test_completion_can_be_printed(inside, home):
 @pytest.mark.parametrize(("shell", "message"), [("/bin/sh", "pass --shell"), ("", "pass --shell")])
 def test_an_unknown_shell_names_the_option(inside, home, monkeypatch, shell, message):
     monkeypatch.setenv("SHELL", shell)
-    done = inside("completion", "install")
-    assert done.returncode == 2
-    assert message in done.stderr
+    process = inside("completion", "install")
+    assert process.returncode == 2
+    assert message in process.stderr

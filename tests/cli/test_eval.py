@@ -1,4 +1,4 @@
-"""`ctx1 eval` as a user runs it: figures and a report from a folder of questions, gone on from, checked and refused."""
+"""`ctx1 eval` as a user runs it: figures and a report from a folder of questions, resumed runs, checks and refusals."""
 
 import json
 import signal
@@ -20,29 +20,29 @@ def world(tmp_path):
 
 @pytest.fixture
 def evaluate(tmp_path, monkeypatch, capsys):
-    """Runs `ctx1 eval` with a cache of the test's own, in this process: starting one takes longer than most runs."""
+    """Runs `ctx1 eval` in this process with the test's own cache. Starting a process takes longer than most runs."""
     monkeypatch.chdir(tmp_path)
 
-    def called(*arguments):
+    def run_eval(*arguments):
         capsys.readouterr()
         words = ["eval", *map(str, arguments)]
         if "--report" not in words and "--list" not in words:
             words += ["--cache", str(tmp_path / "cache")]
         code = run(words)
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(words, code, said.out, said.err)
+        captured = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, captured.out, captured.err)
 
-    return called
+    return run_eval
 
 
 def test_a_run_leaves_records_a_summary_and_a_report_and_prints_a_table(evaluate, ctx1, world, tmp_path):
     command = ("--benchmark", world, "--systems", "bm25,agent", "--windows", "1024,4096", "--out", "run")
-    done = ctx1("eval", "--cache", "cache", *command)
-    assert done.returncode == 0, done.stderr
-    assert "world" in done.stdout
-    assert "agent" in done.stdout
-    assert done.stderr.splitlines()[-1] == "ctx1 eval: the report is run/report.html"
-    assert {one.name for one in (tmp_path / "run").iterdir()} >= {
+    evaluation = ctx1("eval", "--cache", "cache", *command)
+    assert evaluation.returncode == 0, evaluation.stderr
+    assert "world" in evaluation.stdout
+    assert "agent" in evaluation.stdout
+    assert evaluation.stderr.splitlines()[-1] == "ctx1 eval: the report is run/report.html"
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {
         "run.json",
         "records.jsonl",
         "summary.json",
@@ -69,25 +69,25 @@ def test_the_report_is_made_anew_from_the_records(evaluate, world, tmp_path):
     assert evaluate("--benchmark", world, "--systems", "bm25,hybrid", "--out", "run").returncode == 0
     for name in ("summary.json", "report.html"):
         (tmp_path / "run" / name).unlink()
-    done = evaluate("--report", "run", "--reference", "hybrid", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["reference"] == "hybrid"
+    evaluation = evaluate("--report", "run", "--reference", "hybrid", "--json")
+    assert evaluation.returncode == 0, evaluation.stderr
+    assert json.loads(evaluation.stdout)["reference"] == "hybrid"
     assert (tmp_path / "run" / "report.html").exists()
     assert evaluate("--report", "run", "--reference", "agent").returncode == 2
 
 
 def test_a_users_own_documents_and_questions_are_measured(evaluate, world, tmp_path):
-    asked = world / "queries.dev.jsonl"
-    done = evaluate(
-        "--corpus", world / "corpus.jsonl", "--questions", asked, "--systems", "bm25", "--out", "run", "--json"
+    question_file = world / "queries.dev.jsonl"
+    evaluation = evaluate(
+        "--corpus", world / "corpus.jsonl", "--questions", question_file, "--systems", "bm25", "--out", "run", "--json"
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["cells"][0]["questions"] == 4
+    assert evaluation.returncode == 0, evaluation.stderr
+    assert json.loads(evaluation.stdout)["cells"][0]["questions"] == 4
 
 
 def test_an_index_is_measured_without_indexing_again(evaluate, inside, world, tmp_path):
     assert inside("index", world / "corpus.jsonl", "--path", "index").returncode == 0
-    done = evaluate(
+    evaluation = evaluate(
         "--path",
         "index",
         "--questions",
@@ -98,17 +98,17 @@ def test_an_index_is_measured_without_indexing_again(evaluate, inside, world, tm
         "run",
         "--json",
     )
-    assert done.returncode == 0, done.stderr
-    assert [cell["failed"] for cell in json.loads(done.stdout)["cells"]] == [0, 0]
+    assert evaluation.returncode == 0, evaluation.stderr
+    assert [cell["failed"] for cell in json.loads(evaluation.stdout)["cells"]] == [0, 0]
     assert not (tmp_path / "cache").exists()
 
 
 def test_bad_rows_are_reported_and_the_rest_is_scored(evaluate, world):
     with (world / "queries.dev.jsonl").open("a") as file:
         file.write("not json\n")
-    done = evaluate("--benchmark", world, "--systems", "bm25", "--out", "run", "--json")
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    evaluation = evaluate("--benchmark", world, "--systems", "bm25", "--out", "run", "--json")
+    assert evaluation.returncode == 0, evaluation.stderr
+    summary = json.loads(evaluation.stdout)
     assert summary["cells"][0]["questions"] == 4
     assert any("queries.dev.jsonl:5: not valid JSON" in problem for problem in summary["problems"])
 
@@ -117,31 +117,31 @@ def test_missing_gold_stops_the_run_unless_it_is_allowed(evaluate, world):
     with (world / "queries.dev.jsonl").open("a") as file:
         file.write('{"id": "lost", "question": "Where is it?", "gold": ["nowhere"]}\n')
     command = ("--benchmark", world, "--systems", "bm25", "--out", "run")
-    refused = evaluate(*command)
-    assert refused.returncode == 1
-    assert "not in the index: nowhere" in refused.stderr
-    assert "--allow-missing-gold" in refused.stderr
+    refusal = evaluate(*command)
+    assert refusal.returncode == 1
+    assert "not in the index: nowhere" in refusal.stderr
+    assert "--allow-missing-gold" in refusal.stderr
     allowed = evaluate(*command, "--allow-missing-gold", "--json")
     assert allowed.returncode == 0, allowed.stderr
     assert any("not in the index: nowhere" in problem for problem in json.loads(allowed.stdout)["problems"])
 
 
 def test_checking_alone_says_what_is_shared_and_missing(evaluate, world):
-    clean = evaluate("--benchmark", world, "--check-only")
-    assert clean.returncode == 0, clean.stderr
-    assert "all gold is in the index" in clean.stdout
+    clean_check = evaluate("--benchmark", world, "--check-only")
+    assert clean_check.returncode == 0, clean_check.stderr
+    assert "all gold is in the index" in clean_check.stdout
     (world / "queries.train.jsonl").write_text((world / "queries.dev.jsonl").read_text())
-    shared = evaluate("--benchmark", world, "--check-only", "--json")
-    assert shared.returncode == 1
-    assert json.loads(shared.stdout)["leaks"].startswith("train and test share 4 questions")
+    leak_check = evaluate("--benchmark", world, "--check-only", "--json")
+    assert leak_check.returncode == 1
+    assert json.loads(leak_check.stdout)["leaks"].startswith("train and test share 4 questions")
 
 
 def test_a_failed_question_makes_the_exit_code_one_and_counts_as_zero(evaluate, world):
     with (world / "queries.dev.jsonl").open("a") as file:
         file.write(json.dumps({"id": "long", "question": "osk " * 2_000, "gold": ["osk"]}) + "\n")
-    done = evaluate("--benchmark", world, "--systems", "agent", "--windows", "1024", "--out", "run", "--json")
-    assert done.returncode == 1, done.stderr
-    (failure,) = json.loads(done.stdout)["failures"]
+    evaluation = evaluate("--benchmark", world, "--systems", "agent", "--windows", "1024", "--out", "run", "--json")
+    assert evaluation.returncode == 1, evaluation.stderr
+    (failure,) = json.loads(evaluation.stdout)["failures"]
     assert failure["question"] == "long"
     assert "soft threshold" in failure["error"]
 
@@ -155,26 +155,26 @@ def test_wrong_calls_are_told_in_a_line(evaluate, world):
         "is not an integer": ("--benchmark", world, "--windows", "1k", "--out", "run"),
         "too small": ("--benchmark", world, "--windows", "100", "--out", "run"),
     }
-    for said, arguments in cases.items():
-        done = evaluate(*arguments)
-        assert done.returncode == 2, (said, done.stderr)
-        assert said in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+    for message, arguments in cases.items():
+        evaluation = evaluate(*arguments)
+        assert evaluation.returncode == 2, (message, evaluation.stderr)
+        assert message in evaluation.stderr
+        assert len(evaluation.stderr.splitlines()) == 1
 
 
 def test_an_empty_set_is_refused(evaluate, world):
     (world / "queries.dev.jsonl").write_text("")
-    done = evaluate("--benchmark", world, "--out", "run")
-    assert done.returncode == 1
-    assert "nothing to score" in done.stderr
+    evaluation = evaluate("--benchmark", world, "--out", "run")
+    assert evaluation.returncode == 1
+    assert "nothing to score" in evaluation.stderr
 
 
 def test_what_has_a_name_is_listed(evaluate):
-    done = evaluate("--list", "--json")
-    assert done.returncode == 0, done.stderr
-    listed = json.loads(done.stdout)
-    assert listed["benchmarks"]["browsecomp-plus"]["licence"] == "MIT"
-    assert "agent-oracle" in listed["systems"]
+    evaluation = evaluate("--list", "--json")
+    assert evaluation.returncode == 0, evaluation.stderr
+    listing = json.loads(evaluation.stdout)
+    assert listing["benchmarks"]["browsecomp-plus"]["licence"] == "MIT"
+    assert "agent-oracle" in listing["systems"]
 
 
 def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
@@ -193,13 +193,13 @@ def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     ]
     records = tmp_path / "run" / "records.jsonl"
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
-        ends = time.monotonic() + process.PATIENCE
-        while not (records.exists() and records.stat().st_size) and time.monotonic() < ends:
+        deadline = time.monotonic() + process.PATIENCE
+        while not (records.exists() and records.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=60)
-    assert child.returncode == 130, said
+        _, error_output = child.communicate(timeout=60)
+    assert child.returncode == 130, error_output
     assert 0 < len(records.read_text().splitlines()) < 60
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=process.PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
+    resumed = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=process.PATIENCE, check=False)
+    assert resumed.returncode == 0, resumed.stderr
     assert len(records.read_text().splitlines()) == 60

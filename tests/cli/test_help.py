@@ -69,8 +69,8 @@ def test_a_required_option_is_asked_for(line, monkeypatch, tmp_path, capsys):
     assert "Missing option" in capsys.readouterr().err
 
 
-def described(text):
-    """The options that a help describes: the flags at the start of a row."""
+def described_options(text):
+    """The options that a help page describes: the first flag of each row."""
     return [line.split()[0] for line in text.partition("\nMore options")[0].splitlines() if line.startswith("  -")]
 
 
@@ -79,17 +79,17 @@ def test_a_help_describes_at_most_twelve_options_and_names_all(path):
     command = COMMANDS[path]
     text = help_of(command, path)
     names = set(re.findall(r"--[a-z][a-z-]*", text))
-    assert len(described(text)) <= 12
+    assert len(described_options(text)) <= 12
     flags = {flag for option in command.params if isinstance(option, click.Option) for flag in option.opts}
     assert {flag for flag in flags if flag.startswith("--")} - names <= {"--k", "--top-k", "--index", "--benchmark"}
     assert {option.name for option in command.params} >= set(command.essential)
 
 
 def test_the_whole_help_describes_every_option_under_headings(inside):
-    done = inside("search", "--help-all")
-    assert done.returncode == 0
-    assert len(described(done.stdout)) == len(COMMANDS["ctx1 search"].params)
-    text = done.stdout
+    process = inside("search", "--help-all")
+    assert process.returncode == 0
+    assert len(described_options(process.stdout)) == len(COMMANDS["ctx1 search"].params)
+    text = process.stdout
     assert "More options" not in text
     for heading in ("Options:", "Many questions:", "Policy:", "Limits:", "Language model:", "Retrieval:", "Index:"):
         assert f"\n{heading}\n" in text
@@ -116,9 +116,9 @@ echo "${{COMPREPLY[@]}}"
 def test_the_completion_script_completes_for_bash(words, completions, tmp_path):
     quoted = " ".join(f"'{word}'" for word in words)
     script = COMPLETE.format(ctx1=CTX1, words=quoted, position=len(words))
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == completions
+    process = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == completions
 
 
 def test_completion_shows_whole_summaries():

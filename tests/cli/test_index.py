@@ -11,18 +11,18 @@ import pytest
 from tests.cli.process import CTX1, PATIENCE
 
 
-def counted(done):
-    assert len(done.stdout.splitlines()) == 1
-    return json.loads(done.stdout)
+def read_report(process):
+    assert len(process.stdout.splitlines()) == 1
+    return json.loads(process.stdout)
 
 
 def test_a_folder_is_indexed_and_a_second_time_nothing_is_added(inside, notes, tmp_path):
     first = inside("index", notes, "--path", "i", "--json")
     assert first.returncode == 0, first.stderr
-    assert counted(first)["documents"] == len(list(notes.iterdir()))
-    assert counted(first)["added"] == counted(first)["documents"] == counted(first)["chunks"]
+    assert read_report(first)["documents"] == len(list(notes.iterdir()))
+    assert read_report(first)["added"] == read_report(first)["documents"] == read_report(first)["chunks"]
     second = inside("index", notes, "--path", "i", "--json")
-    assert (counted(second)["added"], counted(second)["chunks"]) == (0, counted(first)["chunks"])
+    assert (read_report(second)["added"], read_report(second)["chunks"]) == (0, read_report(first)["chunks"])
 
 
 def test_an_unreadable_file_is_reported_and_the_rest_is_indexed(inside, tmp_path):
@@ -30,35 +30,35 @@ def test_an_unreadable_file_is_reported_and_the_rest_is_indexed(inside, tmp_path
     folder.mkdir()
     (folder / "good.txt").write_text("The Lume flows past Brasko.", encoding="utf-8")
     (folder / "bad.pdf").write_bytes(b"%PDF-1.7 this is none")
-    done = inside("index", folder, "--path", "i", "--json")
-    assert done.returncode == 0
-    assert "bad.pdf" in done.stderr
-    assert (counted(done)["documents"], counted(done)["skipped"]) == (1, 1)
+    process = inside("index", folder, "--path", "i", "--json")
+    assert process.returncode == 0
+    assert "bad.pdf" in process.stderr
+    assert (read_report(process)["documents"], read_report(process)["skipped"]) == (1, 1)
     assert inside("index", folder, "--path", "j", "--strict").returncode == 1
 
 
 def test_standard_input_is_a_source(inside):
     rows = "".join(json.dumps({"id": f"r{n}", "text": f"Row number {n} tells of the Lume."}) + "\n" for n in range(3))
-    done = inside("index", "-", "--path", "i", "--json", stdin=rows)
-    assert done.returncode == 0, done.stderr
-    assert counted(done)["documents"] == 3
-    found = inside("search", "Lume", "--path", "i", "--json")
-    assert json.loads(found.stdout)["documents"][0]["id"] in {"r0", "r1", "r2"}
+    process = inside("index", "-", "--path", "i", "--json", stdin=rows)
+    assert process.returncode == 0, process.stderr
+    assert read_report(process)["documents"] == 3
+    search = inside("search", "Lume", "--path", "i", "--json")
+    assert json.loads(search.stdout)["documents"][0]["id"] in {"r0", "r1", "r2"}
 
 
 def test_nothing_to_index_is_an_error(inside, tmp_path):
     (tmp_path / "empty").mkdir()
     for source in ("empty", "missing"):
-        done = inside("index", source, "--path", "i")
-        assert done.returncode == 1
-        assert source in done.stderr
-        assert "Traceback" not in done.stderr
+        process = inside("index", source, "--path", "i")
+        assert process.returncode == 1
+        assert source in process.stderr
+        assert "Traceback" not in process.stderr
 
 
 def test_plain_output_has_no_escape_codes(inside, notes):
-    done = inside("index", notes, "--path", "i")
-    assert "\x1b" not in done.stdout + done.stderr
-    assert f"{len(list(notes.iterdir()))} documents" in done.stdout
+    process = inside("index", notes, "--path", "i")
+    assert "\x1b" not in process.stdout + process.stderr
+    assert f"{len(list(notes.iterdir()))} documents" in process.stdout
 
 
 def test_an_interrupt_while_waiting_for_input_exits_with_130(tmp_path):
@@ -98,16 +98,16 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
     rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume."}) for n in range(700))
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     command = [sys.executable, "-c", INTERRUPTED, str(int(ending)), "index", "rows.jsonl", "--path", "i"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 130, done.stderr
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert process.returncode == 130, process.stderr
     message = re.search(
-        r"interrupted: ([\d,]+) new or changed documents stored\. To continue, run the same", done.stderr
+        r"interrupted: ([\d,]+) new or changed documents stored\. To continue, run the same", process.stderr
     )
-    assert message, done.stderr
-    kept = int(message[1].replace(",", ""))
-    resumed = counted(ctx1("index", "rows.jsonl", "--path", "i", "--json"))
-    assert 0 < kept < 700
-    assert (resumed["added"], resumed["resumed"], resumed["stored"]) == (700, kept, 700 - kept)
+    assert message, process.stderr
+    stored_count = int(message[1].replace(",", ""))
+    report = read_report(ctx1("index", "rows.jsonl", "--path", "i", "--json"))
+    assert 0 < stored_count < 700
+    assert (report["added"], report["resumed"], report["stored"]) == (700, stored_count, 700 - stored_count)
 
 
 def test_a_domain_brings_its_own_loader(inside, tmp_path):
@@ -115,30 +115,30 @@ def test_a_domain_brings_its_own_loader(inside, tmp_path):
     for name, more in (("a", ""), ("b", "In-Reply-To: <a@x>\n")):
         text = f"From: {name}@x\nSubject: lamps\nMessage-ID: <{name}@x>\n{more}\n{name} wants lamps.\n"
         (tmp_path / "mail" / f"{name}.eml").write_text(text)
-    done = inside("index", "mail", "--domain", "email", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["documents"] == 1, "two messages are a thread"
-    done = inside("index", "mail", "--domain", "emial")
-    assert done.returncode == 2
-    assert "did you mean 'email'" in done.stderr
+    process = inside("index", "mail", "--domain", "email", "--json")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["documents"] == 1, "two messages are a thread"
+    process = inside("index", "mail", "--domain", "emial")
+    assert process.returncode == 2
+    assert "did you mean 'email'" in process.stderr
 
 
 def test_a_corpus_of_another_language_gets_one_warning_that_names_an_embedder(inside, tmp_path):
     rows = [{"id": f"r{n}", "text": f"第{n}号の浄水場は蛍川から原水を取っている。"} for n in range(5)]
     (tmp_path / "notes.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    done = inside("index", "notes.jsonl", "--path", "i")
-    assert done.returncode == 0, done.stderr
-    assert "language: japanese" in done.stdout
-    assert done.stderr.count("--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2") == 1
-    checked = inside("doctor", "--path", "i")
-    assert checked.returncode == 0, checked.stdout
-    assert checked.stdout.count("--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2") == 1
+    process = inside("index", "notes.jsonl", "--path", "i")
+    assert process.returncode == 0, process.stderr
+    assert "language: japanese" in process.stdout
+    assert process.stderr.count("--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2") == 1
+    doctor = inside("doctor", "--path", "i")
+    assert doctor.returncode == 0, doctor.stdout
+    assert doctor.stdout.count("--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2") == 1
 
 
 def test_a_named_language_is_used_and_an_unknown_one_is_refused(inside, notes):
-    done = inside("index", notes, "--path", "i", "--language", "de", "--json")
-    assert (counted(done)["language"], counted(done)["warning"]) == ("de", "")
-    refused = inside("index", notes, "--path", "j", "--language", "german")
-    assert refused.returncode != 0
-    assert "'german'" in refused.stderr
+    process = inside("index", notes, "--path", "i", "--language", "de", "--json")
+    assert (read_report(process)["language"], read_report(process)["warning"]) == ("de", "")
+    refusal = inside("index", notes, "--path", "j", "--language", "german")
+    assert refusal.returncode != 0
+    assert "'german'" in refusal.stderr
     assert "--language" in inside("index", "--help").stdout

@@ -1,4 +1,4 @@
-"""`ctx1 index` on folders as people have them: the messages about what is not read, and an index that stays current."""
+"""`ctx1 index` on folders of users: messages about files that are not read, and an index that stays current."""
 
 import json
 import subprocess
@@ -12,8 +12,8 @@ from tests.cli.process import CTX1, PATIENCE
 SENTENCE = "The observatory on the hill keeps a log of every storm that passes over the harbour in winter."
 
 
-def written(folder: Path, **files: str) -> Path:
-    """The folder with these files."""
+def write_files(folder: Path, **files: str) -> Path:
+    """Writes the files to the folder and returns the folder."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,16 +23,16 @@ def written(folder: Path, **files: str) -> Path:
 
 def test_files_of_a_kind_without_a_reader_take_one_line(inside, tmp_path):
     pictures = {f"pictures/{n}.PNG": "x" for n in range(30)}
-    folder = written(tmp_path / "n", **{"a.md": SENTENCE, "b.zip": "x", "LICENCE": "x", **pictures})
-    done = inside("index", folder, "--path", "i")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines() == [
+    folder = write_files(tmp_path / "n", **{"a.md": SENTENCE, "b.zip": "x", "LICENCE": "x", **pictures})
+    process = inside("index", folder, "--path", "i")
+    assert process.returncode == 0, process.stderr
+    assert process.stderr.splitlines() == [
         "ctx1 index: 30 .png files: no reader",
         "ctx1 index: 1 .zip file: no reader",
         "ctx1 index: 1 extensionless file: no reader",
     ]
-    named = inside("index", folder, "--path", "i", "--verbose").stderr.splitlines()[0]
-    assert named == (
+    first_line = inside("index", folder, "--path", "i", "--verbose").stderr.splitlines()[0]
+    assert first_line == (
         f"ctx1 index: 30 .png files: no reader ({', '.join(f'{folder}/pictures/{n}.PNG' for n in (0, 1, 10))} ...)"
     )
     report = json.loads(inside("index", folder, "--path", "i", "--json").stdout)
@@ -41,29 +41,29 @@ def test_files_of_a_kind_without_a_reader_take_one_line(inside, tmp_path):
 
 
 def test_a_named_file_without_a_reader_says_how_to_read_it(inside, tmp_path):
-    written(tmp_path, **{"a.xyz": "Text."})
-    done = inside("index", "a.xyz", "--path", "i")
-    assert done.returncode == 1
-    assert "a.xyz: no reader. To index it as text: ctx1 index - < FILE" in done.stderr
+    write_files(tmp_path, **{"a.xyz": "Text."})
+    process = inside("index", "a.xyz", "--path", "i")
+    assert process.returncode == 1
+    assert "a.xyz: no reader. To index it as text: ctx1 index - < FILE" in process.stderr
 
 
 def test_gitignore_and_the_folders_of_tools_are_respected_and_said(inside, tmp_path):
     tools = {f"{name}/x.md": "Tool." for name in ("node_modules", "venv", "__pycache__", "sub/build", ".git")}
     rules = {".gitignore": "*.log.md\n!keep.log.md\n/private/\n", "sub/.gitignore": "draft*\n"}
     notes = {"a.md": SENTENCE, "b.log.md": "B.", "keep.log.md": "K.", "private/c.md": "C.", "sub/draft.md": "D."}
-    folder = written(tmp_path / "n", **tools, **rules, **notes, **{"sub/private/e.md": "E."})
-    done = inside("index", folder, "--path", "i", "--json")
-    assert json.loads(done.stdout)["documents"] == 3
-    assert done.stderr == (
+    folder = write_files(tmp_path / "n", **tools, **rules, **notes, **{"sub/private/e.md": "E."})
+    process = inside("index", folder, "--path", "i", "--json")
+    assert json.loads(process.stdout)["documents"] == 3
+    assert process.stderr == (
         "ctx1 index: not read: folders named __pycache__, build, node_modules, venv and 3 entries that .gitignore "
         "excludes. --no-ignore reads them\n"
     )
-    done = inside("index", folder, "--path", "i", "--json", "--no-ignore")
-    assert (json.loads(done.stdout)["documents"], done.stderr) == (10, "")
+    process = inside("index", folder, "--path", "i", "--json", "--no-ignore")
+    assert (json.loads(process.stdout)["documents"], process.stderr) == (10, "")
 
 
 def test_the_rules_of_a_repository_hold_in_its_folders(inside, tmp_path):
-    written(
+    write_files(
         tmp_path / "repo",
         **{".git/HEAD": "x", ".gitignore": "secret.md\n", "notes/secret.md": "S.", "notes/a.md": "A."},
     )
@@ -71,9 +71,9 @@ def test_the_rules_of_a_repository_hold_in_its_folders(inside, tmp_path):
 
 
 def test_a_url_is_refused_with_what_to_do(inside, tmp_path):
-    done = inside("index", "https://example.com/page", "--path", "i")
-    assert done.returncode == 1
-    assert done.stderr == (
+    process = inside("index", "https://example.com/page", "--path", "i")
+    assert process.returncode == 1
+    assert process.stderr == (
         "ctx1: https://example.com/page is a URL; a source is a file or folder: download it, for example with curl -O, "
         "and name the file\n"
     )
@@ -81,32 +81,32 @@ def test_a_url_is_refused_with_what_to_do(inside, tmp_path):
 
 
 def test_a_missing_source_beside_a_good_one_ends_the_run_before_it_begins(inside, tmp_path):
-    written(tmp_path / "n", **{"a.md": "Text."})
-    done = inside("index", "n", "nots", "--path", "i")
-    assert done.returncode == 1
-    assert done.stderr == "ctx1: nots does not exist, so nothing was read: check the path\n"
+    write_files(tmp_path / "n", **{"a.md": "Text."})
+    process = inside("index", "n", "nots", "--path", "i")
+    assert process.returncode == 1
+    assert process.stderr == "ctx1: nots does not exist, so nothing was read: check the path\n"
     assert not (tmp_path / "i").exists()
 
 
 def test_deleted_files_are_noticed_and_removed_on_request(inside, tmp_path):
-    folder = written(tmp_path / "n", **{f"{n}.md": f"Note {n}." for n in range(6)})
+    folder = write_files(tmp_path / "n", **{f"{n}.md": f"Note {n}." for n in range(6)})
     inside("index", folder, "--path", "i")
     for number in range(5):
         (folder / f"{number}.md").unlink()
-    done = inside("index", folder, "--path", "i")
-    assert "1 unchanged, 5 missing" in done.stdout
-    assert done.stderr == (
+    process = inside("index", folder, "--path", "i")
+    assert "1 unchanged, 5 missing" in process.stdout
+    assert process.stderr == (
         "ctx1 index: 5 documents of the index, not among these sources: 0.md, 1.md, 2.md and 2 more. If the files are "
         "deleted, --remove-missing removes the documents\n"
     )
-    done = inside("index", folder, "--path", "i", "--remove-missing", "--json")
-    report = json.loads(done.stdout)
-    assert (report["removed"], report["missing"], report["chunks"], done.stderr) == (5, 0, 1, "")
+    process = inside("index", folder, "--path", "i", "--remove-missing", "--json")
+    report = json.loads(process.stdout)
+    assert (report["removed"], report["missing"], report["chunks"], process.stderr) == (5, 0, 1, "")
 
 
 def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sources(inside, tmp_path, monkeypatch):
-    folder = written(tmp_path / "n", **{"a.md": "First.", "b.md": "Second."})
-    written(tmp_path / "other", **{"o.md": "Other."})
+    folder = write_files(tmp_path / "n", **{"a.md": "First.", "b.md": "Second."})
+    write_files(tmp_path / "other", **{"o.md": "Other."})
     inside("index", "other", "--path", "i")
     steps = iter(
         [
@@ -124,9 +124,9 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
             yield
 
     monkeypatch.setattr(index, "changes", changes)
-    done = inside("index", "n", "--watch", "--path", "i", "--json")
-    assert done.returncode == 0, done.stderr
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    process = inside("index", "n", "--watch", "--path", "i", "--json")
+    assert process.returncode == 0, process.stderr
+    reports = [json.loads(line) for line in process.stdout.splitlines()]
     counts = [(report["added"], report["replaced"], report["removed"], report["chunks"]) for report in reports]
     assert counts == [(2, 0, 0, 3), (1, 0, 0, 4), (0, 1, 0, 4), (0, 0, 1, 3)]
 
@@ -134,20 +134,20 @@ def test_watch_adds_changes_and_removes_documents_and_leaves_those_of_other_sour
 def test_changes_of_sources_are_seen_and_those_of_hidden_files_and_the_index_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr(index, "DEBOUNCE", 100)
     monkeypatch.setattr(index, "STEP", 50)
-    folder = written(tmp_path / "n", **{"a.md": "A.", "sub/b.md": "B.", "index/x": "x", ".hidden/x": "x"})
+    folder = write_files(tmp_path / "n", **{"a.md": "A.", "sub/b.md": "B.", "index/x": "x", ".hidden/x": "x"})
     batches = index.changes([str(folder)], folder / "index", no_ignore=False)
     next(batches)
-    for silent in ("index/x", ".hidden/x"):
-        (folder / silent).write_text("changed")
-    seen = threading.Event()
-    threading.Thread(target=lambda: (next(batches), seen.set()), daemon=True).start()
-    assert not seen.wait(0.5)
+    for ignored_path in ("index/x", ".hidden/x"):
+        (folder / ignored_path).write_text("changed")
+    change_event = threading.Event()
+    threading.Thread(target=lambda: (next(batches), change_event.set()), daemon=True).start()
+    assert not change_event.wait(0.5)
     (folder / "sub/b.md").write_text("changed")
-    assert seen.wait(10)
+    assert change_event.wait(10)
 
 
 def test_a_watched_folder_is_indexed_again_and_ctrl_c_ends_cleanly(tmp_path):
-    written(tmp_path / "n", **{"a.md": "First."})
+    write_files(tmp_path / "n", **{"a.md": "First."})
     command = [CTX1, "index", "n", "--watch", "--path", "i", "--json"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -160,16 +160,16 @@ def test_a_watched_folder_is_indexed_again_and_ctrl_c_ends_cleanly(tmp_path):
 
 
 def test_standard_input_cannot_be_watched(inside):
-    done = inside("index", "-", "--watch", "--path", "i", stdin="text")
-    assert done.returncode == 2
-    assert "--watch needs files or folders" in done.stderr
+    process = inside("index", "-", "--watch", "--path", "i", stdin="text")
+    assert process.returncode == 2
+    assert "--watch needs files or folders" in process.stderr
 
 
 def test_a_hostile_gitignore_costs_neither_time_nor_the_run(inside, tmp_path):
-    folder = written(tmp_path / "n", **{".gitignore": "*a" * 12 + "*b\n[z-a]\n", "a" * 200 + ".md": "Text."})
-    written(tmp_path / "m", **{".gitignore": "*a" * 12 + "*b\n", "a" * 200 + ".md": "Text."})
-    began = time.perf_counter()
-    done = inside("index", folder, "m", "--path", "i", "--json")
-    assert json.loads(done.stdout)["documents"] == 1, "the documents of both folders have one id and text"
-    assert ".gitignore: is not applied: bad character range" in done.stderr
-    assert time.perf_counter() - began < 20
+    folder = write_files(tmp_path / "n", **{".gitignore": "*a" * 12 + "*b\n[z-a]\n", "a" * 200 + ".md": "Text."})
+    write_files(tmp_path / "m", **{".gitignore": "*a" * 12 + "*b\n", "a" * 200 + ".md": "Text."})
+    start = time.perf_counter()
+    process = inside("index", folder, "m", "--path", "i", "--json")
+    assert json.loads(process.stdout)["documents"] == 1, "the documents of both folders have one id and text"
+    assert ".gitignore: is not applied: bad character range" in process.stderr
+    assert time.perf_counter() - start < 20

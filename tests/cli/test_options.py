@@ -1,4 +1,7 @@
-"""The defaults of options are those of the settings that they fill. Help must not import the settings' modules."""
+"""Options have the defaults of the settings that they fill.
+
+The defaults are written twice because help must not import the modules of the settings.
+"""
 
 from dataclasses import asdict, fields
 
@@ -38,6 +41,6 @@ def test_defaults_under_other_names():
     assert (LimitOptions().max_turns, LimitOptions().time_limit) == (Limits().turns, Limits().seconds)
     assert WriterOptions().max_turns == TURNS
     selection, filters = SelectionOptions(), FeedbackFilters()
-    chosen = (selection.min_rating, selection.max_bad, selection.per_question)
-    assert chosen == (filters.rating, filters.bad, filters.per_question)
+    thresholds = (selection.min_rating, selection.max_bad, selection.per_question)
+    assert thresholds == (filters.rating, filters.bad, filters.per_question)
     assert {ExpertOptions().wire_format, PolicyOptions().wire_format} <= set(NAMES)

@@ -1,4 +1,4 @@
-"""What a person sees of a passage, and of input that could not be read."""
+"""How passages, rankings and unreadable input are shown."""
 
 from io import StringIO
 
@@ -15,13 +15,13 @@ def test_a_short_passage_is_shown_whole_on_one_line():
     assert excerpt("One line.\nAnother.", "whatever") == "One line. Another."
 
 
-def test_a_long_one_is_shown_where_the_question_s_words_are():
+def test_a_long_passage_is_shown_where_the_question_s_words_are():
     text = "Nothing of note here. " * 40 + "The Lume flows past Brasko. " + "Nor is there here. " * 40
-    shown = excerpt(text, "Which river flows past Brasko?")
-    assert "The Lume flows past Brasko." in shown
-    assert shown.startswith("… ")
-    assert shown.endswith(" …")
-    assert len(shown) <= PASSAGE + 4
+    passage = excerpt(text, "Which river flows past Brasko?")
+    assert "The Lume flows past Brasko." in passage
+    assert passage.startswith("… ")
+    assert passage.endswith(" …")
+    assert len(passage) <= PASSAGE + 4
 
 
 def test_a_passage_without_any_break_is_cut():

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is 
 
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
-    """A worker of `ctx1 eval` mostly imports, and the questions are few: one process is enough."""
+    """Limits `ctx1 eval` to one process: for few questions, its workers would only spend time on imports."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
 
 
@@ -41,9 +41,9 @@ def test_the_walk_through_from_notes_to_a_fitted_policy_runs_as_printed(inside, 
     commands = [shlex.split(line)[1:] for line in block[1].splitlines()]
     outputs = {}
     for command in commands:
-        done = inside(*command)
-        assert done.returncode == 0, (command, done.stderr)
-        outputs[command[0]] = done.stdout
+        process = inside(*command)
+        assert process.returncode == 0, (command, process.stderr)
+        outputs[command[0]] = process.stdout
     questions = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text().splitlines()]
     assert len(questions) >= 3
     assert (tmp_path / "runs/mine/report.html").exists()

@@ -25,9 +25,9 @@ def conversation(tmp_path):
 
 
 def test_the_diff_shows_what_goes_under_which_id_and_what_it_costs(inside, conversation):
-    done = inside("prune", conversation, "--budget", 300, "--effort", "fast")
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    process = inside("prune", conversation, "--budget", 300, "--effort", "fast")
+    assert process.returncode == 0
+    lines = process.stdout.splitlines()
     assert lines[0].startswith("message 4: ")
     assert lines[1].startswith("  - p1 ")
     assert "Item" in lines[1]
@@ -39,12 +39,12 @@ def test_the_diff_shows_what_goes_under_which_id_and_what_it_costs(inside, conve
 def test_a_request_body_keeps_its_shape(inside, tmp_path, conversation):
     body = {"model": "m", "messages": rendered("anthropic", LONG)}
     (tmp_path / "body.json").write_text(json.dumps(body), encoding="utf-8")
-    done = inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--out", "new.json", "--json")
-    data = json.loads(done.stdout)
-    written = json.loads((tmp_path / "new.json").read_text(encoding="utf-8"))
-    assert written == {"model": "m", "messages": data["messages"]}
-    assert data["report"]["kind"] == "anthropic"
-    assert data["report"]["removed"][0]["id"] == "p1"
+    process = inside("prune", "body.json", "--budget", 300, "--effort", "fast", "--out", "new.json", "--json")
+    output = json.loads(process.stdout)
+    new_body = json.loads((tmp_path / "new.json").read_text(encoding="utf-8"))
+    assert new_body == {"model": "m", "messages": output["messages"]}
+    assert output["report"]["kind"] == "anthropic"
+    assert output["report"]["removed"][0]["id"] == "p1"
 
 
 def test_the_task_and_the_prices_count(inside, conversation):
@@ -67,17 +67,17 @@ def test_the_task_and_the_prices_count(inside, conversation):
 )
 def test_broken_input_is_an_error(inside, tmp_path, content, message, code):
     (tmp_path / "broken.json").write_text(content, encoding="utf-8")
-    done = inside("prune", "broken.json")
-    assert (done.returncode, done.stdout) == (code, "")
-    assert message in done.stderr
+    process = inside("prune", "broken.json")
+    assert (process.returncode, process.stdout) == (code, "")
+    assert message in process.stderr
 
 
 def test_a_broken_conversation_is_passed_through_with_exit_code_1(inside, tmp_path):
     messages = [{"role": "tool", "tool_call_id": "x", "content": "y"}, 3]
     (tmp_path / "broken.json").write_text(json.dumps(messages), encoding="utf-8")
-    done = inside("prune", "broken.json")
-    assert done.returncode == 1
-    assert "warning: message 0 has a result without a call: 'x'" in done.stdout
+    process = inside("prune", "broken.json")
+    assert process.returncode == 1
+    assert "warning: message 0 has a result without a call: 'x'" in process.stdout
     assert inside("prune", "broken.json", "--json").stdout.startswith('{"messages": [{"role": "tool"')
 
 
@@ -111,11 +111,11 @@ def test_a_conversation_through_the_process(tmp_path):
         answer = client.chat.completions.with_raw_response.create(model="scripted", messages=proxy_conversation())
         assert answer.parse().choices[0].message.content == "At six."
         report = json.loads(answer.headers["x-context-pruned"])
-        sent = model.chat_bodies()[0]["messages"]
+        upstream_messages = model.chat_bodies()[0]["messages"]
         code, log = server.end()
     assert code == 0
     assert report["removed"] > 0
-    assert len(json.dumps(sent)) < len(json.dumps(proxy_conversation()))
+    assert len(json.dumps(upstream_messages)) < len(json.dumps(proxy_conversation()))
     line = next(entry for entry in log if entry["event"] == "request")
     assert line["prune"]["freed"] == report["freed"]
     assert KEY not in str(log)
@@ -123,13 +123,13 @@ def test_a_conversation_through_the_process(tmp_path):
 
 
 def test_other_machines_are_admitted_on_demand_only(tmp_path):
-    refused = run("proxy", "--upstream", "http://127.0.0.1:1", "--host", "0.0.0.0", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "--no-token" in refused.stderr
+    refusal = run("proxy", "--upstream", "http://127.0.0.1:1", "--host", "0.0.0.0", cwd=tmp_path)
+    assert refusal.returncode == 2
+    assert "--no-token" in refusal.stderr
 
 
 def test_an_upstream_is_an_address_without_a_key(tmp_path):
-    refused = run("proxy", "--upstream", "https://me:secret@host/v1", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "secret" not in refused.stderr
-    assert "keys in headers" in refused.stderr
+    refusal = run("proxy", "--upstream", "https://me:secret@host/v1", cwd=tmp_path)
+    assert refusal.returncode == 2
+    assert "secret" not in refusal.stderr
+    assert "keys in headers" in refusal.stderr

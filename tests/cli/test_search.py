@@ -1,6 +1,6 @@
 """`ctx1 search`: one question or many, as text or JSON, live on a terminal.
 
-`ctx1 ask`, against a server that plays a script.
+`ctx1 ask`, against a scripted server.
 """
 
 import json
@@ -22,91 +22,91 @@ KEYS = [
 ]
 
 
-def objects(done):
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def read_rows(process):
+    return [json.loads(line) for line in process.stdout.splitlines()]
 
 
 def test_json_is_one_object_with_the_ranked_documents(inside, index):
-    done = inside("search", QUESTION, "--path", index, "--json", "--k", 4)
-    assert done.returncode == 0, done.stderr
-    (found,) = objects(done)
-    assert list(found) == KEYS
-    assert (found["id"], found["question"], found["error"]) == (None, QUESTION, None)
-    assert 1 <= len(found["documents"]) <= 4
-    for document in found["documents"]:
+    process = inside("search", QUESTION, "--path", index, "--json", "--k", 4)
+    assert process.returncode == 0, process.stderr
+    (result,) = read_rows(process)
+    assert list(result) == KEYS
+    assert (result["id"], result["question"], result["error"]) == (None, QUESTION, None)
+    assert 1 <= len(result["documents"]) <= 4
+    for document in result["documents"]:
         assert list(document) == ["id", "title", "score", "chunks"]
         assert all(list(chunk) == ["id", "text", "score"] for chunk in document["chunks"])
-    scores = [document["score"] for document in found["documents"]]
+    scores = [document["score"] for document in result["documents"]]
     assert scores == sorted(scores, reverse=True)
-    assert found["turns"] > 0 < found["tokens"]
+    assert result["turns"] > 0 < result["tokens"]
 
 
 def test_an_engine_replaces_the_index(inside, index):
     hits = [{"id": "rope", "title": "Rope", "text": "Rope is a film of 1948 directed by Alfred Hitchcock."}]
     with http_server(Response({"results": hits})) as server:
-        done = inside(
+        process = inside(
             "search", "Who directed Rope?", "--engine", f"{server.url()}/search", "--json", "--effort", "fast"
         )
-    assert done.returncode == 0, done.stderr
-    assert [document["id"] for document in objects(done)[0]["documents"]] == ["rope"]
+    assert process.returncode == 0, process.stderr
+    assert [document["id"] for document in read_rows(process)[0]["documents"]] == ["rope"]
     # Searches of one turn run at the same time, so the engine may see them in any order.
     assert "Who directed Rope?" in {request["body"]["query"] for request in server.requests}
-    both = inside("search", "Who?", "--engine", "http://localhost:9/search", "--path", index)
-    assert both.returncode == 2
-    assert "--engine replaces an index" in both.stderr
+    refusal = inside("search", "Who?", "--engine", "http://localhost:9/search", "--path", index)
+    assert refusal.returncode == 2
+    assert "--engine replaces an index" in refusal.stderr
 
 
 def test_a_swarm_answers_like_one_agent_and_tells_what_waited(inside, index):
-    done = inside("search", QUESTION, "--path", index, "--json", "--swarm", 3, "--save", "runs")
-    assert done.returncode == 0, done.stderr
-    (found,) = objects(done)
-    assert list(found) == KEYS
-    assert 0 < found["critical_steps"] <= 4
-    assert found["documents"]
-    text = inside("search", QUESTION, "--path", index, "--swarm", 3)
-    assert "(3 sub-agents, 4 critical steps)" in " ".join(text.stdout.split())
-    shown = inside("view", "runs", "--text").stdout
-    assert "spawn   3 sub-agents" in shown
-    assert "└ ━ " in shown
+    process = inside("search", QUESTION, "--path", index, "--json", "--swarm", 3, "--save", "runs")
+    assert process.returncode == 0, process.stderr
+    (result,) = read_rows(process)
+    assert list(result) == KEYS
+    assert 0 < result["critical_steps"] <= 4
+    assert result["documents"]
+    text_run = inside("search", QUESTION, "--path", index, "--swarm", 3)
+    assert "(3 sub-agents, 4 critical steps)" in " ".join(text_run.stdout.split())
+    view_text = inside("view", "runs", "--text").stdout
+    assert "spawn   3 sub-agents" in view_text
+    assert "└ ━ " in view_text
 
 
 @pytest.mark.parametrize("wrong", ["0", "65", "many"])
 def test_a_swarm_of_a_number_that_cannot_be_is_refused(inside, index, wrong):
-    done = inside("search", QUESTION, "--path", index, "--swarm", wrong)
-    assert done.returncode == 2
-    assert "--swarm" in done.stderr
+    process = inside("search", QUESTION, "--path", index, "--swarm", wrong)
+    assert process.returncode == 2
+    assert "--swarm" in process.stderr
 
 
 def test_the_same_question_gives_the_same_answer(ctx1, index):
-    first, second = (objects(ctx1("search", QUESTION, "--path", index, "--json")) for _ in range(2))
+    first, second = (read_rows(ctx1("search", QUESTION, "--path", index, "--json")) for _ in range(2))
     assert first == second
 
 
 def test_text_shows_each_document_with_its_passage_and_no_escape_codes(inside, index):
-    done = inside("search", QUESTION, "--path", index)
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
-    assert " 1. " in done.stdout
-    assert "designed by Ketil Varga" in " ".join(done.stdout.split())
+    process = inside("search", QUESTION, "--path", index)
+    assert process.returncode == 0, process.stderr
+    assert "\x1b" not in process.stdout + process.stderr
+    assert " 1. " in process.stdout
+    assert "designed by Ketil Varga" in " ".join(process.stdout.split())
 
 
 def test_a_question_can_come_through_a_pipe(inside, index):
-    done = inside("search", "-", "--path", index, "--json", stdin=QUESTION + "\n")
-    assert objects(done)[0]["question"] == QUESTION
+    process = inside("search", "-", "--path", index, "--json", stdin=QUESTION + "\n")
+    assert read_rows(process)[0]["question"] == QUESTION
 
 
 def test_a_config_file_sets_options_and_flags_go_before_it(inside, index, tmp_path):
     (tmp_path / "c.toml").write_text(f'path = "{index}"\njson = true\n[search]\nk = 2\n', encoding="utf-8")
-    assert len(objects(inside("search", QUESTION, "--config", "c.toml"))[0]["documents"]) == 2
-    assert len(objects(inside("search", QUESTION, "--config", "c.toml", "--k", 1))[0]["documents"]) == 1
+    assert len(read_rows(inside("search", QUESTION, "--config", "c.toml"))[0]["documents"]) == 2
+    assert len(read_rows(inside("search", QUESTION, "--config", "c.toml", "--k", 1))[0]["documents"]) == 1
 
 
 def test_an_empty_question_is_an_error_and_an_object(inside, index):
-    done = inside("search", "  ", "--path", index, "--json")
-    assert done.returncode != 0
-    assert list(objects(done)[0]) == KEYS
-    assert "empty" in objects(done)[0]["error"]
-    assert "Traceback" not in done.stderr
+    process = inside("search", "  ", "--path", index, "--json")
+    assert process.returncode != 0
+    assert list(read_rows(process)[0]) == KEYS
+    assert "empty" in read_rows(process)[0]["error"]
+    assert "Traceback" not in process.stderr
 
 
 def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
@@ -119,18 +119,18 @@ def test_one_failing_question_of_a_file_stops_nothing(inside, index, tmp_path):
         json.dumps({"id": "f"}),
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    done = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered")
-    assert done.returncode == 1
-    found = objects(done)
-    assert [row["id"] for row in found] == ["a", None, "c", 4, None, "f"]
-    assert [row["error"] is None for row in found] == [True, False, False, True, False, False]
-    assert all(list(row) == KEYS for row in found)
-    assert "4 of 6 questions failed" in done.stderr
+    process = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--ordered")
+    assert process.returncode == 1
+    results = read_rows(process)
+    assert [row["id"] for row in results] == ["a", None, "c", 4, None, "f"]
+    assert [row["error"] is None for row in results] == [True, False, False, True, False, False]
+    assert all(list(row) == KEYS for row in results)
+    assert "4 of 6 questions failed" in process.stderr
     unordered = inside("search", "--questions", "-", "--path", index, "--json", stdin="\n".join(rows))
-    assert sorted(str(row["id"]) for row in objects(unordered)) == sorted(str(row["id"]) for row in found)
-    spread = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", 2)
-    assert (spread.returncode, spread.stdout) == (1, done.stdout)
-    assert "4 of 6 questions failed" in spread.stderr
+    assert sorted(str(row["id"]) for row in read_rows(unordered)) == sorted(str(row["id"]) for row in results)
+    parallel = inside("search", "--questions", "q.jsonl", "--path", index, "--json", "--processes", 2)
+    assert (parallel.returncode, parallel.stdout) == (1, process.stdout)
+    assert "4 of 6 questions failed" in parallel.stderr
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +154,8 @@ def dated(tmp_path_factory):
     ],
 )
 def test_a_filter_limits_what_is_searched(inside, dated, tmp_path, where, ids):
-    done = inside("search", "How many tons did the harbour move?", "--where", where, "--path", dated, "--quiet")
-    assert sorted(done.stdout.split()) == ids, done.stderr
+    process = inside("search", "How many tons did the harbour move?", "--where", where, "--path", dated, "--quiet")
+    assert sorted(process.stdout.split()) == ids, process.stderr
     file = tmp_path / "questions.jsonl"
     file.write_text(json.dumps({"id": "q", "question": "How many tons did the harbour move?"}) + "\n")
     many = inside("search", "--questions", file, "--where", where, "--path", dated, "--quiet")
@@ -173,39 +173,39 @@ def test_a_filter_limits_what_is_searched(inside, dated, tmp_path, where, ids):
     ],
 )
 def test_a_filter_that_no_index_can_use_is_refused_before_the_search(inside, dated, where, reason):
-    done = inside("search", "tons", "--where", where, "--path", dated)
-    assert done.returncode == 2
-    assert "--where" in done.stderr
-    assert reason in done.stderr
+    process = inside("search", "tons", "--where", where, "--path", dated)
+    assert process.returncode == 2
+    assert "--where" in process.stderr
+    assert reason in process.stderr
 
 
 def test_many_questions_as_text_are_a_line_each(inside, index):
     rows = json.dumps({"id": "a", "question": QUESTION}) + "\n"
-    done = inside("search", "--questions", "-", "--path", index, stdin=rows)
-    assert done.returncode == 0
-    assert done.stdout.startswith("a\t")
-    assert len(done.stdout.splitlines()) == 1
+    process = inside("search", "--questions", "-", "--path", index, stdin=rows)
+    assert process.returncode == 0
+    assert process.stdout.startswith("a\t")
+    assert len(process.stdout.splitlines()) == 1
 
 
 def test_a_saved_trajectory_replays(inside, index, tmp_path):
     from context_agent.harness import trajectory_file
 
-    done = inside("search", QUESTION, "--path", index, "--json", "--save", "runs", "--rollouts", 2)
-    (found,) = objects(done)
-    saved = sorted((tmp_path / "runs").glob("*.jsonl"))
-    assert len(saved) == 2
-    assert Path(tmp_path / found["trajectory"]) in saved
-    for path in saved:
+    process = inside("search", QUESTION, "--path", index, "--json", "--save", "runs", "--rollouts", 2)
+    (result,) = read_rows(process)
+    paths = sorted((tmp_path / "runs").glob("*.jsonl"))
+    assert len(paths) == 2
+    assert Path(tmp_path / result["trajectory"]) in paths
+    for path in paths:
         trajectory = trajectory_file.read(path)
         trajectory.verify()
         assert trajectory.header.question == QUESTION
 
 
 @pytest.mark.parametrize("option", [["--window", "2048"], ["--max-turns", "1"], ["--profile", "context-1"]])
-def test_limits_give_a_ranking_all_the_same(inside, index, option):
-    done = inside("search", QUESTION, "--path", index, "--json", *option)
-    assert done.returncode == 0, done.stderr
-    assert objects(done)[0]["documents"]
+def test_limits_still_give_a_ranking(inside, index, option):
+    process = inside("search", QUESTION, "--path", index, "--json", *option)
+    assert process.returncode == 0, process.stderr
+    assert read_rows(process)[0]["documents"]
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -221,7 +221,7 @@ def test_an_interrupt_exits_with_130_and_whole_lines(index, tmp_path, processes)
     ):
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        out = process.stdout.read()  # `communicate` would lose what came with the first line
+        out = process.stdout.read()  # `communicate` would lose lines buffered with the first
         process.wait(timeout=60)
     err = (tmp_path / "err").read_text(encoding="utf-8")
     assert process.returncode == 130
@@ -254,11 +254,11 @@ def test_a_terminal_shows_the_ranking_and_no_turns(index, tmp_path):
 
 def test_quiet_prints_ids_alone(inside, index):
     ids = [
-        document["id"] for document in objects(inside("search", QUESTION, "--path", index, "--json"))[0]["documents"]
+        document["id"] for document in read_rows(inside("search", QUESTION, "--path", index, "--json"))[0]["documents"]
     ]
-    done = inside("search", QUESTION, "--path", index, "-q")
-    assert done.stdout.splitlines() == ids
-    assert done.stderr == ""
+    process = inside("search", QUESTION, "--path", index, "-q")
+    assert process.stdout.splitlines() == ids
+    assert process.stderr == ""
     row = json.dumps({"id": "a", "question": QUESTION})
     many = inside("search", "--questions", "-", "--path", index, "--quiet", stdin=row)
     assert many.stdout == f"a\t{' '.join(ids)}\n"
@@ -266,9 +266,9 @@ def test_quiet_prints_ids_alone(inside, index):
 
 @pytest.mark.parametrize("flag", ["--json", "--steps"])
 def test_quiet_excludes_what_prints_more(inside, flag):
-    done = inside("search", "who?", "--quiet", flag)
-    assert done.returncode == 2
-    assert flag in done.stderr
+    process = inside("search", "who?", "--quiet", flag)
+    assert process.returncode == 2
+    assert flag in process.stderr
 
 
 def test_steps_show_turns_calls_and_the_filling_context(index, tmp_path):
@@ -299,10 +299,10 @@ def test_a_reader_of_live_turns_that_goes_away_is_no_stack_trace(tmp_path):
     ) as child:
         child.stdout.readline()
         child.stdout.close()
-        told = child.stderr.read()
+        error_output = child.stderr.read()
         child.wait(timeout=60)
     assert child.returncode == 1
-    assert "Traceback" not in told
+    assert "Traceback" not in error_output
 
 
 ASK_QUESTION = "Who designed Orm Skerry Light?"
@@ -323,7 +323,7 @@ def two_notes(tmp_path_factory):
 
 @pytest.fixture
 def ask(inside, monkeypatch, two_notes):
-    """Asks two notes; no model is named by the environment."""
+    """Runs `ctx1 ask` on two notes. The environment names no model."""
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
 
@@ -334,40 +334,40 @@ def ask(inside, monkeypatch, two_notes):
 
 
 def test_without_a_model_it_prints_the_passages_and_says_how_to_name_one(ask):
-    done = ask()
-    assert done.returncode == 0
-    assert "It was designed by Ketil Varga in 1868." in done.stdout
+    process = ask()
+    assert process.returncode == 0
+    assert "It was designed by Ketil Varga in 1868." in process.stdout
     for part in ("--model NAME", "--base-url URL", "CTX1_MODEL", "CTX1_BASE_URL"):
-        assert part in done.stderr
+        assert part in process.stderr
 
 
 def test_an_answer_is_printed_with_its_sources_and_marks(ask, monkeypatch):
     text = "Ketil Varga\x1b[2J did [1]. So says [5]."
     with ScriptedServer([says(text), says("I do not know.")]) as server:
         monkeypatch.setenv("CTX1_MODEL", "scripted")
-        done = ask("--base-url", server.url)
-        silent = ask("--base-url", server.url)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Ketil Varga[2J did [1]. So says [5] [unconfirmed: there is no passage 5].\n")
-    assert "\n[1] Orm Skerry Light" in done.stdout
-    assert "1 citation of the answer not confirmed" in done.stderr
-    assert "cites no passage" in silent.stderr
+        process = ask("--base-url", server.url)
+        uncited = ask("--base-url", server.url)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("Ketil Varga[2J did [1]. So says [5] [unconfirmed: there is no passage 5].\n")
+    assert "\n[1] Orm Skerry Light" in process.stdout
+    assert "1 citation of the answer not confirmed" in process.stderr
+    assert "cites no passage" in uncited.stderr
 
 
 def test_json_has_the_answer_beside_the_ranking(ask):
     with ScriptedServer([says("Ketil Varga [1].")]) as server:
-        done = ask("--base-url", server.url, "--model", "scripted", "--api", "anthropic", "--json")
-    found = json.loads(done.stdout)
-    assert (found["model"], found["answer"], found["problems"]) == ("scripted", "Ketil Varga [1].", [])
-    assert found["cited"][0]["text"].endswith("It was designed by Ketil Varga in 1868.")
-    assert found["documents"]
+        process = ask("--base-url", server.url, "--model", "scripted", "--api", "anthropic", "--json")
+    result = json.loads(process.stdout)
+    assert (result["model"], result["answer"], result["problems"]) == ("scripted", "Ketil Varga [1].", [])
+    assert result["cited"][0]["text"].endswith("It was designed by Ketil Varga in 1868.")
+    assert result["documents"]
     assert server.requests[0].path == "/v1/messages"
     assert json.loads(ask("--json").stdout)["answer"] is None
 
 
 def test_a_model_that_the_server_lacks_is_reported_in_a_line(ask):
     with ScriptedServer() as server:
-        done = ask("--base-url", server.url, "--model", "scripte")
-    assert done.returncode == 1
-    assert "did you mean 'scripted'" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+        process = ask("--base-url", server.url, "--model", "scripte")
+    assert process.returncode == 1
+    assert "did you mean 'scripted'" in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1

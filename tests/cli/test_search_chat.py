@@ -1,4 +1,4 @@
-"""`ctx1 search --policy chat` and `ctx1 doctor --base-url`, against a server that plays a script."""
+"""`ctx1 search --policy chat` and `ctx1 doctor --base-url`, against a scripted server."""
 
 import json
 
@@ -24,11 +24,11 @@ def ask(inside, index, monkeypatch):
 
 def test_a_model_on_a_server_decides(ask):
     with ScriptedServer([STEP]) as server:
-        done = ask(server, "--model", "scripted", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["stop_reason"], found["turns"], found["error"]) == ("finished", 1, None)
-    assert len(found["documents"]) == 2
+        process = ask(server, "--model", "scripted", "--json")
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert (result["stop_reason"], result["turns"], result["error"]) == ("finished", 1, None)
+    assert len(result["documents"]) == 2
 
 
 def test_options_reach_the_request(ask):
@@ -47,42 +47,42 @@ def test_options_reach_the_request(ask):
     with ScriptedServer(
         [says('<tool_call>{"name": "search_corpus", "arguments": {"query": "light"}}</tool_call>')]
     ) as server:
-        done = ask(server, "--model", "scripted", *options)
-    assert done.returncode == 0, done.stderr
+        process = ask(server, "--model", "scripted", *options)
+    assert process.returncode == 0, process.stderr
     body = server.chat_bodies()[0]
-    sent = (body["temperature"], body["top_p"], body["max_tokens"], body["reasoning_effort"])
-    assert sent == (0.6, 0.9, 200, "high")
+    sampling = (body["temperature"], body["top_p"], body["max_tokens"], body["reasoning_effort"])
+    assert sampling == (0.6, 0.9, 200, "high")
     assert "tools" not in body
 
 
 def test_the_server_may_be_named_by_the_environment_or_a_file(ctx1, index, tmp_path):
     (tmp_path / "ctx1.toml").write_text('[search]\npolicy = "chat"\nmodel = "scripted"\ntemperature = 0.2\n', "utf-8")
     with ScriptedServer([STEP]) as server:
-        names = {"CTX1_BASE_URL": server.url, "CTX1_API_KEY_ENV": "MY_KEY", "MY_KEY": "sk-secret-7"}
-        done = ctx1("search", QUESTION, "--path", index, "--config", "ctx1.toml", "--save", "traces", **names)
-    assert done.returncode == 0, done.stderr
+        env = {"CTX1_BASE_URL": server.url, "CTX1_API_KEY_ENV": "MY_KEY", "MY_KEY": "sk-secret-7"}
+        process = ctx1("search", QUESTION, "--path", index, "--config", "ctx1.toml", "--save", "traces", **env)
+    assert process.returncode == 0, process.stderr
     assert server.requests[0].headers["authorization"] == "Bearer sk-secret-7"
     assert server.chat_bodies()[0]["temperature"] == 0.2
     (trace,) = (tmp_path / "traces").iterdir()
-    assert "sk-secret-7" not in trace.read_text(encoding="utf-8") + done.stdout + done.stderr
+    assert "sk-secret-7" not in trace.read_text(encoding="utf-8") + process.stdout + process.stderr
 
 
 def test_rollouts_run_at_once_and_are_fused(ask):
     with ScriptedServer([STEP] * 3) as server:
-        done = ask(server, "--model", "scripted", "--rollouts", 3, "--json")
-    assert done.returncode == 0, done.stderr
+        process = ask(server, "--model", "scripted", "--rollouts", 3, "--json")
+    assert process.returncode == 0, process.stderr
     assert {body["seed"] for body in server.chat_bodies()} == {0, 1, 2}
-    assert json.loads(done.stdout)["turns"] == 3
+    assert json.loads(process.stdout)["turns"] == 3
 
 
 def test_a_failure_in_the_middle_keeps_what_was_found(ask):
     with ScriptedServer([STEP, fails(400, "out of luck")]) as server:
-        done = ask(server, "--model", "scripted", "--json")
-    assert done.returncode == 1
-    found = json.loads(done.stdout)
-    assert found["stop_reason"] == "policy_error"
-    assert "out of luck" in found["error"]
-    assert len(found["documents"]) == 2
+        process = ask(server, "--model", "scripted", "--json")
+    assert process.returncode == 1
+    result = json.loads(process.stdout)
+    assert result["stop_reason"] == "policy_error"
+    assert "out of luck" in result["error"]
+    assert len(result["documents"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -98,30 +98,30 @@ def test_a_failure_in_the_middle_keeps_what_was_found(ask):
 )
 def test_mistakes_are_told_in_a_line(ask, arguments, code, said):
     with ScriptedServer() as server:
-        done = ask(server, *arguments)
-    assert done.returncode == code
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+        process = ask(server, *arguments)
+    assert process.returncode == code
+    assert said in process.stderr
+    assert "Traceback" not in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
 
 
 def test_doctor_looks_at_a_server(inside):
     with ScriptedServer([STEP], model_length=40_960) as server:
-        done = inside("doctor", "--base-url", server.url, "--model", "scripted", "--json")
-    assert done.returncode == 0, done.stdout
-    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
-    assert [found[name]["status"] for name in ("server", "model", "tools", "context")] == ["ok"] * 4
+        process = inside("doctor", "--base-url", server.url, "--model", "scripted", "--json")
+    assert process.returncode == 0, process.stdout
+    checks = {check["name"]: check for check in json.loads(process.stdout)["checks"]}
+    assert [checks[name]["status"] for name in ("server", "model", "tools", "context")] == ["ok"] * 4
 
 
 def test_doctor_says_what_is_wrong_with_a_server(ctx1):
     with ScriptedServer([says("no tools here")], model_length=8192) as server:
-        done = ctx1("doctor", "--token-ids", CTX1_BASE_URL=server.url, CTX1_MODEL="scripted")
-    assert done.returncode == 1
-    assert "--window 8192" in done.stdout
-    assert "--tools text" in done.stdout
-    assert "token ids" in done.stdout
+        process = ctx1("doctor", "--token-ids", CTX1_BASE_URL=server.url, CTX1_MODEL="scripted")
+    assert process.returncode == 1
+    assert "--window 8192" in process.stdout
+    assert "--tools text" in process.stdout
+    assert "token ids" in process.stdout
 
 
 def test_doctor_without_a_server_asks_none(inside):
-    done = inside("doctor", "--json")
-    assert "server" not in {check["name"] for check in json.loads(done.stdout)["checks"]}
+    process = inside("doctor", "--json")
+    assert "server" not in {check["name"] for check in json.loads(process.stdout)["checks"]}

@@ -30,68 +30,68 @@ def test_the_official_client_and_a_judgement(index, ctx1, tmp_path):
         assert httpx.get(f"{server.url}/v1/models").status_code == 401
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="s3", max_retries=0)
         assert [model.id for model in client.models.list()] == ["notes"]
-        asked = {"model": "notes", "messages": [{"role": "user", "content": QUESTION}]}
-        made = client.chat.completions.create(**asked)
-        stream = client.chat.completions.create(**asked, stream=True)
-        said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-        assert said == made.choices[0].message.content
-        assert said.startswith("[1] ")
-        found = server.ask(QUESTION, k=4).json()
-        assert found["stop_reason"] == "finished"
-        judged = {"request_id": found["request_id"], "relevant": [found["documents"][0]["id"]], "rating": 5}
-        assert server.client.post("/v1/feedback", json=judged).status_code == 201
+        request = {"model": "notes", "messages": [{"role": "user", "content": QUESTION}]}
+        completion = client.chat.completions.create(**request)
+        stream = client.chat.completions.create(**request, stream=True)
+        streamed_text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        assert streamed_text == completion.choices[0].message.content
+        assert streamed_text.startswith("[1] ")
+        result = server.ask(QUESTION, k=4).json()
+        assert result["stop_reason"] == "finished"
+        judgement = {"request_id": result["request_id"], "relevant": [result["documents"][0]["id"]], "rating": 5}
+        assert server.client.post("/v1/feedback", json=judgement).status_code == 201
         code, log = server.end()
     assert code == 0
-    lines = [one for one in log if one["event"] == "request"]
-    assert [one["status"] for one in lines].count(401) == 1
+    requests = [entry for entry in log if entry["event"] == "request"]
+    assert [entry["status"] for entry in requests].count(401) == 1
     assert "s3" not in str(log)
     assert QUESTION not in str(log)
-    done = ctx1("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
-                "--out", "tasks.jsonl", "--json")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert '"tasks": 1' in done.stdout
+    process = ctx1("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
+                   "--out", "tasks.jsonl", "--json")  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert '"tasks": 1' in process.stdout
     assert QUESTION in (tmp_path / "tasks.jsonl").read_text()
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_lets_what_runs_be_answered(index, tmp_path, sign, code):
     with serving("--path", index, "--concurrency", "1", cwd=tmp_path) as server, ThreadPoolExecutor(6) as pool:
-        asked = [pool.submit(server.ask, QUESTION) for _ in range(6)]
+        requests = [pool.submit(server.ask, QUESTION) for _ in range(6)]
         while "ctx1_searches_running 1" not in server.client.get("/metrics").text:
             time.sleep(0.005)
-        ended, log = server.end(sign)
-        answers = [one.result() for one in asked]
-    assert ended == code
+        exit_code, log = server.end(sign)
+        answers = [request.result() for request in requests]
+    assert exit_code == code
     assert {answer.status_code for answer in answers} <= {200, 503}
     assert answers[0].status_code == 200
     assert all(answer.json()["stop_reason"] == "finished" for answer in answers if answer.status_code == 200)
-    assert any(one["event"] == "draining" for one in log)
+    assert any(entry["event"] == "draining" for entry in log)
 
 
 def test_a_changed_folder_is_read_anew(tmp_path):
     folder = tmp_path / "index"
     index_documents([Document("a", "A comet is made of ice.")], path=folder)
     with serving("--path", folder, "--check", "0.2", cwd=tmp_path) as server:
-        assert [one["id"] for one in server.ask("zeppelin?").json()["documents"]] == ["a"]
+        assert [document["id"] for document in server.ask("zeppelin?").json()["documents"]] == ["a"]
         index_documents([Document("b", "A zeppelin is filled with hydrogen.")], path=folder)
-        assert until(server, "zeppelin?", "b")
+        assert wait_for_document(server, "zeppelin?", "b")
         assert "ctx1_index_chunks 2" in server.client.get("/metrics").text
 
 
 @pytest.fixture
 def chroma(tmp_path):
-    """A Chroma server of this test's own."""
+    """The URL of a Chroma server that only this test uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     program = str(Path(sys.executable).with_name("chroma"))
     command = [program, "run", "--path", str(tmp_path / "chroma"), "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        url, ends = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE
+        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE
         try:
             while not answers_heartbeat(url):
                 assert server.poll() is None
-                assert time.monotonic() < ends
+                assert time.monotonic() < deadline
                 time.sleep(0.1)
             yield url
         finally:
@@ -106,36 +106,36 @@ def answers_heartbeat(url):
     return True
 
 
-def until(server, question, wanted):
-    """Whether the document comes up in time; every answer on the way is whole."""
-    ends = time.monotonic() + 30
-    while time.monotonic() < ends:
+def wait_for_document(server, question, document_id):
+    """Whether a search finds the document in time. Every response on the way must succeed."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
         answer = server.ask(question)
         assert answer.status_code == 200, answer.text
-        if wanted in [one["id"] for one in answer.json()["documents"]]:
+        if document_id in [document["id"] for document in answer.json()["documents"]]:
             return True
         time.sleep(0.05)
     return False
 
 
 def test_replicas_on_one_chroma_server_follow_its_changes(chroma, tmp_path):
-    place = {"url": chroma, "collection": "shared", "cache": tmp_path / "writer"}
-    index_documents([Document(f"d{n}", f"Entry {n} tells of comets.") for n in range(40)], **place)
+    location = {"url": chroma, "collection": "shared", "cache": tmp_path / "writer"}
+    index_documents([Document(f"d{n}", f"Entry {n} tells of comets.") for n in range(40)], **location)
     options = ("--url", chroma, "--collection", "shared", "--check", "0.2", "--cache")
-    with serving(*options, "one", cwd=tmp_path) as one, serving(*options, "two", cwd=tmp_path) as two:
-        replicas = (one, two)
+    with serving(*options, "one", cwd=tmp_path) as first, serving(*options, "two", cwd=tmp_path) as second:
+        replicas = (first, second)
         for replica in replicas:
             assert "new" not in [document["id"] for document in replica.ask("zeppelin?").json()["documents"]]
-        # Both are asked all the while: no request may fail because of the change.
+        # Both replicas are queried throughout: no request may fail because of the change.
         with ThreadPoolExecutor(2) as pool:
-            following = [pool.submit(until, replica, "Who built the zeppelin?", "new") for replica in replicas]
-            index_documents([Document("new", "The zeppelin was built by Ferdinand.")], **place)
-            assert [one.result() for one in following] == [True, True]
+            waits = [pool.submit(wait_for_document, replica, "Who built the zeppelin?", "new") for replica in replicas]
+            index_documents([Document("new", "The zeppelin was built by Ferdinand.")], **location)
+            assert [wait.result() for wait in waits] == [True, True]
         for replica in replicas:
-            told = replica.client.get("/metrics").text
-            assert 'ctx1_index_reloads_total{outcome="done"} 1' in told
-            assert 'ctx1_index{corpus="chroma:shared@2"} 1' in told
-            assert "ctx1_index_stale 0" in told
+            metrics = replica.client.get("/metrics").text
+            assert 'ctx1_index_reloads_total{outcome="done"} 1' in metrics
+            assert 'ctx1_index{corpus="chroma:shared@2"} 1' in metrics
+            assert "ctx1_index_stale 0" in metrics
     for cache in ("one", "two"):
         assert list((tmp_path / cache).glob("*/snapshot-2-*"))
 
@@ -150,29 +150,29 @@ def test_replicas_on_one_chroma_server_follow_its_changes(chroma, tmp_path):
     ],
 )
 def test_options_that_cannot_work(ctx1, index, arguments, said):
-    done = ctx1("serve", "--path", index, *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    process = ctx1("serve", "--path", index, *arguments)
+    assert process.returncode == 2
+    assert said in process.stderr
+    assert len(process.stderr.splitlines()) == 1
 
 
 def test_a_port_that_is_taken_and_a_collection_that_is_not_there(ctx1, index):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        done = ctx1("serve", "--path", index, "--port", taken.getsockname()[1])
-    assert (done.returncode, "Choose another --port" in done.stderr) == (2, True)
-    done = ctx1("serve", "--path", index, "--collection", "absent")
-    assert done.returncode == 1
-    assert "no collection 'absent'" in done.stderr
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        process = ctx1("serve", "--path", index, "--port", listener.getsockname()[1])
+    assert (process.returncode, "Choose another --port" in process.stderr) == (2, True)
+    process = ctx1("serve", "--path", index, "--collection", "absent")
+    assert process.returncode == 1
+    assert "no collection 'absent'" in process.stderr
 
 
 def test_a_framework_of_another_version_is_named_with_its_extra(index, tmp_path):
-    # A distribution of the same name that comes first: the version that is installed is then out of the range.
+    # A distribution of the same name comes first on the path, so the installed version is out of range.
     fake = tmp_path / "fake" / "starlette-0.1.dist-info"
     fake.mkdir(parents=True)
     (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: starlette\nVersion: 0.1\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "context_agent.cli", "serve", "--path", str(index)],
         capture_output=True,
         text=True,
@@ -180,9 +180,9 @@ def test_a_framework_of_another_version_is_named_with_its_extra(index, tmp_path)
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == 1
-    assert "starlette 0.1 is installed" in done.stderr
-    assert 'pip install "context-agent[serve]"' in done.stderr
+    assert process.returncode == 1
+    assert "starlette 0.1 is installed" in process.stderr
+    assert 'pip install "context-agent[serve]"' in process.stderr
 
 
 def test_a_folder_is_indexed_served_opened_and_kept_current(tmp_path):
@@ -198,8 +198,8 @@ def test_a_folder_is_indexed_served_opened_and_kept_current(tmp_path):
         assert server.client.get("/v1/agent").json()["title"] == "my notes"
         answer = server.ask("Who wrote the first program?").json()
         assert answer["documents"][0]["title"] == "Ada"
-        judged = server.client.post("/v1/feedback", json={"trajectory": answer["trajectory"], "rating": 5})
-        assert judged.status_code == 201
+        response = server.client.post("/v1/feedback", json={"trajectory": answer["trajectory"], "rating": 5})
+        assert response.status_code == 201
         code, log = server.end(signal.SIGINT)
     assert (code, log) == (0, [])
     assert (tmp_path / "opened").read_text().strip() == server.url
@@ -220,30 +220,30 @@ def test_a_folder_is_indexed_served_opened_and_kept_current(tmp_path):
 
 
 def test_a_folder_without_text_is_an_error(inside, tmp_path):
-    done = inside("ui", "nowhere")
-    assert done.returncode == 2
-    assert "'nowhere' does not exist" in done.stderr
+    process = inside("ui", "nowhere")
+    assert process.returncode == 2
+    assert "'nowhere' does not exist" in process.stderr
     (tmp_path / "empty").mkdir()
-    done = inside("ui", "empty", "--path", "index")
-    assert done.returncode == 1
-    assert "nothing to index in empty" in done.stderr
+    process = inside("ui", "empty", "--path", "index")
+    assert process.returncode == 1
+    assert "nothing to index in empty" in process.stderr
     (tmp_path / "empty" / "picture.png").write_bytes(b"\x89PNG")
-    done = inside("ui", "empty", "--path", "index")
-    assert done.returncode == 1
-    assert "nothing to index in empty" in done.stderr
+    process = inside("ui", "empty", "--path", "index")
+    assert process.returncode == 1
+    assert "nothing to index in empty" in process.stderr
     assert not (tmp_path / "index").exists()
 
 
 def test_a_port_that_is_taken_is_an_error_only_if_it_was_chosen(inside, tmp_path, monkeypatch):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "ada.md").write_text("Ada wrote the first program.")
-    with socket.socket() as taken:
-        taken.bind((UI_HOST, 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = inside("ui", "notes", "--path", "index", "--no-browser", "--port", port)
-        assert done.returncode == 2
-        assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    with socket.socket() as listener:
+        listener.bind((UI_HOST, 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        process = inside("ui", "notes", "--path", "index", "--no-browser", "--port", port)
+        assert process.returncode == 2
+        assert f"cannot listen on 127.0.0.1:{port}" in process.stderr
         monkeypatch.setattr("context_agent.cli.serve.UI_PORT", port)
         assert _port(None) == 0
     assert _port(None) == port

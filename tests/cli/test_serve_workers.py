@@ -1,4 +1,4 @@
-"""`ctx1 serve --workers`: processes that share an address, an index and a conversation; one dies, or the supervisor."""
+"""`ctx1 serve --workers`: processes share an address, an index and conversations; a worker or the supervisor dies."""
 
 import os
 import re
@@ -20,7 +20,7 @@ CLIENTS = 4
 
 
 def post(server, path, **fields):
-    """A request on a connection of its own, which any worker may accept."""
+    """Posts on a new connection, which any worker may accept."""
     return httpx.post(server.url + path, json=fields, timeout=PATIENCE)
 
 
@@ -29,18 +29,18 @@ def metrics(server):
     return httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text
 
 
-def answered(server, path):
+def workers_that_answered(server, path):
     """The numbers of the workers that have answered on this path."""
     return set(re.findall(rf'ctx1_requests_total{{worker="(\d)",path="{path}",status="20.', metrics(server)))
 
 
-def by_both(server, path, **fields):
+def post_to_both(server, path, **fields):
     """Repeats a request until both workers have answered it, and returns the answers."""
     answers = []
     with ThreadPoolExecutor(CLIENTS) as pool:
-        ends = time.monotonic() + PATIENCE
-        while answered(server, path) < {"0", "1"}:
-            assert time.monotonic() < ends
+        deadline = time.monotonic() + PATIENCE
+        while workers_that_answered(server, path) < {"0", "1"}:
+            assert time.monotonic() < deadline
             answers += pool.map(lambda _: post(server, path, **fields), range(CLIENTS))
     assert {answer.status_code for answer in answers} <= {200, 201}
     return [answer.json() for answer in answers]
@@ -52,39 +52,39 @@ def worker_ids(supervisor):
     return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def until(happens):
-    """Waits for something that happens by itself."""
-    ends = time.monotonic() + PATIENCE
-    while not happens():
-        assert time.monotonic() < ends
+def wait_until(condition):
+    """Waits until the condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp_path):
     with serving("--path", index, "--workers", "2", "--trajectories", "kept", cwd=tmp_path) as server:
-        # What one worker has searched, any of them can judge and show.
-        answers = by_both(server, "/v1/retrieve", question=QUESTION, k=4, effort="fast")
+        # Any worker can judge and show what another one has searched.
+        answers = post_to_both(server, "/v1/retrieve", question=QUESTION, k=4, effort="fast")
         assert len({str(answer["documents"]) for answer in answers}) == 1
-        by_both(server, "/v1/feedback", request_id=answers[0]["request_id"], rating=5)
+        post_to_both(server, "/v1/feedback", request_id=answers[0]["request_id"], rating=5)
         assert len((tmp_path / "kept" / "feedback.jsonl").read_text().splitlines()) == 1
         assert httpx.get(f"{server.url}/v1/trajectories/{answers[-1]['trajectory']}").status_code == 200
 
-        # What one worker has pruned, any of them restores.
+        # Any worker restores what another one has pruned.
         messages = rendered("openai", LONG)
-        pruned = post(server, "/v1/prune", messages=messages, **PRUNING).json()
-        others = by_both(server, "/v1/prune", messages=messages, **PRUNING)
-        assert {str(other["messages"]) for other in others} == {str(pruned["messages"])}
-        ids = [item["id"] for item in pruned["report"]["removed"]]
+        pruning = post(server, "/v1/prune", messages=messages, **PRUNING).json()
+        replies = post_to_both(server, "/v1/prune", messages=messages, **PRUNING)
+        assert {str(reply["messages"]) for reply in replies} == {str(pruning["messages"])}
+        ids = [item["id"] for item in pruning["report"]["removed"]]
         assert ids
         for _ in range(2 * CLIENTS):
-            restored = post(server, "/v1/prune", messages=pruned["messages"], restore=ids, **PRUNING)
-            assert restored.json()["messages"] == messages
-        unknown = [post(server, "/v1/prune", messages=messages, restore=["p99"], **PRUNING) for _ in range(CLIENTS)]
-        assert {(answer.status_code, answer.json()["error"]["code"]) for answer in unknown} == {
+            response = post(server, "/v1/prune", messages=pruning["messages"], restore=ids, **PRUNING)
+            assert response.json()["messages"] == messages
+        responses = [post(server, "/v1/prune", messages=messages, restore=["p99"], **PRUNING) for _ in range(CLIENTS)]
+        assert {(answer.status_code, answer.json()["error"]["code"]) for answer in responses} == {
             (400, "unknown_passage")
         }
 
-        # A worker that is killed loses what it was answering, and nothing else.
+        # A killed worker loses the requests that it was answering, and no others.
         victim, survivor = worker_ids(server.process.pid)
         with ThreadPoolExecutor(CLIENTS) as pool:
             requests = [
@@ -93,25 +93,25 @@ def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp
             requests[CLIENTS].exception()
             os.kill(victim, signal.SIGKILL)
             errors = [request.exception() for request in requests]
-        lost = [error for error in errors if error is not None]
-        assert len(lost) <= CLIENTS
-        assert all(isinstance(error, httpx.TransportError) for error in lost)
+        failures = [error for error in errors if error is not None]
+        assert len(failures) <= CLIENTS
+        assert all(isinstance(error, httpx.TransportError) for error in failures)
         assert {request.result().status_code for request in requests if request.exception() is None} == {200}
-        until(lambda: set(re.findall(r'ctx1_turns_total{worker="(\d)"}', metrics(server))) == {"0", "1"})
+        wait_until(lambda: set(re.findall(r'ctx1_turns_total{worker="(\d)"}', metrics(server))) == {"0", "1"})
         assert survivor in worker_ids(server.process.pid)
 
         # Ctrl-C in a terminal reaches every process.
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(post, server, "/v1/retrieve", question=QUESTION)
-            until(lambda: re.search(r"ctx1_searches_running{.*} 1", metrics(server)) or running.done())
+            search_request = pool.submit(post, server, "/v1/retrieve", question=QUESTION)
+            wait_until(lambda: re.search(r"ctx1_searches_running{.*} 1", metrics(server)) or search_request.done())
             for worker in worker_ids(server.process.pid):
                 os.kill(worker, signal.SIGINT)
             code, log = server.end(signal.SIGINT)
-            assert running.result().status_code == 200
+            assert search_request.result().status_code == 200
     assert code == 130
-    ended = [line for line in log if line["event"] == "worker_ended"]
-    assert [(line["worker"], line["process"]) for line in ended] == [(0, victim)]
-    assert "SIGKILL" in ended[0]["reason"]
+    ended_events = [line for line in log if line["event"] == "worker_ended"]
+    assert [(line["worker"], line["process"]) for line in ended_events] == [(0, victim)]
+    assert "SIGKILL" in ended_events[0]["reason"]
     assert [line["worker"] for line in log if line["event"] == "worker_started"] == [0, 1, 0]
     assert sorted(line["worker"] for line in log if line["event"] == "draining") == [0, 1]
 
@@ -121,12 +121,12 @@ def test_workers_end_after_their_supervisor(index, tmp_path):
         workers = worker_ids(server.process.pid)
         assert len(workers) == 2
         server.process.kill()
-        until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+        wait_until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
 
 
 def test_an_index_that_cannot_be_opened_is_one_error(ctx1, index):
-    alone = ctx1("serve", "--path", index, "--collection", "absent", "--port", 0)
-    several = ctx1("serve", "--path", index, "--collection", "absent", "--port", 0, "--workers", 2)
-    assert (several.returncode, several.stderr) == (alone.returncode, alone.stderr)
-    assert several.returncode == 1
-    assert several.stdout == ""
+    one_worker = ctx1("serve", "--path", index, "--collection", "absent", "--port", 0)
+    two_workers = ctx1("serve", "--path", index, "--collection", "absent", "--port", 0, "--workers", 2)
+    assert (two_workers.returncode, two_workers.stderr) == (one_worker.returncode, one_worker.stderr)
+    assert two_workers.returncode == 1
+    assert two_workers.stdout == ""

@@ -16,44 +16,51 @@ RUN = ("--cache", "cache", "--out", "run")
 
 @pytest.fixture
 def step(inside):
-    """Runs a command that must succeed, and gives the object that it prints."""
+    """Runs a command that must succeed and returns the object that it prints."""
 
     def command(*arguments):
-        done = inside(*arguments, "--json")
-        assert done.returncode == 0, (arguments, done.stderr)
-        return json.loads(done.stdout)
+        process = inside(*arguments, "--json")
+        assert process.returncode == 0, (arguments, process.stderr)
+        return json.loads(process.stdout)
 
     return command
 
 
 def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
-    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in films(count=24)]
+    rows = [json.dumps({"id": film.id, "title": film.title, "text": film.text}) for film in films(count=24)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(rows), encoding="utf-8")
     step("index", "corpus.jsonl")
-    made = step("synth", "tasks", "--out", "tasks.jsonl", "--count", TASKS)
-    assert made["tasks"] == TASKS
-    kept = step("synth", "filter", "tasks.jsonl", "--passes", 2, "--drop", "never", "--out", "kept.jsonl")
-    assert kept["kept"] + sum(kept["dropped"].values()) == TASKS
+    tasks_report = step("synth", "tasks", "--out", "tasks.jsonl", "--count", TASKS)
+    assert tasks_report["tasks"] == TASKS
+    filter_report = step("synth", "filter", "tasks.jsonl", "--passes", 2, "--drop", "never", "--out", "kept.jsonl")
+    assert filter_report["kept"] + sum(filter_report["dropped"].values()) == TASKS
     ids = [row.id for row in load_questions(tmp_path / "kept.jsonl")]
     assert step("synth", "review", "kept.jsonl", "--sample", 5, "--out", "review.html")["tasks"] == 5
-    verdicts = [{"task": one, "judge": "ann", "verdict": "reject" if one == ids[0] else "accept"} for one in ids[:5]]
+    verdicts = [
+        {"task": task_id, "judge": "ann", "verdict": "reject" if task_id == ids[0] else "accept"} for task_id in ids[:5]
+    ]
     (tmp_path / "ann.jsonl").write_text("\n".join(map(json.dumps, verdicts)), encoding="utf-8")
     step("synth", "review", "kept.jsonl", "--judgements", "ann.jsonl", "--out", "judged.jsonl")
 
-    split = step(
+    split_report = step(
         *("synth", "split", "judged.jsonl", "--corpus", "corpus.jsonl", "--stage", "kept.jsonl", "--out", "films"),
         *("--shares", "train=.6,test=.4"),
     )
-    checked = step("synth", "check", "films")
-    assert checked["tasks"] == split["tasks"]
-    assert checked["documents"] == len(films(count=24))
-    assert f"| filter | {kept['kept']} | {TASKS - kept['kept']} |" in (tmp_path / "films" / "README.md").read_text()
-    exported = step("synth", "export", "films", "--out", "parquet")
-    assert {path.rpartition("/")[2] for path in exported["files"]} == {"train.parquet", "test.parquet"}
+    check_report = step("synth", "check", "films")
+    assert check_report["tasks"] == split_report["tasks"]
+    assert check_report["documents"] == len(films(count=24))
+    assert (
+        f"| filter | {filter_report['kept']} | {TASKS - filter_report['kept']} |"
+        in (tmp_path / "films" / "README.md").read_text()
+    )
+    export_report = step("synth", "export", "films", "--out", "parquet")
+    assert {path.rpartition("/")[2] for path in export_report["files"]} == {"train.parquet", "test.parquet"}
 
-    played = step("synth", "trajectories", "films/queries.train.jsonl", "--out", "out", "--window", 2048, "--pace", 1)
+    play_report = step(
+        "synth", "trajectories", "films/queries.train.jsonl", "--out", "out", "--window", 2048, "--pace", 1
+    )
     files = sorted((tmp_path / "out" / "kept").glob("*.jsonl"))
-    assert len(files) == sum(played["kept"].values()) > 0
+    assert len(files) == sum(play_report["kept"].values()) > 0
     rows = [row for path in files for row in demonstrated_rows(read(path), HarmonyRenderer())]
     assert rows
     assert all(any(row.loss_mask) for row in rows)
@@ -61,14 +68,14 @@ def test_a_corpus_becomes_a_benchmark_and_rows_to_train_on(step, tmp_path):
     figures = step("eval", "--benchmark", "films", "--split", "test", "--systems", "bm25,agent", *RUN)
     assert {cell["system"] for cell in figures["cells"]} == {"bm25", "agent"}
     records = (tmp_path / "run" / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(records) == 2 * split["tasks"]["test"]
+    assert len(records) == 2 * split_report["tasks"]["test"]
 
 
 def test_a_world_becomes_a_benchmark(step, tmp_path):
-    about = step("synth", "world", "--entities", 60, "--seed", 3, "--out", "world")
+    world_report = step("synth", "world", "--entities", 60, "--seed", 3, "--out", "world")
     assert step("synth", "check", "world")["documents"] == 60
     figures = step("eval", "--benchmark", "world", "--split", "dev", "--systems", "agent", *RUN)
     (cell,) = figures["cells"]
     assert cell["system"] == "agent"
     records = (tmp_path / "run" / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(records) == about["tasks"]["dev"]["all"]
+    assert len(records) == world_report["tasks"]["dev"]["all"]

@@ -18,16 +18,29 @@ from tests.synth_data.tasks import task, task_in
 
 @pytest.fixture
 def tasks(tmp_path):
-    """Tasks about a passage of the notes and one that its text names; a copy, one about nothing, and a broken row."""
-    found = passages()
-    pairs = [(one, other) for one in found for other in found if other["title"] in one["text"] and one is not other]
-    made = [
-        task(f"{one['id']}-{other['id']}", one["id"], other["id"], question=f"What is told of {one['title']} and then?")
-        for one, other in pairs[:8]
+    """Tasks about a passage and another that its text names; a near-copy, one with unknown gold, and a broken row."""
+    documents = passages()
+    pairs = [
+        (passage, linked)
+        for passage in documents
+        for linked in documents
+        if linked["title"] in passage["text"] and passage is not linked
     ]
-    extra = [task("copy", *made[0].gold, question=f"{made[0].question[:-1]} ?"), task("gone", "nowhere")]
+    linked_tasks = [
+        task(
+            f"{passage['id']}-{linked['id']}",
+            passage["id"],
+            linked["id"],
+            question=f"What is told of {passage['title']} and then?",
+        )
+        for passage, linked in pairs[:8]
+    ]
+    extra = [
+        task("copy", *linked_tasks[0].gold, question=f"{linked_tasks[0].question[:-1]} ?"),
+        task("gone", "nowhere"),
+    ]
     path = tmp_path / "tasks.jsonl"
-    write_tasks(path, [*made, *extra])
+    write_tasks(path, [*linked_tasks, *extra])
     path.write_text(path.read_text(encoding="utf-8") + "{broken\n", encoding="utf-8")
     return path
 
@@ -43,7 +56,7 @@ def corpus(tmp_path_factory):
 
 
 def test_tasks_are_filtered_attempted_and_labelled(inside, tmp_path, tasks, corpus):
-    line = (
+    command = (
         "synth",
         "filter",
         tasks,
@@ -57,37 +70,38 @@ def test_tasks_are_filtered_attempted_and_labelled(inside, tmp_path, tasks, corp
         "none",
         "--json",
     )
-    done = inside(*line)
-    assert done.returncode == 1, "a row could not be read"
-    assert "tasks.jsonl:11: not valid JSON" in done.stderr
-    report = json.loads(done.stdout)
-    kept = load_tasks(tmp_path / "kept.jsonl")
-    assert (report["inputs"], report["unreadable"], report["kept"]) == (10, 1, len(kept))
+    filter_run = inside(*command)
+    assert filter_run.returncode == 1, "a row could not be read"
+    assert "tasks.jsonl:11: not valid JSON" in filter_run.stderr
+    report = json.loads(filter_run.stdout)
+    kept_tasks = load_tasks(tmp_path / "kept.jsonl")
+    assert (report["inputs"], report["unreadable"], report["kept"]) == (10, 1, len(kept_tasks))
+    assert kept_tasks
     assert report["dropped"]["gold not in the index"] == 1
     assert report["dropped"]["near-duplicate"] >= 1
-    for one in kept:
-        assert one.labels["passes"]["attempts"] == ["searches 1", "searches 28"]
-        assert one.labels["difficulty"]["level"] in {"easy", "medium", "hard"}
-    assert all(one.labels["passes"]["recalls"][1] == 1 for one in kept[:1])
+    for kept_task in kept_tasks:
+        assert kept_task.labels["passes"]["attempts"] == ["searches 1", "searches 28"]
+        assert kept_task.labels["difficulty"]["level"] in {"easy", "medium", "hard"}
+    assert kept_tasks[0].labels["passes"]["recalls"][1] == 1
     before = (tmp_path / "kept.jsonl").read_bytes()
-    again = json.loads(inside(*line).stdout)
+    again = json.loads(inside(*command).stdout)
     assert again["resumed"] == 10
     assert (tmp_path / "kept.jsonl").read_bytes() == before
-    spread = inside(*line[:6], "spread.jsonl", *line[7:], "--processes", 2)
-    assert {**json.loads(spread.stdout), "out": "kept.jsonl"} == report
+    parallel = inside(*command[:6], "spread.jsonl", *command[7:], "--processes", 2)
+    assert {**json.loads(parallel.stdout), "out": "kept.jsonl"} == report
     assert (tmp_path / "spread.jsonl").read_bytes() == before
 
 
-def test_what_is_solved_by_one_search_goes(inside, tmp_path, tasks, corpus):
-    done = inside(
+def test_tasks_that_one_search_solves_are_dropped(inside, tmp_path, tasks, corpus):
+    filter_run = inside(
         *("synth", "filter", tasks, "--path", corpus, "--out", "kept.jsonl"),
         *("--passes", 2, "--drop", "always", "--recall", 0.5, "--json"),
     )
-    report = json.loads(done.stdout)
+    report = json.loads(filter_run.stdout)
     assert report["dropped"]["always solved"] >= 1
     rows = [json.loads(line) for line in (tmp_path / "kept.jsonl.dropped.jsonl").read_text().split("\n") if line]
-    told = [row["detail"] for row in rows if row["reason"] == "always solved"]
-    assert all("searches 1: recall" in one for one in told)
+    details = [row["detail"] for row in rows if row["reason"] == "always solved"]
+    assert all("searches 1: recall" in detail for detail in details)
 
 
 @pytest.mark.parametrize(
@@ -108,17 +122,17 @@ def test_what_cannot_work_is_refused_at_once(capsys, tasks, corpus, flags, told)
 
 def test_an_empty_file_comes_to_nothing_and_a_missing_one_is_told(inside, tmp_path, corpus):
     (tmp_path / "empty.jsonl").write_text("")
-    done = inside("synth", "filter", "empty.jsonl", "--path", corpus, "--out", "kept.jsonl")
-    assert done.returncode == 0
-    assert "0 of 0 tasks kept" in done.stdout
-    done = inside("synth", "filter", "none.jsonl", "--path", corpus, "--out", "kept.jsonl")
-    assert done.returncode == 1
-    assert "none.jsonl: cannot be read" in done.stderr
+    filter_run = inside("synth", "filter", "empty.jsonl", "--path", corpus, "--out", "kept.jsonl")
+    assert filter_run.returncode == 0
+    assert "0 of 0 tasks kept" in filter_run.stdout
+    filter_run = inside("synth", "filter", "none.jsonl", "--path", corpus, "--out", "kept.jsonl")
+    assert filter_run.returncode == 1
+    assert "none.jsonl: cannot be read" in filter_run.stderr
 
 
 @pytest.fixture
 def six(tmp_path):
-    write_tasks(tmp_path / "tasks.jsonl", [task(f"t{at}", passages()[at]["id"]) for at in range(6)])
+    write_tasks(tmp_path / "tasks.jsonl", [task(f"t{number}", passages()[number]["id"]) for number in range(6)])
     return tmp_path / "tasks.jsonl"
 
 
@@ -134,31 +148,34 @@ def dropped(tmp_path):
     return tmp_path / "verified.jsonl.dropped.jsonl"
 
 
-def judged(path, **verdicts):
+def write_judgements(path, **verdicts):
     path.write_text(
-        "".join(json.dumps({"task": t, "verdict": v}) + "\n" for t, v in verdicts.items()), encoding="utf-8"
+        "".join(json.dumps({"task": task_id, "verdict": verdict}) + "\n" for task_id, verdict in verdicts.items()),
+        encoding="utf-8",
     )
 
 
 def test_the_page_holds_the_sample(inside, tmp_path, six, index):
     for name in ("a.html", "b.html"):
-        done = inside("synth", "review", six, "--path", index, "--sample", 4, "--seed", 1, "--out", name, "--json")
-        assert json.loads(done.stdout) == {"page": name, "tasks": 4}, done.stderr
+        review_run = inside(
+            "synth", "review", six, "--path", index, "--sample", 4, "--seed", 1, "--out", name, "--json"
+        )
+        assert json.loads(review_run.stdout) == {"page": name, "tasks": 4}, review_run.stderr
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
     assert "Content-Security-Policy" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-def test_dropped_tasks_are_among_them(inside, tmp_path, six, index, dropped):
-    done = inside("synth", "review", six, "--path", index, "--dropped", dropped, "--out", "p.html", "--json")
-    assert json.loads(done.stdout)["tasks"] == 7
-    assert done.returncode == 1
-    assert "dropped.jsonl:2: not a dropped task" in done.stderr
+def test_dropped_tasks_can_be_reviewed_too(inside, tmp_path, six, index, dropped):
+    review_run = inside("synth", "review", six, "--path", index, "--dropped", dropped, "--out", "p.html", "--json")
+    assert json.loads(review_run.stdout)["tasks"] == 7
+    assert review_run.returncode == 1
+    assert "dropped.jsonl:2: not a dropped task" in review_run.stderr
 
 
 def test_judgements_are_applied_and_compared(inside, tmp_path, six, dropped):
-    judged(tmp_path / "ann.jsonl", t0="accept", t1="reject", t2="accept", lost="reject")
-    judged(tmp_path / "ben.jsonl", t0="accept", t1="accept", t2="accept", lost="reject")
-    line = (
+    write_judgements(tmp_path / "ann.jsonl", t0="accept", t1="reject", t2="accept", lost="reject")
+    write_judgements(tmp_path / "ben.jsonl", t0="accept", t1="accept", t2="accept", lost="reject")
+    command = (
         "synth",
         "review",
         six,
@@ -170,46 +187,46 @@ def test_judgements_are_applied_and_compared(inside, tmp_path, six, dropped):
         "--out",
         "kept.jsonl",
     )
-    report = json.loads(inside(*line, "--json").stdout)
+    report = json.loads(inside(*command, "--json").stdout)
     assert report["rejected"] == ["t1"]
-    assert [one.id for one in load_tasks(tmp_path / "kept.jsonl")] == ["t0", "t2", "t3", "t4", "t5"]
-    found = report["agreement"]
-    assert found["judges"]["ann"]["accepted"] == 2
-    assert found["judges"]["ann"]["verification"]["value"] == 0.75
-    assert found["judges"]["ben"]["kappa"]["value"] == 1
-    assert found["equal"]["ann, ben"]["value"] == 0.75
-    assert found["kappa"]["ann, ben"]["value"] == pytest.approx(0.5)
-    assert found["alpha"]["n"] == 4
-    told = inside(*line, "--reject-by", "majority", "--judged-only").stdout
-    assert "ann, ben: equal 0.750" in told
-    assert "Krippendorff's alpha" in told
-    assert [one.id for one in load_tasks(tmp_path / "kept.jsonl")] == ["t0", "t2"]
+    assert [kept_task.id for kept_task in load_tasks(tmp_path / "kept.jsonl")] == ["t0", "t2", "t3", "t4", "t5"]
+    agreement = report["agreement"]
+    assert agreement["judges"]["ann"]["accepted"] == 2
+    assert agreement["judges"]["ann"]["verification"]["value"] == 0.75
+    assert agreement["judges"]["ben"]["kappa"]["value"] == 1
+    assert agreement["equal"]["ann, ben"]["value"] == 0.75
+    assert agreement["kappa"]["ann, ben"]["value"] == pytest.approx(0.5)
+    assert agreement["alpha"]["n"] == 4
+    output = inside(*command, "--reject-by", "majority", "--judged-only").stdout
+    assert "ann, ben: equal 0.750" in output
+    assert "Krippendorff's alpha" in output
+    assert [kept_task.id for kept_task in load_tasks(tmp_path / "kept.jsonl")] == ["t0", "t2"]
 
 
 def test_unknown_tasks_and_second_thoughts_are_told(inside, tmp_path, six):
     (tmp_path / "ann.jsonl").write_text(
         '{"task": "t0", "verdict": "accept"}\n{"task": "t0", "verdict": "reject"}\n{"task": "x", "verdict": "accept"}\n'
     )
-    done = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl", "--json")
-    report = json.loads(done.stdout)
+    review_run = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl", "--json")
+    report = json.loads(review_run.stdout)
     assert report["rejected"] == ["t0"]
     assert report["lines"] == {"unknown": 1, "changed": 1, "undecided": 0, "bad": 0}
-    assert "task 'x' is not among those reviewed" in done.stderr
+    assert "task 'x' is not among those reviewed" in review_run.stderr
 
 
 def test_what_cannot_work_is_refused(inside, tmp_path, six, index):
-    judged(tmp_path / "ann.jsonl", unknown="accept")
-    done = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl")
-    assert done.returncode == 1
-    assert "none of these tasks has a judgement" in done.stderr
+    write_judgements(tmp_path / "ann.jsonl", unknown="accept")
+    review_run = inside("synth", "review", six, "--judgements", "ann.jsonl", "--out", "kept.jsonl")
+    assert review_run.returncode == 1
+    assert "none of these tasks has a judgement" in review_run.stderr
     assert not (tmp_path / "kept.jsonl").exists()
-    done = inside("synth", "review", six, "ann.jsonl", "--out", "kept.jsonl")
-    assert done.returncode == 2
-    assert "--judgements" in done.stderr
+    review_run = inside("synth", "review", six, "ann.jsonl", "--out", "kept.jsonl")
+    assert review_run.returncode == 2
+    assert "--judgements" in review_run.stderr
     (tmp_path / "empty.jsonl").write_text("")
-    done = inside("synth", "review", "empty.jsonl", "--path", index, "--out", "p.html")
-    assert done.returncode == 1
-    assert "no task to review" in done.stderr
+    review_run = inside("synth", "review", "empty.jsonl", "--path", index, "--out", "p.html")
+    assert review_run.returncode == 1
+    assert "no task to review" in review_run.stderr
 
 
 @pytest.fixture
@@ -221,7 +238,9 @@ def set_tasks(tmp_path):
 @pytest.fixture
 def set_corpus(tmp_path):
     rows = [
-        {"id": f"g{group}-d{at}", "title": "T", "text": f"Text {group} {at}"} for group in range(40) for at in range(6)
+        {"id": f"g{group}-d{number}", "title": "T", "text": f"Text {group} {number}"}
+        for group in range(40)
+        for number in range(6)
     ]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return tmp_path / "corpus.jsonl"
@@ -229,7 +248,7 @@ def set_corpus(tmp_path):
 
 def test_a_set_with_its_corpus_and_card(inside, tmp_path, set_tasks, set_corpus):
     write_tasks(tmp_path / "more.jsonl", [task("gone", "nowhere")])
-    done = inside(
+    split_run = inside(
         *(
             "synth",
             "split",
@@ -244,8 +263,8 @@ def test_a_set_with_its_corpus_and_card(inside, tmp_path, set_tasks, set_corpus)
         ),
         *("--about", "Made for a test.", "--json"),
     )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    assert split_run.returncode == 0, split_run.stderr
+    report = json.loads(split_run.stdout)
     assert report["tasks"] == {"train": 160, "dev": 20, "test": 20}
     assert report["dropped"] == {"gold not in the corpus": 1}
     names = {path.name for path in (tmp_path / "notes").iterdir()}
@@ -254,9 +273,11 @@ def test_a_set_with_its_corpus_and_card(inside, tmp_path, set_tasks, set_corpus)
     card = (tmp_path / "notes" / "README.md").read_text(encoding="utf-8")
     assert "CC0-1.0" in card
     assert "Made for a test." in card
-    assert all(one.id.startswith("notes/test/") for one in load_tasks(tmp_path / "notes" / "queries.test.jsonl"))
-    checked = inside("synth", "check", "notes", "--json")
-    assert json.loads(checked.stdout) == {"tasks": report["tasks"], "documents": 240}
+    assert all(
+        test_task.id.startswith("notes/test/") for test_task in load_tasks(tmp_path / "notes" / "queries.test.jsonl")
+    )
+    check_run = inside("synth", "check", "notes", "--json")
+    assert json.loads(check_run.stdout) == {"tasks": report["tasks"], "documents": 240}
 
 
 def test_the_same_seed_gives_the_same_files(inside, tmp_path, set_tasks):
@@ -272,18 +293,18 @@ def test_a_card_written_anew_still_says_what_it_said(inside, tmp_path, set_tasks
     before = card.read_bytes()
     assert inside("synth", "card", "set").returncode == 0
     assert card.read_bytes() == before
-    done = inside("synth", "card", "set", "--licence", "MIT")
-    assert done.returncode == 0
+    card_run = inside("synth", "card", "set", "--licence", "MIT")
+    assert card_run.returncode == 0
     assert "MIT" in card.read_text(encoding="utf-8")
     assert "Made for a test." in card.read_text(encoding="utf-8")
     assert "CC0-1.0" not in card.read_text(encoding="utf-8")
     (tmp_path / "set" / "split.json").write_text('{"set": "x"}')
-    done = inside("synth", "card", "set")
-    assert done.returncode == 1
-    assert "split.json: not a report of" in done.stderr
+    card_run = inside("synth", "card", "set")
+    assert card_run.returncode == 1
+    assert "split.json: not a report of" in card_run.stderr
 
 
-def test_what_nobody_said_is_not_stated(inside, tmp_path, set_tasks):
+def test_a_card_says_what_is_not_stated(inside, tmp_path, set_tasks):
     inside("synth", "split", set_tasks, "--out", "set")
     assert "not stated" in (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
 
@@ -293,9 +314,9 @@ def test_a_leak_fails_the_check(inside, tmp_path, set_tasks):
     test = load_tasks(tmp_path / "set" / "queries.test.jsonl")
     train = load_tasks(tmp_path / "set" / "queries.train.jsonl")
     write_tasks(tmp_path / "set" / "queries.train.jsonl", [*train, task("leak", *test[0].gold)])
-    done = inside("synth", "check", "set")
-    assert done.returncode == 1
-    assert "leak" in done.stderr
+    check_run = inside("synth", "check", "set")
+    assert check_run.returncode == 1
+    assert "leak" in check_run.stderr
 
 
 @pytest.mark.parametrize(
@@ -319,9 +340,9 @@ def test_a_split_that_cannot_work_is_refused(capsys, set_tasks, flags, code, tol
 
 def test_fewer_tasks_than_splits_and_an_empty_file_are_refused(inside, tmp_path):
     write_tasks(tmp_path / "two.jsonl", [task("a", "d1"), task("b", "d2")])
-    done = inside("synth", "split", "two.jsonl", "--out", "set")
-    assert done.returncode == 1
-    assert "2 tasks are too few for 3 splits" in done.stderr
+    split_run = inside("synth", "split", "two.jsonl", "--out", "set")
+    assert split_run.returncode == 1
+    assert "2 tasks are too few for 3 splits" in split_run.stderr
     (tmp_path / "empty.jsonl").write_text("")
     assert "0 tasks are too few" in inside("synth", "split", "empty.jsonl", "--out", "set").stderr
     assert not (tmp_path / "set").exists()
@@ -329,36 +350,41 @@ def test_fewer_tasks_than_splits_and_an_empty_file_are_refused(inside, tmp_path)
 
 def test_one_id_in_two_files_is_refused(inside, tmp_path, set_tasks):
     write_tasks(tmp_path / "more.jsonl", chained()[:1])
-    done = inside("synth", "split", set_tasks, "more.jsonl", "--out", "set")
-    assert done.returncode == 1
-    assert "'0-0' is also in" in done.stderr
+    split_run = inside("synth", "split", set_tasks, "more.jsonl", "--out", "set")
+    assert split_run.returncode == 1
+    assert "'0-0' is also in" in split_run.stderr
 
 
-datasets = pytest.importorskip("datasets")
+@pytest.fixture
+def datasets():
+    return pytest.importorskip("datasets")
 
 
-def test_a_folder_is_exported_split_by_split(inside, tmp_path):
+def test_a_folder_is_exported_split_by_split(inside, tmp_path, datasets):
     write_tasks(tmp_path / "tasks.jsonl", chained())
     assert inside("synth", "split", "tasks.jsonl", "--out", "set").returncode == 0
-    done = inside("synth", "export", "set", "--out", "ds", "--to", "datasets", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["tasks"] == {"train": 160, "dev": 20, "test": 20}
-    loaded = datasets.load_from_disk(str(tmp_path / "ds"))
-    assert {name: part.num_rows for name, part in loaded.items()} == {"train": 160, "dev": 20, "test": 20}
+    export_run = inside("synth", "export", "set", "--out", "ds", "--to", "datasets", "--json")
+    assert export_run.returncode == 0, export_run.stderr
+    assert json.loads(export_run.stdout)["tasks"] == {"train": 160, "dev": 20, "test": 20}
+    dataset_dict = datasets.load_from_disk(str(tmp_path / "ds"))
+    assert {name: part.num_rows for name, part in dataset_dict.items()} == {"train": 160, "dev": 20, "test": 20}
 
 
-def test_a_file_goes_by_the_split_in_its_rows(inside, tmp_path):
-    set_tasks = [task("a", "d1"), task("b", "d2", split="test")]
-    write_tasks(tmp_path / "tasks.jsonl", set_tasks)
-    done = inside("synth", "export", "tasks.jsonl", "--out", "out", "--json")
-    assert [path.rpartition("/")[2] for path in json.loads(done.stdout)["files"]] == ["train.parquet", "test.parquet"]
-    read = datasets.Dataset.from_parquet(str(tmp_path / "out" / "test.parquet"), cache_dir=str(tmp_path / "cache"))
-    assert [task_in(row) for row in read] == set_tasks[1:]
+def test_a_file_goes_by_the_split_in_its_rows(inside, tmp_path, datasets):
+    two_tasks = [task("a", "d1"), task("b", "d2", split="test")]
+    write_tasks(tmp_path / "tasks.jsonl", two_tasks)
+    export_run = inside("synth", "export", "tasks.jsonl", "--out", "out", "--json")
+    assert [path.rpartition("/")[2] for path in json.loads(export_run.stdout)["files"]] == [
+        "train.parquet",
+        "test.parquet",
+    ]
+    dataset = datasets.Dataset.from_parquet(str(tmp_path / "out" / "test.parquet"), cache_dir=str(tmp_path / "cache"))
+    assert [task_in(row) for row in dataset] == two_tasks[1:]
 
 
 @pytest.fixture
 def sources(monkeypatch, tmp_path):
-    """Files that cannot be exported, in the folder that tests then run in."""
+    """Files that cannot be exported, in the working directory of the test."""
     monkeypatch.chdir(tmp_path)
     Path("empty.jsonl").write_text("")
     Path("bad.jsonl").write_text('{"id": "a"}\n')
@@ -376,7 +402,7 @@ def sources(monkeypatch, tmp_path):
         ("empty.jsonl --out o --to csv", 2, "--to"),
     ],
 )
-@pytest.mark.usefixtures("sources")
+@pytest.mark.usefixtures("sources", "datasets")
 def test_what_cannot_be_exported_is_refused(capsys, line, code, told):
     assert run(["synth", "export", *line.split()]) == code
     assert told in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """`ctx1 synth tasks`: an index in, a file of tasks out.
 
-The stages as commands, run one after another as a user runs them, against a server process.
+The stages as commands, run one after another against a server process.
 """
 
 import json
@@ -18,18 +18,18 @@ from tests.synth_data.llm_stages.writing import serving
 
 @pytest.fixture
 def indexed(inside, tmp_path):
-    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in films(count=30)]
+    rows = [json.dumps({"id": film.id, "title": film.title, "text": film.text}) for film in films(count=30)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(rows), encoding="utf-8")
     assert inside("index", "corpus.jsonl", "--path", "i").returncode == 0
 
 
 def test_tasks_are_written_and_counted(inside, tmp_path, indexed):
-    done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", "--report", "r/report.json", "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    tasks_run = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", "--report", "r/report.json", "--json")
+    assert tasks_run.returncode == 0, tasks_run.stderr
+    report = json.loads(tasks_run.stdout)
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
-    assert told["tasks"] == len(rows) > 20
-    assert json.loads((tmp_path / "r/report.json").read_text())["kept"] == told["kept"]
+    assert report["tasks"] == len(rows) > 20
+    assert json.loads((tmp_path / "r/report.json").read_text())["kept"] == report["kept"]
     assert {row["origin"] for row in rows} == {"links"}
     again = inside("synth", "tasks", "--path", "i", "--out", "u.jsonl", "--count", 5, "--distractors", 1)
     assert again.returncode == 0, again.stderr
@@ -38,9 +38,9 @@ def test_tasks_are_written_and_counted(inside, tmp_path, indexed):
     assert "5 tasks" in again.stdout
 
 
-def test_what_cannot_be_is_told_in_a_line(inside, tmp_path, indexed):
+def test_wrong_options_are_reported_in_one_line(inside, tmp_path, indexed):
     url = ["--base-url", "http://127.0.0.1:9"]
-    wrongs = (
+    wrong_options = (
         ["--types", "riddle"],
         ["--hops", "7"],
         ["--hops", "x"],
@@ -48,54 +48,54 @@ def test_what_cannot_be_is_told_in_a_line(inside, tmp_path, indexed):
         [*url, "--model", "m", "--report", "r.json"],
         ["--processes", "2"],
     )
-    for wrong in wrongs:
-        done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", *wrong)
-        assert done.returncode == 2
-        assert len(done.stderr.splitlines()) == 1
-    done = inside("synth", "tasks", "--path", "nowhere", "--out", "t.jsonl")
-    assert done.returncode == 1
-    assert "ctx1 index" in done.stderr
+    for options in wrong_options:
+        tasks_run = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", *options)
+        assert tasks_run.returncode == 2
+        assert len(tasks_run.stderr.splitlines()) == 1
+    tasks_run = inside("synth", "tasks", "--path", "nowhere", "--out", "t.jsonl")
+    assert tasks_run.returncode == 1
+    assert "ctx1 index" in tasks_run.stderr
     assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_a_world_is_made_indexed_and_searched(inside, tmp_path):
-    done = inside("synth", "world", "--entities", 60, "--seed", 3, "--out", "w", "--json")
-    assert done.returncode == 0, done.stderr
-    about = json.loads(done.stdout)
-    assert about["documents"] == 60
-    assert sum(counted["all"] for counted in about["tasks"].values()) == 120
+    world_run = inside("synth", "world", "--entities", 60, "--seed", 3, "--out", "w", "--json")
+    assert world_run.returncode == 0, world_run.stderr
+    report = json.loads(world_run.stdout)
+    assert report["documents"] == 60
+    assert sum(counts["all"] for counts in report["tasks"].values()) == 120
     assert inside("index", "w/corpus.jsonl.gz", "--path", "i").returncode == 0
-    found = inside("search", "--questions", "w/queries.dev.jsonl", "--path", "i", "--json")
-    assert found.returncode == 0, found.stderr
-    assert len(found.stdout.splitlines()) == about["tasks"]["dev"]["all"]
+    search_run = inside("search", "--questions", "w/queries.dev.jsonl", "--path", "i", "--json")
+    assert search_run.returncode == 0, search_run.stderr
+    assert len(search_run.stdout.splitlines()) == report["tasks"]["dev"]["all"]
 
 
-def test_what_was_asked_for_is_what_is_made(inside, tmp_path):
-    done = inside(
+def test_a_world_follows_its_options(inside, tmp_path):
+    world_run = inside(
         "synth", "world", "--entities", 80, "--tasks", 30, "--hops", "2-3", "--distractors", 2, "--out", "w",
         "--vocabulary", "small",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert world_run.returncode == 0, world_run.stderr
     rows = [
         json.loads(row) for split in ("train", "dev", "test") for row in (tmp_path / f"w/queries.{split}.jsonl").open()
     ]
     assert len(rows) == 30
     assert {row["hops"] for row in rows} == {2, 3}
     assert all(len(row["distractors"]) <= 2 for row in rows)
-    assert "ctx1 index" in done.stdout
+    assert "ctx1 index" in world_run.stdout
 
 
 def test_wrong_calls_end_with_code_2(inside, tmp_path):
     assert inside("synth", "world", "--entities", 60).returncode == 2
-    for wrong in (["--entities", 10], ["--entities", 60, "--hops", "4-2"], ["--entities", 60, "--tasks", 999_999]):
-        done = inside("synth", "world", "--out", "w", *wrong)
-        assert done.returncode == 2
-        assert len(done.stderr.splitlines()) == 1
+    for options in (["--entities", 10], ["--entities", 60, "--hops", "4-2"], ["--entities", 60, "--tasks", 999_999]):
+        world_run = inside("synth", "world", "--out", "w", *options)
+        assert world_run.returncode == 2
+        assert len(world_run.stderr.splitlines()) == 1
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    done = inside("synth", "world", "--entities", 60, "--out", "full")
-    assert done.returncode == 2
-    assert "--force" in done.stderr
+    world_run = inside("synth", "world", "--entities", 60, "--out", "full")
+    assert world_run.returncode == 2
+    assert "--force" in world_run.stderr
 
 
 NOTES = {
@@ -106,7 +106,7 @@ NOTES = {
 }
 
 
-def noted(folder, notes):
+def write_notes(folder, notes):
     folder.mkdir()
     for number, (name, text) in enumerate(notes.items(), 1):
         front = f"---\ntags: [notes]\ndate: 2024-05-0{number}\npeople: [Ada, Bo]\n---\n"
@@ -115,23 +115,23 @@ def noted(folder, notes):
 
 
 def test_notes_with_front_matter_and_markdown_links_give_tasks(inside, tmp_path):
-    noted(tmp_path / "n", NOTES)
+    write_notes(tmp_path / "n", NOTES)
     assert inside("index", "n", "--path", "i").returncode == 0
-    done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", "--json")
-    assert done.returncode == 0, done.stderr
+    tasks_run = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl", "--json")
+    assert tasks_run.returncode == 0, tasks_run.stderr
     rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
-    assert len(rows) == json.loads(done.stdout)["tasks"] > 0
+    assert len(rows) == json.loads(tasks_run.stdout)["tasks"] > 0
     assert not any(mark in row["question"] for row in rows for mark in ("#", "](", "[["))
 
 
 def test_notes_that_give_no_task_are_told_what_they_lack(inside, tmp_path):
-    noted(tmp_path / "n", dict.fromkeys(NOTES, "Talked with Lena about Brasko Weir."))
+    write_notes(tmp_path / "n", dict.fromkeys(NOTES, "Talked with Lena about Brasko Weir."))
     assert inside("index", "n", "--path", "i").returncode == 0
-    done = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl")
-    assert done.returncode == 1
-    assert "0 tasks from 3 links between 4 documents" in done.stdout
+    tasks_run = inside("synth", "tasks", "--path", "i", "--out", "t.jsonl")
+    assert tasks_run.returncode == 1
+    assert "0 tasks from 3 links between 4 documents" in tasks_run.stdout
     prefix = "ctx1 synth tasks: "
-    assert [line.removeprefix(prefix) for line in done.stderr.splitlines()] == [
+    assert [line.removeprefix(prefix) for line in tasks_run.stderr.splitlines()] == [
         "no task: a question describes a document that another one names, and asks for a fact of it. Of these",
         "  0 of 4 documents begin by saying what their title is, as in 'Brasko is a village'",
         "  0 of 3 links lead to such a document",
@@ -144,8 +144,8 @@ def test_notes_that_give_no_task_are_told_what_they_lack(inside, tmp_path):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """What a command did."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     returncode: int
     stdout: str
@@ -156,83 +156,83 @@ class Done:
 def desk(tmp_path_factory):
     """A folder with an index of the scripted writer's documents, and the server."""
     folder = tmp_path_factory.mktemp("desk")
-    rows = [json.dumps({"id": one.id, "title": one.title, "text": one.text}) for one in documents()]
+    rows = [json.dumps({"id": document.id, "title": document.title, "text": document.text}) for document in documents()]
     (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
-    done = process.run("index", "corpus.jsonl", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    index_run = process.run("index", "corpus.jsonl", cwd=folder)
+    assert index_run.returncode == 0, index_run.stderr
     with serving(folder) as server:
         yield folder, server
 
 
 @pytest.fixture
 def synth(desk, monkeypatch, capsys):
-    """Runs `ctx1 synth` in this process, in the desk's folder: a process of its own would mostly import."""
+    """Runs `ctx1 synth` in this process, in the desk's folder. A new process would mostly spend time on imports."""
     folder, server = desk
     monkeypatch.chdir(folder)
 
     def command(*arguments, model=True, replies="replies.jsonl"):
-        asked = ["--base-url", server.url, "--model", "scripted"] if model else []
-        asked += ["--replies", replies] if model and replies else []
+        model_options = ["--base-url", server.url, "--model", "scripted"] if model else []
+        model_options += ["--replies", replies] if model and replies else []
         capsys.readouterr()
-        code = run(["synth", *arguments, *asked])
-        return Done(code, *capsys.readouterr())
+        code = run(["synth", *arguments, *model_options])
+        return CommandResult(code, *capsys.readouterr())
 
     return command
 
 
-def reported(done):
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def read_report(result):
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def test_the_stages_follow_each_other(desk, synth):
     folder, server = desk
-    explored = reported(synth("explore", "--count", "16", "--out", "explored.jsonl", "--json"))
-    assert (explored["stage"], explored["inputs"]) == ("explore", 16)
-    written = reported(synth("write", "explored.jsonl", "--out", "written.jsonl", "--json"))
-    assert written["dropped"]["answer in the question"] >= 1
-    verified = reported(synth("verify", "written.jsonl", "--out", "verified.jsonl", "--json"))
-    longer = reported(synth("extend", "verified.jsonl", "--out", "longer.jsonl", "--json"))
-    assert longer["kept"] == verified["kept"] > 0
-    done = synth("distract", "verified.jsonl", "--out", "tasks.jsonl", "--distractors", "4")
-    assert done.returncode == 0
-    assert done.stdout == ""
-    assert f"distract: {verified['kept']} rows from {verified['kept']} inputs" in done.stderr
+    explore_report = read_report(synth("explore", "--count", "16", "--out", "explored.jsonl", "--json"))
+    assert (explore_report["stage"], explore_report["inputs"]) == ("explore", 16)
+    write_report = read_report(synth("write", "explored.jsonl", "--out", "written.jsonl", "--json"))
+    assert write_report["dropped"]["answer in the question"] >= 1
+    verify_report = read_report(synth("verify", "written.jsonl", "--out", "verified.jsonl", "--json"))
+    extend_report = read_report(synth("extend", "verified.jsonl", "--out", "longer.jsonl", "--json"))
+    assert extend_report["kept"] == verify_report["kept"] > 0
+    distract_run = synth("distract", "verified.jsonl", "--out", "tasks.jsonl", "--distractors", "4")
+    assert distract_run.returncode == 0
+    assert distract_run.stdout == ""
+    assert f"distract: {verify_report['kept']} rows from {verify_report['kept']} inputs" in distract_run.stderr
     rows = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
     assert {len(row["distractors"]) for row in rows} == {4}
-    assert len(load_questions(folder / "tasks.jsonl")) == verified["kept"]
-    asked = sum(server.fates("answered").values())
-    again = reported(synth("verify", "written.jsonl", "--out", "verified.jsonl", "--json"))
-    assert (again["kept"], again["resumed"]) == (verified["kept"], verified["inputs"])
-    assert sum(server.fates("answered").values()) == asked
+    assert len(load_questions(folder / "tasks.jsonl")) == verify_report["kept"]
+    answered_count = sum(server.fates("answered").values())
+    again = read_report(synth("verify", "written.jsonl", "--out", "verified.jsonl", "--json"))
+    assert (again["kept"], again["resumed"]) == (verify_report["kept"], verify_report["inputs"])
+    assert sum(server.fates("answered").values()) == answered_count
 
 
 def test_all_stages_run_in_a_row(desk, synth):
     folder, _ = desk
     arguments = ("tasks", "--out", "all.jsonl", "--count", "48", "--hops", "1-2", "--distractors", "3")
-    done = synth(*arguments, "--json", replies=None)
-    assert done.returncode == 0, done.stderr
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    tasks_run = synth(*arguments, "--json", replies=None)
+    assert tasks_run.returncode == 0, tasks_run.stderr
+    reports = [json.loads(line) for line in tasks_run.stdout.splitlines()]
     stages = ["explore", "single", "write", "verify", "extend-1", "verify-1", "distract"]
     assert [report["stage"] for report in reports] == stages
     questions = load_questions(folder / "all.jsonl")
     assert {question.hops for question in questions} == {1, 2}
     assert len(questions) == reports[-1]["kept"] == 4
-    spread = synth(*arguments[:2], "spread.jsonl", *arguments[3:], "--json", "--processes", "2", replies=None)
-    assert spread.returncode == 0, spread.stderr
+    parallel = synth(*arguments[:2], "spread.jsonl", *arguments[3:], "--json", "--processes", "2", replies=None)
+    assert parallel.returncode == 0, parallel.stderr
     assert (folder / "spread.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
-    capped = synth(*arguments[:2], "capped.all.jsonl", *arguments[3:], "--max-tokens-total", "9000", replies=None)
-    assert capped.returncode == 1
-    assert "the cap is reached" in capped.stderr
+    capped_run = synth(*arguments[:2], "capped.all.jsonl", *arguments[3:], "--max-tokens-total", "9000", replies=None)
+    assert capped_run.returncode == 1
+    assert "the cap is reached" in capped_run.stderr
 
 
 def test_hops_are_those_of_the_domain_unless_told_otherwise(desk, synth):
     arguments = ("tasks", "--count", "3", "--domain", "patents", "--max-tokens-total", "10")
-    done = synth(*arguments, "--out", "patents.jsonl", replies=None)
-    assert "the cap is reached" in done.stderr, "it began"
-    refused = synth(*arguments, "--out", "long.jsonl", "--hops", "2-4", replies=None)
-    assert refused.returncode == 2
-    assert "at most 3 hops" in refused.stderr
+    tasks_run = synth(*arguments, "--out", "patents.jsonl", replies=None)
+    assert "the cap is reached" in tasks_run.stderr, "it began"
+    refusal = synth(*arguments, "--out", "long.jsonl", "--hops", "2-4", replies=None)
+    assert refusal.returncode == 2
+    assert "at most 3 hops" in refusal.stderr
 
 
 def test_distractors_are_found_without_a_model(desk, synth):
@@ -240,24 +240,24 @@ def test_distractors_are_found_without_a_model(desk, synth):
     task = {"id": "a", "question": "Which river flows past the walls?", "answer": "Barlume", "gold": ["town0"]}
     (folder / "own.jsonl").write_text(json.dumps(task) + "\nno row\n")
     arguments = ("distract", "own.jsonl", "--out", "by_words.jsonl", "--without-model")
-    done = synth(*arguments, "--json", model=False)
-    assert reported(done)["kept"] == 1
-    assert "own.jsonl:2: not valid JSON" in done.stderr
+    distract_run = synth(*arguments, "--json", model=False)
+    assert read_report(distract_run)["kept"] == 1
+    assert "own.jsonl:2: not valid JSON" in distract_run.stderr
     (row,) = [json.loads(line) for line in (folder / "by_words.jsonl").read_text().splitlines()]
     assert row["distractors"]
     assert not set(row["distractors"]) & {"town0", "bridge0"}
-    written = (folder / "by_words.jsonl").read_bytes()
-    spread = synth(
+    serial_bytes = (folder / "by_words.jsonl").read_bytes()
+    parallel = synth(
         "distract", "own.jsonl", "--out", "spread.by_words.jsonl", *arguments[4:], "--processes", "2", model=False
     )
-    assert spread.returncode == 0, spread.stderr
-    assert (folder / "spread.by_words.jsonl").read_bytes() == written
-    refused = synth(*arguments, "--check-distractors", model=False)
-    assert (refused.returncode, "needs a model" in refused.stderr) == (2, True)
+    assert parallel.returncode == 0, parallel.stderr
+    assert (folder / "spread.by_words.jsonl").read_bytes() == serial_bytes
+    refusal = synth(*arguments, "--check-distractors", model=False)
+    assert (refusal.returncode, "needs a model" in refusal.stderr) == (2, True)
 
 
 def test_the_cap_is_told_and_the_exit_code_says_it(desk, synth):
-    done = synth(
+    explore_run = synth(
         "explore",
         "--count",
         "5",
@@ -267,9 +267,9 @@ def test_the_cap_is_told_and_the_exit_code_says_it(desk, synth):
         "10",
         replies="capped.jsonl",
     )
-    assert done.returncode == 1
-    assert "the cap is reached" in done.stderr
-    assert "run the same command again" in done.stderr
+    assert explore_run.returncode == 1
+    assert "the cap is reached" in explore_run.stderr
+    assert "run the same command again" in explore_run.stderr
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_what_cannot_work_is_told_in_a_line(desk, synth, arguments, words):
     (folder / "prompts" / "write.md").write_text("Write $nonsense.")
     (folder / "one.jsonl").write_text('{"id": "t1", "seed": "town0", "documents": []}\n')
     synth("write", "one.jsonl", "--out", "one.out.jsonl")
-    done = synth("write", "one.jsonl", "--out", "one.out.jsonl", *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    write_run = synth("write", "one.jsonl", "--out", "one.out.jsonl", *arguments)
+    assert write_run.returncode == 2
+    assert words in write_run.stderr
+    assert len(write_run.stderr.strip().splitlines()) == 1

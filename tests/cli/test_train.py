@@ -9,16 +9,16 @@ from tests.cli.conftest import passages
 
 @pytest.fixture
 def questions(tmp_path):
-    """Questions about a passage and one that its text names."""
+    """Questions about a passage and another that its text names."""
     rows = [
         {
-            "id": f"{one['id']}-{other['id']}",
-            "question": f"What is told of {one['title']}?",
-            "gold": [one["id"], other["id"]],
+            "id": f"{passage['id']}-{linked['id']}",
+            "question": f"What is told of {passage['title']}?",
+            "gold": [passage["id"], linked["id"]],
         }
-        for one in passages()
-        for other in passages()
-        if other["title"] in one["text"] and one is not other
+        for passage in passages()
+        for linked in passages()
+        if linked["title"] in passage["text"] and passage is not linked
     ]
     assert len(rows) > 20
     path = tmp_path / "questions.jsonl"
@@ -31,37 +31,37 @@ def test_few_questions_adapt_the_reader_and_the_weights_are_searched_with(inside
     few.write_text("\n".join(questions.read_text().splitlines()[:6]), encoding="utf-8")
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
-    done = inside("train", "bridge", corpus, few, "--out", "own.safetensors", "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    process = inside("train", "bridge", corpus, few, "--out", "own.safetensors", "--json")
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
     assert report["kept"] is True
     assert report["weights"] == "own.safetensors"
     assert 0 <= report["recall_at_5"][str(corpus)]["mean"] <= 1
     assert (tmp_path / "own.safetensors").stat().st_size > 1_000
     assert inside("index", corpus, "--path", "i").returncode == 0
-    found = inside(
+    search = inside(
         "search", "What is told of Brasko?", "--path", "i", "--weights", "own.safetensors", "--save", "t", "--json"
     )
-    assert found.returncode == 0, found.stderr
-    header = json.loads((tmp_path / json.loads(found.stdout)["trajectory"]).read_text().splitlines()[0])
+    assert search.returncode == 0, search.stderr
+    header = json.loads((tmp_path / json.loads(search.stdout)["trajectory"]).read_text().splitlines()[0])
     assert report["digest"] in json.dumps(header)
 
 
 def test_questions_of_another_corpus_are_refused(inside, tmp_path, questions, index):
-    done = inside("train", "bridge", index, questions, "--out", "own.safetensors")
-    assert done.returncode == 1
-    assert "the corpus holds none of" in done.stderr
+    process = inside("train", "bridge", index, questions, "--out", "own.safetensors")
+    assert process.returncode == 1
+    assert "the corpus holds none of" in process.stderr
     assert not (tmp_path / "own.safetensors").exists()
 
 
 def test_an_odd_number_of_arguments_is_a_wrong_call(inside):
-    done = inside("train", "bridge", "corpus", "--out", "own.safetensors")
-    assert done.returncode == 2
-    assert "pairs" in done.stderr
+    process = inside("train", "bridge", "corpus", "--out", "own.safetensors")
+    assert process.returncode == 2
+    assert "pairs" in process.stderr
 
 
 def test_a_file_of_no_weights_is_refused(inside, tmp_path, index):
     (tmp_path / "x.safetensors").write_bytes(b"nothing")
-    done = inside("search", "x", "--path", index, "--weights", "x.safetensors")
-    assert done.returncode == 2
-    assert "x.safetensors" in done.stderr
+    process = inside("search", "x", "--path", index, "--weights", "x.safetensors")
+    assert process.returncode == 2
+    assert "x.safetensors" in process.stderr

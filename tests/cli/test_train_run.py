@@ -15,21 +15,21 @@ LARGE = ROOT / "configs" / "gpt-oss-20b-1gpu.toml"
 @pytest.mark.parametrize("command", ["sft", "rl"])
 def test_a_dry_run_tells_settings_memory_and_cost(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", command, "--run", str(LARGE), "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert "model.name = openai/gpt-oss-20b" in told
-    assert "rewards.trajectory = 0.3" in told
-    assert "20.9 billion weights" in told
-    assert "fits in 141 GB" in told
-    assert "128 episodes" in told
-    assert "time of a step" in told
+    output = capsys.readouterr().out
+    assert "model.name = openai/gpt-oss-20b" in output
+    assert "rewards.trajectory = 0.3" in output
+    assert "20.9 billion weights" in output
+    assert "fits in 141 GB" in output
+    assert "128 episodes" in output
+    assert "time of a step" in output
 
 
-def test_a_dry_run_as_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "rl", "--run", str(LARGE), "--dry-run", "--json", "--out", "elsewhere"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["run"]["out"] == "elsewhere"
-    assert found["run"]["loss"]["kind"] == "cispo"
-    estimate = found["estimate"]
+    report = json.loads(capsys.readouterr().out)
+    assert report["run"]["out"] == "elsewhere"
+    assert report["run"]["loss"]["kind"] == "cispo"
+    estimate = report["estimate"]
     assert estimate["peak"] < estimate["room"] == 141e9
     assert estimate["step_seconds"] == pytest.approx(
         estimate["sampled_tokens"] / 2_500 + estimate["row_tokens"] / 2_500
@@ -45,8 +45,8 @@ def test_a_dry_run_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         f"code = run(['train', 'rl', '--run', {str(LAPTOP)!r}, '--dry-run', '--json']); "
         "assert not {'torch', 'transformers', 'trl'} & set(sys.modules), 'loaded'; sys.exit(code)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_a_dry_run_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_a_file_that_cannot_be_is_told_in_a_line(
+def test_a_bad_run_file_is_reported_in_one_line(
     text: str, code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "run.toml"
     path.write_text(text)
     assert run(["train", "rl", "--run", str(path), "--dry-run"]) == code
-    said = capsys.readouterr().err.strip()
-    assert told in said
-    assert "\n" not in said
+    error_message = capsys.readouterr().err.strip()
+    assert told in error_message
+    assert "\n" not in error_message
 
 
 def test_a_run_whose_episodes_only_the_trainer_plays_is_refused_before_ray_is_reached(
@@ -80,13 +80,13 @@ def test_a_run_whose_episodes_only_the_trainer_plays_is_refused_before_ray_is_re
     assert 'set engine.kind = "vllm"' in capsys.readouterr().err
 
 
-def test_no_file_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_file_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "rl"]) == 2
     assert "--run" in capsys.readouterr().err
 
 
-def test_lessons_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The file of the laptop with fewer demonstrations: a model, its metrics, and a line of data on stdout."""
+def test_the_sft_command_trains_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The laptop's run file with fewer demonstrations gives a model and prints one JSON object on stdout."""
     pytest.importorskip("trl")
     text = (
         LAPTOP.read_text().replace("demonstrations = 20000", "demonstrations = 40").replace("worlds = 6", "worlds = 1")
@@ -97,9 +97,9 @@ def test_lessons_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path.write_text(text)
     assert run(["train", "sft", "--run", str(path), "--out", str(tmp_path / "out"), "--json"]) == 0
     captured = capsys.readouterr()
-    found = json.loads(captured.out)
-    assert found["updates"] > 1
-    assert (Path(found["model"]) / "model.safetensors").is_file()
+    report = json.loads(captured.out)
+    assert report["updates"] > 1
+    assert (Path(report["model"]) / "model.safetensors").is_file()
     assert "ctx1 train sft:" in captured.err
     assert run(["train", "sft", "--run", str(path), "--out", str(tmp_path / "out")]) == 2
     assert "resume it with --resume" in capsys.readouterr().err

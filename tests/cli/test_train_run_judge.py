@@ -1,4 +1,4 @@
-"""`ctx1 train judge-check`: the judge of a run's file beside gold, asked over HTTP in a process of its own."""
+"""`ctx1 train judge-check`: the judge of a run file is compared with gold. A server in another process plays it."""
 
 import json
 
@@ -41,68 +41,70 @@ def run_file(
 
 @pytest.fixture
 def index(inside, tmp_path):
-    """Sixty entries, and questions for the marks of two of them each."""
-    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in made_documents()]
+    """An index of sixty entries, and questions that each name the marks of two of them."""
+    rows = [{"id": document.id, "title": document.title, "text": document.text} for document in made_documents()]
     (tmp_path / "entries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = "Which close with SENTINEL-{:04d} and SENTINEL-{:04d}?"
-    asked = [{"id": f"q{n}", "question": words.format(n, n + 30), "gold": [f"d{n}", f"d{n + 30}"]} for n in range(12)]
-    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    done = inside("index", "entries.jsonl", "--path", "index")
-    assert done.returncode == 0, done.stderr
+    template = "Which close with SENTINEL-{:04d} and SENTINEL-{:04d}?"
+    question_rows = [
+        {"id": f"q{n}", "question": template.format(n, n + 30), "gold": [f"d{n}", f"d{n + 30}"]} for n in range(12)
+    ]
+    (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in question_rows))
+    process = inside("index", "entries.jsonl", "--path", "index")
+    assert process.returncode == 0, process.stderr
 
 
 def test_an_honest_judge_is_vouched_for_and_trained_with(inside, index, tmp_path):
     with serving("honest") as url:
         path = run_file(tmp_path, url, more='calibration = "judge.json"')
-        done = inside("train", "judge-check", "--run", path, "--out", "judge.json")
-    assert done.returncode == 0, done.stderr
-    assert "36 rankings of 12 questions judged by scripted, 12 of them good" in done.stdout
-    assert "1.000 [1.000, 1.000] (n = 12)" in done.stdout
-    assert "The judge tells good from bad: judge.json" in done.stdout
+        process = inside("train", "judge-check", "--run", path, "--out", "judge.json")
+    assert process.returncode == 0, process.stderr
+    assert "36 rankings of 12 questions judged by scripted, 12 of them good" in process.stdout
+    assert "1.000 [1.000, 1.000] (n = 12)" in process.stdout
+    assert "The judge tells good from bad: judge.json" in process.stdout
     run = read_run(path)
     notes = []
     with judge_gate(run.judge, run.out, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == []
-    # The replies are kept: the same check asks nobody.
+    # The replies are cached: the same check sends no requests.
     again = inside("train", "judge-check", "--run", path, "--out", "judge.json", "--json")
     assert (again.returncode, json.loads(again.stdout)["figures"]["auc"]["value"]) == (0, 1.0)
 
 
-def test_one_that_always_says_yes_is_refused(inside, index, tmp_path):
+def test_a_judge_that_always_says_yes_is_refused(inside, index, tmp_path):
     with serving("yes") as url:
         path = run_file(tmp_path, url, more='calibration = "judge.json"')
-        done = inside("train", "judge-check", "--run", path, "--out", "judge.json", "--questions", 11)
-    assert done.returncode == 1
-    assert "it always says yes" in done.stdout
-    assert "Do not train on this judge: judge.json" in done.stdout
+        process = inside("train", "judge-check", "--run", path, "--out", "judge.json", "--questions", 11)
+    assert process.returncode == 1
+    assert "it always says yes" in process.stdout
+    assert "Do not train on this judge: judge.json" in process.stdout
     with (
         pytest.raises(ConfigError, match="says not to trust this judge"),
         judge_gate(read_run(path).judge, tmp_path, GOLDEN, print),
     ):
         pass
-    bare = run_file(tmp_path, url)
+    bare_path = run_file(tmp_path, url)
     with (
         pytest.raises(ConfigError, match="this judge is not calibrated"),
-        judge_gate(read_run(bare).judge, tmp_path, GOLDEN, print),
+        judge_gate(read_run(bare_path).judge, tmp_path, GOLDEN, print),
     ):
         pass
     notes = []
-    allowed = run_file(tmp_path, url, more="uncalibrated = true")
-    with judge_gate(read_run(allowed).judge, tmp_path, GOLDEN, notes.append) as bench:
+    uncalibrated_path = run_file(tmp_path, url, more="uncalibrated = true")
+    with judge_gate(read_run(uncalibrated_path).judge, tmp_path, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == ["the judge: it was never compared with gold (judge.uncalibrated)"]
 
 
 def test_a_file_without_a_judge(inside, tmp_path):
     (tmp_path / "run.toml").write_text('[model]\nname = "m"\n[data]\n')
-    done = inside("train", "judge-check", "--run", "run.toml")
-    assert (done.returncode, "has no judge: set judge.model" in done.stderr) == (2, True)
+    process = inside("train", "judge-check", "--run", "run.toml")
+    assert (process.returncode, "has no judge: set judge.model" in process.stderr) == (2, True)
 
 
 def test_a_judge_that_is_down_is_told(inside, index, tmp_path):
     path = run_file(tmp_path, "http://127.0.0.1:9/v1")
-    done = inside("train", "judge-check", "--run", path, "--questions", 2)
-    assert done.returncode == 1
-    assert "not one verdict of the judge" in done.stderr
-    assert "cannot connect" in done.stderr
+    process = inside("train", "judge-check", "--run", path, "--questions", 2)
+    assert process.returncode == 1
+    assert "not one verdict of the judge" in process.stderr
+    assert "cannot connect" in process.stderr

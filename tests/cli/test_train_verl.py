@@ -26,7 +26,7 @@ schedule = "{schedule}"
 """
 
 
-def file(folder: Path, schedule: str = "constant") -> str:
+def run_file(folder: Path, schedule: str = "constant") -> str:
     path = folder / "run.toml"
     path.write_text(RUN.format(schedule=schedule))
     return str(path)
@@ -34,10 +34,10 @@ def file(folder: Path, schedule: str = "constant") -> str:
 
 def test_it_writes_what_verl_is_started_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "verl"
-    assert run(["train", "verl", "--run", file(tmp_path), "--out", str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"], told["dev"], told["folder"]) == (12, 5, str(out))
-    assert {one.name for one in out.iterdir()} == {
+    assert run(["train", "verl", "--run", run_file(tmp_path), "--out", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["rows"], report["dev"], report["folder"]) == (12, 5, str(out))
+    assert {path.name for path in out.iterdir()} == {
         "train.parquet",
         "dev.parquet",
         "settings.yaml",
@@ -45,11 +45,13 @@ def test_it_writes_what_verl_is_started_with(tmp_path: Path, capsys: pytest.Capt
     }
 
 
-def test_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "verl", "--run", file(tmp_path), "--out", str(tmp_path / "v"), "--trainer", "megatron"]) == 0
+def test_the_report_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["train", "verl", "--run", run_file(tmp_path), "--out", str(tmp_path / "v"), "--trainer", "megatron"]) == 0
+    )
     assert "12 rows of" in capsys.readouterr().out
 
 
 def test_a_run_that_verl_cannot_do_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "verl", "--run", file(tmp_path, "linear"), "--out", str(tmp_path / "v")]) == 2
+    assert run(["train", "verl", "--run", run_file(tmp_path, "linear"), "--out", str(tmp_path / "v")]) == 2
     assert "verl has constant and cosine" in capsys.readouterr().err

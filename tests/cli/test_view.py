@@ -25,19 +25,19 @@ def runs(corpus, tmp_path):
 
 @pytest.fixture
 def gold(corpus, tmp_path):
-    """A question file that knows what the trajectory should find."""
-    found = corpus.search(episodes.QUESTION)[0].chunk.document_id
+    """A question file with the gold document and the answer of the trajectory's question."""
+    document_id = corpus.search(episodes.QUESTION)[0].chunk.document_id
     path = tmp_path / "questions.jsonl"
     path.write_text(
-        json.dumps({"id": "q", "question": episodes.QUESTION, "gold": [found], "answer": "the Lume"}) + "\n"
+        json.dumps({"id": "q", "question": episodes.QUESTION, "gold": [document_id], "answer": "the Lume"}) + "\n"
     )
     return path
 
 
 def test_the_page_lies_beside_what_it_shows_and_the_place_is_told(inside, runs, tmp_path):
-    done = inside("view", "runs")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("runs/view.html: 1 trajectory, ")
+    process = inside("view", "runs")
+    assert (process.returncode, process.stdout) == (0, "")
+    assert process.stderr.startswith("runs/view.html: 1 trajectory, ")
     (file,) = runs.glob("*.jsonl")
     assert inside("view", file).returncode == 0
     assert file.with_suffix(".html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
@@ -58,9 +58,9 @@ def test_a_page_shown_again_takes_the_old_ones_place(inside, corpus, runs):
 
 
 def test_the_page_can_go_to_stdout(inside, runs):
-    done = inside("view", "runs", "--out", "-")
-    assert done.stdout.startswith("<!DOCTYPE html>")
-    assert done.stdout.endswith("</html>\n")
+    process = inside("view", "runs", "--out", "-")
+    assert process.stdout.startswith("<!DOCTYPE html>")
+    assert process.stdout.endswith("</html>\n")
 
 
 def test_the_page_is_opened_in_the_browser_where_that_is_asked_for(ctx1, runs, tmp_path):
@@ -72,11 +72,11 @@ def test_the_page_is_opened_in_the_browser_where_that_is_asked_for(ctx1, runs, t
 
 
 def test_text_shows_calls_edits_the_context_and_the_ranking(inside, runs, gold):
-    done = inside("view", "runs", "--text", "--gold", gold)
-    assert done.returncode == 0
-    assert episodes.QUESTION in done.stdout
-    assert "★ gold: 1 of 1 seen, 1 of 1 ranked; answer: the Lume" in done.stdout
-    lines = done.stdout.splitlines()
+    process = inside("view", "runs", "--text", "--gold", gold)
+    assert process.returncode == 0
+    assert episodes.QUESTION in process.stdout
+    assert "★ gold: 1 of 1 seen, 1 of 1 ranked; answer: the Lume" in process.stdout
+    lines = process.stdout.splitlines()
     assert any(line.startswith("turn 1    search  which river") and "3 new: ★ Title" in line for line in lines)
     assert any(line.startswith("turn 2    prune   1 passage  ★ Title") for line in lines)
     assert any(line.startswith("turn 4    restore 1 passage  ★ Title") for line in lines)
@@ -88,18 +88,18 @@ def test_text_shows_calls_edits_the_context_and_the_ranking(inside, runs, gold):
 
 def test_no_document_can_steer_the_terminal(inside, tmp_path):
     episodes.hostile(tmp_path / "runs")
-    done = inside("view", "runs", "--text")
-    assert done.returncode == 0
-    assert "<script>" in done.stdout
-    assert not {"\x1b", "\x07", "\u202e", "\u2028"} & set(done.stdout)
-    shown = on_terminal("view", "runs", "--text", cwd=tmp_path)
-    assert "\x07" not in shown
-    assert "\x1b[31mred" not in shown
+    process = inside("view", "runs", "--text")
+    assert process.returncode == 0
+    assert "<script>" in process.stdout
+    assert not {"\x1b", "\x07", "\u202e", "\u2028"} & set(process.stdout)
+    output = on_terminal("view", "runs", "--text", cwd=tmp_path)
+    assert "\x07" not in output
+    assert "\x1b[31mred" not in output
 
 
 def test_json_prints_a_row_for_each_trajectory_and_writes_a_page_only_where_told(inside, runs, gold):
-    done = inside("view", "runs", "--json", "--gold", gold)
-    (row,) = [json.loads(line) for line in done.stdout.splitlines()]
+    process = inside("view", "runs", "--json", "--gold", gold)
+    (row,) = [json.loads(line) for line in process.stdout.splitlines()]
     assert (row["question"], row["turns"], row["seen"], row["gold_pruned"]) == (episodes.QUESTION, 4, 1.0, 1)
     assert not (runs / "view.html").exists()
     inside("view", "runs", "--json", "--out", "page.html")
@@ -111,12 +111,12 @@ def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(inside, runs):
     text = file.read_text()
     (runs / "newer.jsonl").write_text(re.sub('"schema":[0-9]+', '"schema":99', text, count=1))
     (runs / "notes.md").write_text("notes")
-    done = inside("view", "runs")
-    assert done.returncode == 1
-    assert "newer.jsonl" in done.stderr
-    assert "schema 99" in done.stderr
-    assert "ignored 1 other file\n" in done.stderr
-    assert "1 trajectory" in done.stderr
+    process = inside("view", "runs")
+    assert process.returncode == 1
+    assert "newer.jsonl" in process.stderr
+    assert "schema 99" in process.stderr
+    assert "ignored 1 other file\n" in process.stderr
+    assert "1 trajectory" in process.stderr
     assert (runs / "view.html").exists()
     text = inside("view", "runs", "--text")
     assert text.returncode == 1
@@ -126,9 +126,9 @@ def test_what_cannot_be_shown_is_told_and_the_rest_is_shown(inside, runs):
 def test_a_bad_row_of_the_gold_file_is_told(inside, runs, gold):
     with gold.open("a") as stream:
         stream.write("{}\n")
-    done = inside("view", "runs", "--gold", gold)
-    assert done.returncode == 1
-    assert "questions.jsonl:2: no field question" in done.stderr
+    process = inside("view", "runs", "--gold", gold)
+    assert process.returncode == 1
+    assert "questions.jsonl:2: no field question" in process.stderr
     assert (runs / "view.html").exists()
 
 
@@ -145,10 +145,10 @@ def test_a_bad_row_of_the_gold_file_is_told(inside, runs, gold):
 )
 def test_what_cannot_work_is_one_line_that_says_why(inside, runs, arguments, code, reason):
     (runs.parent / "empty").mkdir()
-    done = inside("view", *arguments)
-    assert done.returncode == code
-    assert reason in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    process = inside("view", *arguments)
+    assert process.returncode == code
+    assert reason in process.stderr
+    assert len(process.stderr.strip().splitlines()) == 1
 
 
 def test_the_bar_is_filled_as_the_view_is_and_has_its_marks_at_the_thresholds():
@@ -162,9 +162,9 @@ def test_a_conversation_is_shown_with_what_pruning_removes_from_it(inside, tmp_p
     path = tmp_path / "talk.json"
     path.write_text(json.dumps({"messages": rendered("openai", LONG)}), encoding="utf-8")
     options = ("--budget", 300, "--effort", "fast", "--cached-price", 1)
-    done = inside("view", "talk.json", *options)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("talk.html: ")
+    process = inside("view", "talk.json", *options)
+    assert (process.returncode, process.stdout) == (0, "")
+    assert process.stderr.startswith("talk.html: ")
     assert 'data-id="p1"' in (tmp_path / "talk.html").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in inside("view", "talk.json", *options, "--json").stdout.splitlines()]
     assert [row["outcome"] for row in rows].count("pruned") >= 1
@@ -178,53 +178,53 @@ QUESTION = "Which river flows past the birthplace of the engineer who designed O
 
 @pytest.fixture
 def found(inside, index):
-    """A search whose trajectory was kept in `kept`."""
-    done = inside("search", QUESTION, "--path", index, "--json", "--save", "kept")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """The result of a search whose trajectory is saved in `kept`."""
+    process = inside("search", QUESTION, "--path", index, "--json", "--save", "kept")
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
-def trajectory(found):
-    return found["trajectory"].rpartition("/")[2].removesuffix(".jsonl")
+def trajectory_name(search):
+    return search["trajectory"].rpartition("/")[2].removesuffix(".jsonl")
 
 
 def test_judgements_become_tasks(inside, index, found, tmp_path):
-    ids = [one["id"] for one in found["documents"]]
-    judge = ("feedback", trajectory(found), "--trajectories", "kept", "--relevant", ids[0], "--relevant", ids[1],
-             "--irrelevant", ids[2], "--rating", 4, "--user", "ann", "--json")  # fmt: skip
-    first, again = inside(*judge), inside(*judge)
+    ids = [document["id"] for document in found["documents"]]
+    command = ("feedback", trajectory_name(found), "--trajectories", "kept", "--relevant", ids[0], "--relevant", ids[1],
+               "--irrelevant", ids[2], "--rating", 4, "--user", "ann", "--json")  # fmt: skip
+    first, again = inside(*command), inside(*command)
     assert (first.returncode, json.loads(first.stdout)["created"]) == (0, True)
     assert (again.returncode, json.loads(again.stdout)["created"]) == (0, False)
     assert len((tmp_path / "kept" / "feedback.jsonl").read_text().splitlines()) == 1
     with (tmp_path / "kept" / "feedback.jsonl").open("a") as log:
         log.write("no json\n")
-    done = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
-                "--out", "out/tasks.jsonl", "--json")  # fmt: skip
-    report = json.loads(done.stdout)
-    assert (done.returncode, report["tasks"], report["judgements"], report["unreadable"]) == (1, 1, 1, 1)
-    assert "feedback.jsonl:2: not valid JSON" in done.stderr
+    process = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
+                     "--out", "out/tasks.jsonl", "--json")  # fmt: skip
+    report = json.loads(process.stdout)
+    assert (process.returncode, report["tasks"], report["judgements"], report["unreadable"]) == (1, 1, 1, 1)
+    assert "feedback.jsonl:2: not valid JSON" in process.stderr
     task = json.loads((tmp_path / "out" / "tasks.jsonl").read_text())
     assert (task["question"], task["gold"], task["distractors"]) == (QUESTION, ids[:2], ids[2:3])
-    told = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
-                "--out", "tasks.jsonl")  # fmt: skip
-    assert "1 tasks from 1 judgements in tasks.jsonl. Dropped: none." in told.stdout
+    text_run = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
+                      "--out", "tasks.jsonl")  # fmt: skip
+    assert "1 tasks from 1 judgements in tasks.jsonl. Dropped: none." in text_run.stdout
 
 
 def test_judgements_in_bulk(inside, found, tmp_path):
-    name = trajectory(found)
+    name = trajectory_name(found)
     rows = [{"trajectory": name, "rating": 3}, {"trajectory": "absent", "rating": 3}, {"rating": "x"}]
-    given = "".join(json.dumps(row) + "\n" for row in rows) * 2
-    done = inside("feedback", "--file", "-", "--trajectories", "kept", "--json", stdin=given)
-    assert done.returncode == 1
-    assert json.loads(done.stdout) == {"written": 1, "known": 0, "refused": 5}
-    assert "no trajectory 'absent'" in done.stderr
+    stdin = "".join(json.dumps(row) + "\n" for row in rows) * 2
+    process = inside("feedback", "--file", "-", "--trajectories", "kept", "--json", stdin=stdin)
+    assert process.returncode == 1
+    assert json.loads(process.stdout) == {"written": 1, "known": 0, "refused": 5}
+    assert "no trajectory 'absent'" in process.stderr
 
 
 def test_what_cannot_be_judged(inside, found):
     absent = inside("feedback", "absent", "--trajectories", "kept", "--rating", 3)
     assert absent.returncode == 1
     assert "'absent'" in absent.stderr
-    nothing = inside("feedback", trajectory(found), "--trajectories", "kept")
+    nothing = inside("feedback", trajectory_name(found), "--trajectories", "kept")
     assert (nothing.returncode, "the judgement is empty" in nothing.stderr) == (2, True)
     neither = inside("feedback", "--trajectories", "kept", "--rating", 3)
     assert (neither.returncode, "one TRAJECTORY" in neither.stderr) == (2, True)

@@ -1,6 +1,7 @@
 """The pages that lead through commands: every block runs as printed, in the order of the page, in one folder.
 
-A block with a title is a file, `sh` holds commands, `python` is a program. Blocks of `text` need a server or a model.
+A block with a title is a file, `sh` holds commands, `python` is a program. Blocks of `text` need a server or a
+model and are skipped.
 """
 
 import re
@@ -18,12 +19,12 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is 
 
 @pytest.fixture(autouse=True)
 def _one_core(monkeypatch):
-    """A worker of `ctx1 eval` mostly imports, and the questions are few: one process is enough."""
+    """Limits `ctx1 eval` to one process: for few questions, its workers would only spend time on imports."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
 
 
-def walk(page, inside, folder):
-    """Runs a page. Returns the standard output of each command."""
+def run_page(page, inside, folder):
+    """Runs the blocks of a page. Returns the standard output of each command."""
     outputs = {}
     for language, title, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
         if title:
@@ -33,16 +34,16 @@ def walk(page, inside, folder):
             exec(compile(text, page, "exec"), {"__name__": "walk_through"})
         elif language == "sh":
             for line in text.splitlines():
-                done = inside(*shlex.split(line)[1:])
-                assert done.returncode == 0, (line, done.stderr)
-                outputs[line] = done.stdout
+                process = inside(*shlex.split(line)[1:])
+                assert process.returncode == 0, (line, process.stderr)
+                outputs[line] = process.stdout
     return outputs
 
 
 def test_the_tutorial(inside, tmp_path):
     outputs = {}
     for page in sorted((DOCS / "tutorial").glob("*.md")):
-        outputs |= walk(f"tutorial/{page.name}", inside, tmp_path)
+        outputs |= run_page(f"tutorial/{page.name}", inside, tmp_path)
     assert outputs['ctx1 search "When was the engineer of Brasko Weir born?" --quiet -k 2'].split() == [
         "weir.md",
         "lena.md",
@@ -53,7 +54,7 @@ def test_the_tutorial(inside, tmp_path):
 
 
 def test_ten_tasks_for_a_start(inside, tmp_path):
-    outputs = walk("newcomer-tasks.md", inside, tmp_path)
+    outputs = run_page("newcomer-tasks.md", inside, tmp_path)
     assert outputs['ctx1 search "Which method raises the sluice gate?" --quiet -k 1'].split() == ["gate.py"]
     assert "Brasko Weir is a stone weir" in outputs['ctx1 ask "Who built Brasko Weir?"']
 
@@ -67,4 +68,4 @@ def test_each_of_the_ten_tasks_has_commands():
 
 @pytest.mark.parametrize("page", HOW_TO)
 def test_a_recipe(page, inside, tmp_path):
-    walk(page, inside, tmp_path)
+    run_page(page, inside, tmp_path)

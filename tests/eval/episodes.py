@@ -1,4 +1,4 @@
-"""Trajectories for tests of what shows them: short, long, hostile, broken."""
+"""Trajectories for tests of the viewers: short, long, with sub-agents, hostile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record(
     window: int = 4096,
     profile: str = "default",
 ) -> Path:
-    """Plays the steps and returns the trajectory's file."""
+    """Play the steps and return the trajectory's file."""
     agent = SearchAgent(
         corpus,
         ScriptedPolicy(list(steps)),
@@ -70,18 +70,22 @@ def summarized(corpus: MemoryCorpus, folder: Path, **options: object) -> Path:
 
 
 def swarm(corpus: MemoryCorpus, folder: Path) -> list[Path]:
-    """Two turns; the first starts three sub-agents, the last of which cannot begin. The main file comes first."""
+    """Two turns. The first starts three sub-agents, and the last of them cannot begin. The main file comes first."""
     tasks = ["comets and operas", "rivers", "the task that is too long " * 60]
-    theirs = ScriptedPolicy([search("comets and operas", limit=2), rank_all])
+    searcher_policy = ScriptedPolicy([search("comets and operas", limit=2), rank_all])
     steps = [call("spawn_searchers", tasks=tasks), Action(text="done")]
     agent = SearchAgent(
-        corpus, ScriptedPolicy(steps), budget=8192, swarm=Swarm(budget=1024, policy=theirs), trajectories=folder
+        corpus,
+        ScriptedPolicy(steps),
+        budget=8192,
+        swarm=Swarm(budget=1024, policy=searcher_policy),
+        trajectories=folder,
     )
     return list(agent.search(QUESTION, question_id="q").paths)
 
 
 def long(folder: Path, turns: int = 128) -> Path:
-    """An episode of that many turns that searches, greps, reads, errs, prunes most of what it has, and restores."""
+    """An episode of that many turns that searches, greps, reads, makes mistakes, prunes most chunks, and restores."""
     corpus = MemoryCorpus(made_documents(400))
     return record(
         corpus, [*(_step(number) for number in range(turns - 1)), rank("d1_0", "d8_0")], folder, window=16_384
@@ -90,8 +94,8 @@ def long(folder: Path, turns: int = 128) -> Path:
 
 def _step(number: int) -> Action:
     if number % 16 == 15:
-        sweep = ToolCall("prune_chunks", {"all_but": [f"d{item}_0" for item in range(0, 400, 5)]})
-        return Action(calls=(sweep, *search(f"Title {number}", limit=4).calls))
+        prune_call = ToolCall("prune_chunks", {"all_but": [f"d{item}_0" for item in range(0, 400, 5)]})
+        return Action(calls=(prune_call, *search(f"Title {number}", limit=4).calls))
     if number % 16 == 3 and number > 16:
         return call("restore_chunks", chunk_ids=[f"d{item}_0" for item in range(1, 12)])
     match number % 4:
@@ -105,13 +109,13 @@ def _step(number: int) -> Action:
 
 
 def hostile(folder: Path) -> Path:
-    """An episode whose every foreign text tries to leave its place."""
+    """An episode in which every external text tries to inject code."""
     corpus = MemoryCorpus(
         [Document(f"d{n}{HOSTILE if n == 2 else ''}", f"{HOSTILE} river {n}", f"{HOSTILE} {n}") for n in range(4)]
     )
-    asked = search(f"river {HOSTILE}", limit=3).calls[0]
+    search_call = search(f"river {HOSTILE}", limit=3).calls[0]
     steps = [
-        Action(calls=(asked, ToolCall(f"tool{HOSTILE}", {HOSTILE: HOSTILE})), text=HOSTILE, reasoning=HOSTILE),
+        Action(calls=(search_call, ToolCall(f"tool{HOSTILE}", {HOSTILE: HOSTILE})), text=HOSTILE, reasoning=HOSTILE),
         Action(ranking=tuple(RankedId(f"d{n}", justification=HOSTILE) for n in range(2)), text=""),
     ]
     return record(corpus, steps, folder, question=f"river? {HOSTILE}", id=HOSTILE)

@@ -1,4 +1,4 @@
-"""Policies that misbehave, opened in the processes of a run; what a question says decides what happens to it."""
+"""Policies that misbehave in the processes of a run, depending on the text of the question."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ HANGS, DIES, FAILS, ENDS = "hangs", "dies", "fails", "ends"
 
 
 def scripted() -> Policy:
-    """Searches for the question, prunes nothing, ranks what it saw; misbehaves where the question says so."""
-    return ScriptedPolicy([_first, rank_all], instructed=False)
+    """Search for the question and rank what was found, or misbehave as the question says."""
+    return ScriptedPolicy([_search_or_fail, rank_all], instructed=False)
 
 
 def slow() -> Policy:
-    """The same, taking a while: long enough to be interrupted between two questions."""
-    return ScriptedPolicy([_late, rank_all], instructed=False)
+    """The same, but slow enough to be interrupted between two questions."""
+    return ScriptedPolicy([_search_late, rank_all], instructed=False)
 
 
 def broken() -> Policy:
-    """Cannot be opened."""
+    """Fail to open."""
     raise ValueError("no weights here")
 
 
-def _first(view: View) -> Action:
+def _search_or_fail(view: View) -> Action:
     if HANGS in view.question:
-        # Neither awaits nor returns: no timeout inside the process can end this.
+        # This neither awaits nor returns, so no timeout inside the process can end it.
         threading.Event().wait()
     if DIES in view.question:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -42,6 +42,6 @@ def _first(view: View) -> Action:
     return search(view.question)
 
 
-def _late(view: View) -> Action:
+def _search_late(view: View) -> Action:
     time.sleep(0.15)
-    return _first(view)
+    return _search_or_fail(view)

@@ -1,4 +1,4 @@
-"""What the tests of runs share: options, systems, other questions, and comparisons without wall time."""
+"""Helpers for tests of runs: options, systems, other questions, and comparisons without wall time."""
 
 from __future__ import annotations
 

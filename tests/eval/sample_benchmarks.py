@@ -16,7 +16,7 @@ QUESTION = "Where was the teacher of Ada Quill born?"
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Rows as JSONL, or as one JSON list, by the file's ending."""
+    """Write rows as JSONL, or as one JSON list, depending on the file's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_text(lines if path.suffix == ".jsonl" else json.dumps(rows), encoding="utf-8")
@@ -65,7 +65,7 @@ def hotpot_row(*, columns: bool = False) -> dict[str, Any]:
 
 
 def musique_row() -> dict[str, Any]:
-    """A MuSiQue row; its gold stands in another order than its paragraphs."""
+    """A MuSiQue row whose gold is in another order than its paragraphs."""
     return {
         "id": "2hop__1_2",
         "paragraphs": [

@@ -1,4 +1,4 @@
-"""A run's records as a summary: what is averaged, compared, left out, failed and missing."""
+"""The summary of a run's records: means, comparisons, and what was left out, failed or missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def record(system: str, question: str, recall: float | None, **fields: object) -
 
 
 def cell_of(summary: EvalSummary, system: str, window: int = 0, benchmark: str = "b") -> Cell:
-    return next(c for c in summary.cells if (c.benchmark, c.system, c.window) == (benchmark, system, window))
+    return next(
+        cell for cell in summary.cells if (cell.benchmark, cell.system, cell.window) == (benchmark, system, window)
+    )
 
 
 def test_the_mean_is_over_questions_and_a_question_s_seeds_come_first() -> None:
@@ -54,9 +56,9 @@ def test_questions_to_which_a_metric_does_not_apply_are_left_out_and_counted() -
 
 
 def test_systems_are_compared_on_the_questions_that_both_answered() -> None:
-    plain = [record("bm25", f"q{number}", 0.2 * number) for number in range(5)]
-    ours = [record("agent", f"q{number}", 0.2 * number + 0.1, window=99) for number in range(2, 8)]
-    difference = cell_of(summarise(plain + ours, reference="bm25"), "agent", 99).differences["recall"]
+    baseline = [record("bm25", f"q{number}", 0.2 * number) for number in range(5)]
+    agent_records = [record("agent", f"q{number}", 0.2 * number + 0.1, window=99) for number in range(2, 8)]
+    difference = cell_of(summarise(baseline + agent_records, reference="bm25"), "agent", 99).differences["recall"]
     assert difference.mean == pytest.approx(0.1)
     assert difference.low == pytest.approx(difference.high)
     assert (difference.n, difference.left_out) == (3, 3)
@@ -93,16 +95,16 @@ def test_pools_weigh_benchmarks_alike() -> None:
 
 
 def test_a_system_that_ran_on_some_benchmarks_alone_is_in_no_pool() -> None:
-    some = [item for item in RECORDS if (item.benchmark, item.system, item.window) != ("musique", "agent", 2048)]
-    pools = summarise(some, order=ORDER).pools
+    records = [item for item in RECORDS if (item.benchmark, item.system, item.window) != ("musique", "agent", 2048)]
+    pools = summarise(records, order=ORDER).pools
     assert ("agent", 2048) not in [(pool.system, pool.window) for pool in pools]
     assert ("agent", 8192) in [(pool.system, pool.window) for pool in pools]
 
 
 def test_breakdowns_cover_all_questions() -> None:
     cell = cell_of(SUMMARY, "agent", 2048, "musique")
-    for by in ("type", "hops"):
-        groups = cell.breakdown[by].values()
+    for field in ("type", "hops"):
+        groups = cell.breakdown[field].values()
         assert sum(group.questions for group in groups) == cell.questions
         assert sum(group.failed for group in groups) == cell.failed > 0
         mean = sum(group.questions * group.metrics["recall"].mean for group in groups) / cell.questions
@@ -118,11 +120,11 @@ def test_a_breakdown_of_one_kind_is_none() -> None:
 
 def test_curves_carry_an_ended_episode_on_and_count_a_failed_one_as_zero() -> None:
     scores: dict[str, float | None] = {"recall": 1.0, "trajectory_recall": 1.0}
-    short = (TurnState(1, 600, 500, 1.0, 1.0, 2, 0),)
-    long = (TurnState(1, 800, 700, 0.0, 0.0), TurnState(2, 1500, 900, 1.0, 0.5, 2, 1))
+    short_curve = (TurnState(1, 600, 500, 1.0, 1.0, 2, 0),)
+    long_curve = (TurnState(1, 800, 700, 0.0, 0.0), TurnState(2, 1500, 900, 1.0, 0.5, 2, 1))
     records = [
-        record("s", "q1", None, scores=scores, curve=short),
-        record("s", "q2", None, scores=scores, curve=long),
+        record("s", "q1", None, scores=scores, curve=short_curve),
+        record("s", "q2", None, scores=scores, curve=long_curve),
         record("s", "q3", None, scores={"trajectory_recall": 0.0}, error="down"),
         record("s", "q4", None, scores={"trajectory_recall": None}),
     ]
@@ -141,17 +143,17 @@ def test_curves_carry_an_ended_episode_on_and_count_a_failed_one_as_zero() -> No
 
 
 def test_the_order_of_records_changes_nothing() -> None:
-    wanted = json.dumps(SUMMARY.to_json())
+    expected = json.dumps(SUMMARY.to_json())
     shuffled = list(RECORDS)
     for seed in range(3):
         random.Random(seed).shuffle(shuffled)
-        assert json.dumps(summarise(shuffled, order=ORDER).to_json()) == wanted
+        assert json.dumps(summarise(shuffled, order=ORDER).to_json()) == expected
 
 
 def test_wall_time_is_all_that_two_runs_differ_in() -> None:
-    again = summarise([replace(r, seconds=r.seconds * 3) for r in RECORDS], order=ORDER)
-    assert again != SUMMARY
-    assert without_seconds(again) == without_seconds(SUMMARY)
+    slower = summarise([replace(r, seconds=r.seconds * 3) for r in RECORDS], order=ORDER)
+    assert slower != SUMMARY
+    assert without_seconds(slower) == without_seconds(SUMMARY)
 
 
 def without_seconds(summary: EvalSummary) -> str:
@@ -164,16 +166,16 @@ def without_seconds(summary: EvalSummary) -> str:
 
 
 def test_records_that_come_twice_count_once() -> None:
-    again = [replace(r, seconds=r.seconds + 1) for r in RECORDS[:50]]
-    assert summarise([*again, *RECORDS], order=ORDER) == SUMMARY
+    repeated = [replace(r, seconds=r.seconds + 1) for r in RECORDS[:50]]
+    assert summarise([*repeated, *RECORDS], order=ORDER) == SUMMARY
 
 
 def test_records_that_contradict_each_other_are_reported_and_one_counts() -> None:
-    twice = [record("s", "q", 1.0), record("s", "q", 0.0)]
-    forth, back = summarise(twice), summarise(twice[::-1])
-    assert forth == back
-    assert cell_of(forth, "s").questions == 1
-    assert forth.problems == ("b / s / 0 / 0 / q: 2 different records; only one counts",)
+    contradictory = [record("s", "q", 1.0), record("s", "q", 0.0)]
+    summary, reverse_summary = summarise(contradictory), summarise(contradictory[::-1])
+    assert summary == reverse_summary
+    assert cell_of(summary, "s").questions == 1
+    assert summary.problems == ("b / s / 0 / 0 / q: 2 different records; only one counts",)
 
 
 def test_missing_records_are_counted_and_some_named() -> None:

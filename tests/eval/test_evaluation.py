@@ -35,9 +35,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_missing_or_damaged_trajectory_only_loses_its_link(benchmarks: Benchmarks, tmp_path: Path) -> None:
     options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
-    broken = replace(options, policy=faulty.scripted)
+    failing = replace(options, policy=faulty.scripted)
     first, second = evaluate(
-        with_questions(benchmarks, faulty.FAILS, "fails too"), find_systems(["agent"]), broken, folder=tmp_path
+        with_questions(benchmarks, faulty.FAILS, "fails too"), find_systems(["agent"]), failing, folder=tmp_path
     )
     (tmp_path / first.trajectories[0]).write_text("{", encoding="utf-8")
     (tmp_path / second.trajectories[0]).unlink()
@@ -47,9 +47,9 @@ def test_a_missing_or_damaged_trajectory_only_loses_its_link(benchmarks: Benchma
 
 
 def test_unfinished_trajectories_of_a_killed_run_are_removed_on_resume(benchmarks: Benchmarks, tmp_path: Path) -> None:
-    remains = tmp_path / "unfinished" / "one" / "agent" / "1024-0" / "0.jsonl"
-    remains.parent.mkdir(parents=True)
-    remains.write_text('{"kind":"header"', encoding="utf-8")
+    partial = tmp_path / "unfinished" / "one" / "agent" / "1024-0" / "0.jsonl"
+    partial.parent.mkdir(parents=True)
+    partial.write_text('{"kind":"header"', encoding="utf-8")
     options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
     (record,) = evaluate(with_questions(benchmarks, "first"), find_systems(["agent"]), options, folder=tmp_path)
     assert not (tmp_path / "unfinished").exists()
@@ -57,20 +57,20 @@ def test_unfinished_trajectories_of_a_killed_run_are_removed_on_resume(benchmark
 
 
 def test_a_run_resumes_where_it_stopped_and_repeats_no_question(benchmarks: Benchmarks, tmp_path: Path) -> None:
-    item = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "whole")
+    first = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     file = tmp_path / "cut" / "records.jsonl"
     lines = file.read_bytes().splitlines(keepends=True)
-    result = b"".join(lines[:10])
-    file.write_bytes(result + lines[10][: len(lines[10]) // 2])
+    first_lines = b"".join(lines[:10])
+    file.write_bytes(first_lines + lines[10][: len(lines[10]) // 2])
     assert len(read_records(tmp_path / "cut")) == 10
-    seen: list[int] = []
-    again = evaluate(
-        benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "cut", progress=lambda done, total: seen.append(done)
+    done_counts: list[int] = []
+    second = evaluate(
+        benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "cut", progress=lambda done, total: done_counts.append(done)
     )
-    assert seen[0] == 10
-    assert timeless(again) == timeless(item)
-    assert file.read_bytes().startswith(result)
+    assert done_counts[0] == 10
+    assert timeless(second) == timeless(first)
+    assert file.read_bytes().startswith(first_lines)
     assert len(file.read_bytes().splitlines()) == len(lines)
     assert summary_text(tmp_path / "cut") == summary_text(tmp_path / "whole")
 
@@ -81,6 +81,9 @@ def test_a_complete_run_is_not_repeated(benchmarks: Benchmarks, tmp_path: Path) 
     evaluate(benchmarks, SYSTEMS[:1], OPTIONS, folder=tmp_path)
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
+
+RUN_MARK = "CTX1_TEST_RUN"
+"""Environment variable that marks the processes of a run."""
 
 PROGRAM = """
 import sys
@@ -106,13 +109,14 @@ def test_a_killed_or_interrupted_run_can_be_resumed(tmp_path: Path, end: signal.
     program.write_text(textwrap.dedent(PROGRAM), encoding="utf-8")
     out = tmp_path / "out"
     command = [sys.executable, str(program), str(tmp_path), str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), RUN_MARK: str(tmp_path)}
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as child:
         wait_for(lambda: len(records_in(out)) >= 3, child)
+        assert str(child.pid) in processes_of_run(tmp_path)
         child.send_signal(end)
         child.wait(30)
-    left = len(records_in(out))
-    assert 3 <= left < 16
+    count = len(records_in(out))
+    assert 3 <= count < 16
     with (out / "records.jsonl").open("ab") as file:
         file.write(b'{"benchmark": "big", "system": "ag')
     assert subprocess.run(command, env=environment, cwd=tmp_path, timeout=120, check=False).returncode == 0
@@ -120,7 +124,7 @@ def test_a_killed_or_interrupted_run_can_be_resumed(tmp_path: Path, end: signal.
     assert len(records) == 16
     assert {record.question for record in records} == {f"dev-{number}" for number in range(16)}
     assert all(record.error is None for record in records)
-    wait_for(lambda: not children_of(program))
+    wait_for(lambda: not processes_of_run(tmp_path))
 
 
 def records_in(out: Path) -> list[bytes]:
@@ -130,22 +134,23 @@ def records_in(out: Path) -> list[bytes]:
     )
 
 
-def children_of(program: Path) -> list[str]:
-    """Processes that still run for the program: workers that their parent left behind."""
-    results = []
-    for item in Path("/proc").glob("[0-9]*/environ"):
+def processes_of_run(folder: Path) -> list[str]:
+    """The ids of the living processes that a run in this folder started, directly or not."""
+    mark = f"{RUN_MARK}={folder}"
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"PWD={program.parent}" in item.read_bytes().decode(errors="replace").split("\0"):
-                results.append(item.parent.name)
+            if mark in path.read_bytes().decode(errors="replace").split("\0"):
+                pids.append(path.parent.name)
         except OSError:
             continue
-    return [result for result in results if int(result) != os.getpid()]
+    return pids
 
 
-def wait_for(true, child: subprocess.Popen[bytes] | None = None) -> None:
-    ends = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < ends, "waited for nothing"
+def wait_for(condition, child: subprocess.Popen[bytes] | None = None) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited for nothing"
         assert child is None or child.poll() is None, "the program ended by itself"
         time.sleep(0.05)
 
@@ -157,9 +162,9 @@ def test_other_settings_are_refused_with_the_differences(benchmarks: Benchmarks,
     assert "windows" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"systems was \[.hybrid.\]"):
         evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path)
-    result = with_questions(benchmarks, "first")
+    one_question = with_questions(benchmarks, "first")
     with pytest.raises(ConfigError, match=r"benchmarks.one.questions was 4 and is 1"):
-        evaluate([*result, benchmarks[1]], SYSTEMS[:1], OPTIONS, folder=tmp_path)
+        evaluate([*one_question, benchmarks[1]], SYSTEMS[:1], OPTIONS, folder=tmp_path)
 
 
 def test_two_runs_do_not_write_to_one_folder(benchmarks: Benchmarks, tmp_path: Path) -> None:
@@ -193,39 +198,39 @@ def test_the_folder_records_licence_split_and_problems_of_the_data(tmp_path: Pat
     folder = native_folder(tmp_path, name="musique")
     with (folder / "queries.dev.jsonl").open("a") as file:
         file.write("not json\n")
-    result = prepare(load_benchmark("musique", data=tmp_path), cache=tmp_path / "cache")
-    evaluate([result], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
-    note = read_run(tmp_path / "out")["notes"]["benchmarks"]["musique"]
-    assert (note["licence"], note["split"], note["questions"]) == ("CC BY 4.0", "dev", 4)
+    benchmark = prepare(load_benchmark("musique", data=tmp_path), cache=tmp_path / "cache")
+    evaluate([benchmark], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
+    notes = read_run(tmp_path / "out")["notes"]["benchmarks"]["musique"]
+    assert (notes["licence"], notes["split"], notes["questions"]) == ("CC BY 4.0", "dev", 4)
     (problem,) = summarise_run(tmp_path / "out").problems
     assert "queries.dev.jsonl:5" in problem
 
 
 def test_missing_gold_is_refused_or_lowers_recall_and_is_reported(tmp_path: Path) -> None:
-    result = found_lacking(tmp_path)
+    benchmark = with_missing_gold(tmp_path)
     with pytest.raises(DataError, match=r"1 of 8 gold items.*nowhere.*--allow-missing-gold"):
-        require_sound_data([result])
-    require_sound_data([result], allow_missing_gold=True)
-    records = evaluate([result], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
-    lacking = next(record for record in records if record.question == "dev-0")
-    assert lacking.scores["recall"] is not None
-    assert lacking.scores["recall"] <= 0.5
+        require_sound_data([benchmark])
+    require_sound_data([benchmark], allow_missing_gold=True)
+    records = evaluate([benchmark], find_systems(["bm25"]), OPTIONS, folder=tmp_path / "out")
+    first_record = next(record for record in records if record.question == "dev-0")
+    assert first_record.scores["recall"] is not None
+    assert first_record.scores["recall"] <= 0.5
     assert any("not in the index: nowhere" in line for line in summarise_run(tmp_path / "out").problems)
 
 
-def found_lacking(tmp_path: Path) -> PreparedBenchmark:
+def with_missing_gold(tmp_path: Path) -> PreparedBenchmark:
     benchmark: Benchmark = load_benchmark(str(native_folder(tmp_path)), data=tmp_path)
-    first = replace(benchmark.questions[0], gold=("ada quill", "nowhere"))
-    asked = (first, *benchmark.questions[1:])
-    return prepare(replace(benchmark, questions=asked), cache=tmp_path / "cache")
+    question = replace(benchmark.questions[0], gold=("ada quill", "nowhere"))
+    questions = (question, *benchmark.questions[1:])
+    return prepare(replace(benchmark, questions=questions), cache=tmp_path / "cache")
 
 
 def test_shared_questions_are_refused(tmp_path: Path) -> None:
     benchmark = load_benchmark(str(native_folder(tmp_path)), data=tmp_path)
-    result = prepare(replace(benchmark, train=benchmark.questions[:1]), cache=tmp_path / "cache")
+    leaky = prepare(replace(benchmark, train=benchmark.questions[:1]), cache=tmp_path / "cache")
     with pytest.raises(DataError, match=r"train and test share 1 questions .dev-0. and 1 ids"):
-        require_sound_data([result])
-    require_sound_data([result], allow_leaks=True)
+        require_sound_data([leaky])
+    require_sound_data([leaky], allow_leaks=True)
 
 
 def test_trajectories_have_folders_by_benchmark_system_and_window(benchmarks: Benchmarks, tmp_path: Path) -> None:

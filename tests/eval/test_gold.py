@@ -1,4 +1,4 @@
-"""What counts as found: documents, chunks and facts, told apart by what the corpus knows."""
+"""What counts as found: documents, chunks and facts, distinguished by the ids in the corpus."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from context_agent import Chunk, Document, MemoryCorpus
 from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalised, words
 
-# `a_1` is the second chunk of `a` and a document of its own; `b_1` is a chunk only.
+# `a_1` is both the second chunk of `a` and a document; `b_1` is only a chunk.
 LONG = "Rivers meet the sea here. " * 40
 SHELF = MemoryCorpus([Document("a", LONG), Document("a_1", "A note."), Document("b", LONG)], chunk_size=64)
 
 
-def asked(*gold: str, facts: tuple[tuple[str, ...], ...] = ()) -> Question:
+def make_question(*gold: str, facts: tuple[tuple[str, ...], ...] = ()) -> Question:
     return Question("q", "?", gold=gold, facts=facts)
 
 
 def test_an_id_that_is_both_is_the_document_in_gold_and_the_chunk_in_facts() -> None:
     assert SHELF.get(["a_1"])[0].document_id == "a"
-    by_document, by_fact = gold_of(asked("a_1"), SHELF), gold_of(asked(facts=(("a_1",),)), SHELF)
+    by_document, by_fact = gold_of(make_question("a_1"), SHELF), gold_of(make_question(facts=(("a_1",),)), SHELF)
     assert by_document.found_by("a_1", ["a_1_0"]) == {0}
     assert by_document.found_by("a", ["a_1"]) == set()
     assert by_fact.found_by("a", ["a_1"]) == {0}
@@ -29,31 +29,31 @@ def test_an_id_that_is_both_is_the_document_in_gold_and_the_chunk_in_facts() -> 
 
 
 def test_gold_may_name_chunks_and_facts_may_name_documents() -> None:
-    gold = gold_of(asked("b_1", "a"), SHELF)
+    gold = gold_of(make_question("b_1", "a"), SHELF)
     assert gold.found_by("b", ["b_0"]) == set()
     assert gold.found_by("b", ["b_1"]) == {0}
     assert gold.found_by("a", []) == {1}
-    assert gold_of(asked(facts=(("b", "a_0"),)), SHELF).found_by("b", ["b_2"]) == {0}
+    assert gold_of(make_question(facts=(("b", "a_0"),)), SHELF).found_by("b", ["b_2"]) == {0}
 
 
 def test_facts_are_scored_instead_of_documents() -> None:
-    gold = gold_of(asked("a", "b", facts=(("a_0", "b_0"), ("b_1",))), SHELF)
+    gold = gold_of(make_question("a", "b", facts=(("a_0", "b_0"), ("b_1",))), SHELF)
     assert gold.needs == 2
     assert gold.found_by("a", ["a_0"]) == {0}
     assert gold.found_by("b", ["b_0", "b_1"]) == {0, 1}
 
 
 def test_ids_that_the_corpus_lacks_are_named_and_still_count() -> None:
-    gold = gold_of(asked("a", "zz", "b_99"), SHELF)
+    gold = gold_of(make_question("a", "zz", "b_99"), SHELF)
     assert gold.missing == ("zz", "b_99")
     assert gold.needs == 3
     assert gold.ids == {"a"}
 
 
 def test_without_a_corpus_gold_are_documents_and_facts_are_chunks() -> None:
-    assert gold_of(asked("x", "x", "y")).documents == {"x": {0}, "y": {1}}
-    assert gold_of(asked("x", facts=(("c_0", "d_0"),))).chunks == {"c_0": {0}, "d_0": {0}}
-    assert not gold_of(asked())
+    assert gold_of(make_question("x", "x", "y")).documents == {"x": {0}, "y": {1}}
+    assert gold_of(make_question("x", facts=(("c_0", "d_0"),))).chunks == {"c_0": {0}, "d_0": {0}}
+    assert not gold_of(make_question())
 
 
 @pytest.mark.parametrize(
@@ -115,27 +115,31 @@ def corpus() -> MemoryCorpus:
 
 
 def test_all_gold_in_the_index_is_no_finding() -> None:
-    result = missing_gold(corpus(), [Question("1", "?", gold=("a", "b")), Question("2", "?", facts=(("c_0", "zzz"),))])
-    assert not result
-    assert result.total == 3
+    missing = missing_gold(corpus(), [Question("1", "?", gold=("a", "b")), Question("2", "?", facts=(("c_0", "zzz"),))])
+    assert not missing
+    assert missing.total == 3
 
 
 def test_missing_gold_lists_ids_by_question_and_counts_them() -> None:
-    asked = [Question("1", "?", gold=("a", "x")), Question("2", "?", gold=("x", "y")), Question("3", "?", gold=("b",))]
-    result = missing_gold(corpus(), asked)
-    assert result.questions == {"1": ("x",), "2": ("x", "y")}
-    assert result.ids == ("x", "y")
-    assert str(result) == "3 of 5 gold items, of 2 questions, are not in the index: x, y"
+    questions = [
+        Question("1", "?", gold=("a", "x")),
+        Question("2", "?", gold=("x", "y")),
+        Question("3", "?", gold=("b",)),
+    ]
+    missing = missing_gold(corpus(), questions)
+    assert missing.questions == {"1": ("x",), "2": ("x", "y")}
+    assert missing.ids == ("x", "y")
+    assert str(missing) == "3 of 5 gold items, of 2 questions, are not in the index: x, y"
 
 
 def test_a_fact_is_missing_when_none_of_its_chunks_is_there() -> None:
-    result = missing_gold(corpus(), [Question("1", "?", facts=(("c_0", "q_1"), ("q_1", "q_2")))])
-    assert result.questions == {"1": ("q_1",)}
+    missing = missing_gold(corpus(), [Question("1", "?", facts=(("c_0", "q_1"), ("q_1", "q_2")))])
+    assert missing.questions == {"1": ("q_1",)}
 
 
 def test_many_ids_are_named_in_part_and_counted() -> None:
-    result = missing_gold(corpus(), [Question("1", "?", gold=tuple(f"m{number}" for number in range(14)))])
-    assert "m9 and 4 more" in str(result)
+    missing = missing_gold(corpus(), [Question("1", "?", gold=tuple(f"m{number}" for number in range(14)))])
+    assert "m9 and 4 more" in str(missing)
 
 
 def test_splits_that_share_nothing_do_not_leak() -> None:
@@ -143,18 +147,16 @@ def test_splits_that_share_nothing_do_not_leak() -> None:
 
 
 def test_the_same_question_is_found_under_other_case_spacing_and_punctuation() -> None:
-    result = leaks(
-        [Question("t1", "Who  was Émile?")], [Question("e1", "who was émile"), Question("e2", "who is émile")]
-    )
-    assert result.questions == (("t1", "e1"),)
-    assert result.ids == ()
-    assert "1 questions (e1)" in str(result)
+    leak = leaks([Question("t1", "Who  was Émile?")], [Question("e1", "who was émile"), Question("e2", "who is émile")])
+    assert leak.questions == (("t1", "e1"),)
+    assert leak.ids == ()
+    assert "1 questions (e1)" in str(leak)
 
 
 def test_a_shared_id_is_a_leak_though_the_questions_differ() -> None:
-    result = leaks([Question("7", "Who?")], [Question("7", "Where?"), Question("8", "When?")])
-    assert result.ids == ("7",)
-    assert "1 ids (7)" in str(result)
+    leak = leaks([Question("7", "Who?")], [Question("7", "Where?"), Question("8", "When?")])
+    assert leak.ids == ("7",)
+    assert "1 ids (7)" in str(leak)
 
 
 def test_compatibility_forms_are_one_text() -> None:

@@ -1,4 +1,4 @@
-"""The metrics: against an independent implementation, and what they promise beyond it."""
+"""The metrics: a comparison with an independent implementation, and their other properties."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ IDS = st.lists(st.sampled_from([f"d{number}" for number in range(12)]))
 GOLD = st.lists(st.sampled_from([f"d{number}" for number in range(12)]), min_size=1)
 
 
-def made_run(draw: random.Random) -> tuple[list[str], list[str]]:
-    """A ranking, sometimes empty, and gold of which it holds some, all or none."""
+def make_run(draw: random.Random) -> tuple[list[str], list[str]]:
+    """A ranking, sometimes empty, and gold; the ranking has some, all or none of the gold."""
     pool = [f"d{number}" for number in range(draw.choice((5, 20, 60)))]
     ranked = draw.sample(pool, draw.randint(0, min(30, len(pool))))
     return ranked, draw.sample(pool, draw.randint(1, min(15, len(pool))))
@@ -73,42 +73,42 @@ def ndcg(ranked: list[str], gold: list[str], k: int) -> float:
     return metrics.ndcg_of(finds(ranked, facts_of(gold)), len(set(gold)), k)
 
 
-def pairs() -> dict[object, Measure]:
-    """Each measure of ir-measures and what it is called here."""
+def reference_measures() -> dict[object, Measure]:
+    """Each measure of ir-measures and its counterpart here."""
     from ir_measures import P, R, SetF, SetP, SetR, nDCG
 
-    def f(beta: float) -> Measure:
+    def f_measure(beta: float) -> Measure:
         return lambda ranked, gold: metrics.f_beta(precision(ranked, gold), recall(ranked, gold), beta)
 
     def precision_at(k: int) -> Measure:
-        # trec_eval divides by k however few were retrieved.
+        # trec_eval divides by k even if fewer were retrieved.
         return lambda ranked, gold: precision(ranked[:k], gold) * min(k, len(ranked)) / k
 
-    same: dict[object, Measure] = {SetR: recall, SetP: precision}
+    measures: dict[object, Measure] = {SetR: recall, SetP: precision}
     for k in DEPTHS:
-        same[R @ k] = partial(recall_at, k=k)
-        same[nDCG @ k] = partial(ndcg, k=k)
-        same[P @ k] = precision_at(k)
+        measures[R @ k] = partial(recall_at, k=k)
+        measures[nDCG @ k] = partial(ndcg, k=k)
+        measures[P @ k] = precision_at(k)
     # trec_eval's set_F takes the square of beta.
-    return same | {SetF(beta=float(beta * beta)): f(beta) for beta in BETAS}
+    return measures | {SetF(beta=float(beta * beta)): f_measure(beta) for beta in BETAS}
 
 
 def test_two_thousand_runs_agree_with_ir_measures() -> None:
     from ir_measures import iter_calc
 
     draw = random.Random(7)
-    runs = {f"q{number}": made_run(draw) for number in range(RUNS)}
-    same = pairs()
+    runs = {f"q{number}": make_run(draw) for number in range(RUNS)}
+    measures = reference_measures()
     qrels = {name: dict.fromkeys(gold, 1) for name, (_, gold) in runs.items()}
-    scored = {
+    scores = {
         name: {document_id: float(len(ranked) - rank) for rank, document_id in enumerate(ranked)}
         for name, (ranked, _) in runs.items()
     }
-    theirs = {(value.query_id, value.measure): value.value for value in iter_calc(list(same), qrels, scored)}
-    assert len(theirs) == RUNS * len(same)
+    reference = {(value.query_id, value.measure): value.value for value in iter_calc(list(measures), qrels, scores)}
+    assert len(reference) == RUNS * len(measures)
     for name, (ranked, gold) in runs.items():
-        for measure, ours in same.items():
-            assert ours(ranked, gold) == pytest.approx(theirs[name, measure], abs=1e-9), (name, measure)
+        for measure, compute in measures.items():
+            assert compute(ranked, gold) == pytest.approx(reference[name, measure], abs=1e-9), (name, measure)
 
 
 @settings(deadline=None)
@@ -129,10 +129,10 @@ def test_every_value_is_a_share(ranked: list[str], gold: list[str], k: int) -> N
 @settings(deadline=None)
 @given(IDS, GOLD, st.integers(1, 15))
 def test_repetitions_change_nothing(ranked: list[str], gold: list[str], k: int) -> None:
-    once = list(dict.fromkeys(ranked))
-    assert ndcg(ranked, gold + gold, k) == ndcg(once, sorted(set(gold)), k)
-    assert precision(ranked + ranked, gold) == precision(once, gold)
-    assert recall_at(ranked, gold + gold, k) == recall_at(once, gold, k)
+    unique = list(dict.fromkeys(ranked))
+    assert ndcg(ranked, gold + gold, k) == ndcg(unique, sorted(set(gold)), k)
+    assert precision(ranked + ranked, gold) == precision(unique, gold)
+    assert recall_at(ranked, gold + gold, k) == recall_at(unique, gold, k)
 
 
 @settings(deadline=None)
@@ -166,9 +166,9 @@ def test_a_fact_is_found_by_any_of_its_chunks() -> None:
 
 def test_an_item_that_brings_a_known_fact_again_gains_nothing() -> None:
     facts = [["a_0", "b_0"], ["c_0"]]
-    repeated = metrics.ndcg_of(finds(["a_0", "b_0", "c_0"], facts), 2, 10)
-    straight = metrics.ndcg_of(finds(["a_0", "c_0", "b_0"], facts), 2, 10)
-    assert repeated < straight == 1
+    with_repeat = metrics.ndcg_of(finds(["a_0", "b_0", "c_0"], facts), 2, 10)
+    without_repeat = metrics.ndcg_of(finds(["a_0", "c_0", "b_0"], facts), 2, 10)
+    assert with_repeat < without_repeat == 1
 
 
 def test_one_item_with_every_fact_is_a_perfect_ranking() -> None:
@@ -187,9 +187,9 @@ def test_prune_accuracy_counts_each_pruned_id_once() -> None:
 
 
 def test_prune_recall_is_the_share_of_waste_that_went() -> None:
-    shown = ["g_0", "a_0", "b_0", "c_0", "d_0"]
-    assert metrics.prune_recall(shown, {"g_0", "a_0"}, {"g_0"}) == 0.75
-    assert metrics.prune_recall(shown, set(shown), {"g_0"}) == 0
+    shown_ids = ["g_0", "a_0", "b_0", "c_0", "d_0"]
+    assert metrics.prune_recall(shown_ids, {"g_0", "a_0"}, {"g_0"}) == 0.75
+    assert metrics.prune_recall(shown_ids, set(shown_ids), {"g_0"}) == 0
     assert metrics.prune_recall(["g_0"], {"g_0"}, {"g_0"}) is None
 
 

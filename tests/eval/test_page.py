@@ -1,4 +1,4 @@
-"""Pages that stand alone: nothing foreign can end an element, and only what was written in may run."""
+"""Self-contained pages: external text cannot end an element, and only the page's own scripts may run."""
 
 import base64
 import hashlib
@@ -41,42 +41,48 @@ def elements(text, tag):
 
 
 def test_the_policy_allows_the_pages_own_scripts_and_styles_by_hash_and_nothing_else():
-    result = page("t", "<p>x</p>", data={"rows": [1]}, scripts=["let a = 1;\r\n"], styles=["p { color: red }"])
-    (policy,) = [a["content"] for a, _ in elements(result, "meta") if a.get("http-equiv") == "Content-Security-Policy"]
-    allowed = {part.split()[0]: set(part.split()[1:]) for part in policy.split(";")}
-    assert allowed["default-src"] == {"'none'"}
+    html = page("t", "<p>x</p>", data={"rows": [1]}, scripts=["let a = 1;\r\n"], styles=["p { color: red }"])
+    (policy,) = [
+        attributes["content"]
+        for attributes, _ in elements(html, "meta")
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    directives = {part.split()[0]: set(part.split()[1:]) for part in policy.split(";")}
+    assert directives["default-src"] == {"'none'"}
     assert "'unsafe-inline'" not in policy
     for tag, rule in (("script", "script-src"), ("style", "style-src")):
-        inner = [text for attributes, text in elements(result, tag) if "type" not in attributes]
-        hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in inner}
+        contents = [text for attributes, text in elements(html, tag) if "type" not in attributes]
+        hashes = {
+            f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'" for content in contents
+        }
         assert len(hashes) == 2
-        assert allowed[rule] == hashes
+        assert directives[rule] == hashes
 
 
 def test_a_page_without_scripts_runs_none():
-    result = page("t", "<p>x</p>")
-    assert "script-src 'none'" in result
-    assert not elements(result, "script")
+    html = page("t", "<p>x</p>")
+    assert "script-src 'none'" in html
+    assert not elements(html, "script")
 
 
 def test_a_page_asks_for_no_address():
-    result = page("t", "<p>x</p>", data={"rows": []}, scripts=["let a;"])
-    assert not re.search(r"\b(?:src|href)\s*=|@import|https?://", result)
+    html = page("t", "<p>x</p>", data={"rows": []}, scripts=["let a;"])
+    assert not re.search(r"\b(?:src|href)\s*=|@import|https?://", html)
 
 
 def test_any_data_is_read_back_unchanged():
     value = {"text": HOSTILE.replace("\ud800", ""), "numbers": [1, 0.5, None, True]}
-    result = page("t", "", data={"rows-1": value})
-    ((attributes, inner),) = [e for e in elements(result, "script") if e[0].get("id") == "data-rows-1"]
+    html = page("t", "", data={"rows-1": value})
+    ((attributes, inner),) = [element for element in elements(html, "script") if element[0].get("id") == "data-rows-1"]
     assert json.loads(zlib.decompress(base64.b64decode(inner))) == value
     assert attributes["type"] == "application/octet-stream"
 
 
 def test_external_text_ends_no_element():
-    result = page(HOSTILE, f"<p title='{escape(HOSTILE)}'>{escape(HOSTILE)}</p>", data={"rows": HOSTILE})
-    result.encode("utf-8")
-    assert len(elements(result, "script")) == 2
-    ((attributes, inner),) = elements(result, "p")
+    html = page(HOSTILE, f"<p title='{escape(HOSTILE)}'>{escape(HOSTILE)}</p>", data={"rows": HOSTILE})
+    html.encode("utf-8")
+    assert len(elements(html, "script")) == 2
+    ((attributes, inner),) = elements(html, "p")
     assert "<script>alert(1)</script>" in inner
     assert "⟨U+202E⟩" in inner
     assert "⟨U+202E⟩" in attributes["title"]

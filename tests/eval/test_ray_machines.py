@@ -32,7 +32,7 @@ from tests.synth_data.llm_stages.writing import remote_workshop, serving, worksh
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    """A head and a second node, of one processor each."""
+    """A head and a second node, with one processor each."""
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     nodes.add_node(num_cpus=1)
     nodes.wait_for_nodes()
@@ -42,9 +42,9 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def machines(cluster: Any) -> Iterator[RayMachines]:
-    opened = RayMachines(cluster.address)
-    yield opened
-    opened.close()
+    connection = RayMachines(cluster.address)
+    yield connection
+    connection.close()
 
 
 def test_the_results_are_those_of_one_process(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:
@@ -60,17 +60,17 @@ def test_the_results_are_those_of_one_process(machines: RayMachines, benchmarks:
 def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
     cluster: Any, machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path
 ) -> None:
-    (second,) = cluster.worker_nodes
-    killed = []
+    (node,) = cluster.worker_nodes
+    kills = []
 
     def kill(done: int, total: int) -> None:
-        if done >= 4 and not killed:
-            killed.append(done)
-            cluster.remove_node(second, allow_graceful=False)
+        if done >= 4 and not kills:
+            kills.append(done)
+            cluster.remove_node(node, allow_graceful=False)
 
-    mine = with_questions(benchmarks, *map(str, range(24)))
+    many_questions = with_questions(benchmarks, *map(str, range(24)))
     records = evaluate(
-        mine,
+        many_questions,
         find_systems(["agent"]),
         EvalOptions(faulty.slow, windows=(2048,)),
         folder=tmp_path,
@@ -78,7 +78,7 @@ def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
         machines=machines,
         progress=kill,
     )
-    assert killed
+    assert kills
     assert [record.error for record in records] == [None] * 24
     assert len((tmp_path / "records.jsonl").read_text().splitlines()) == 24
 
@@ -86,36 +86,36 @@ def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
 def test_a_node_that_dies_while_tasks_are_written_changes_nothing_and_has_nothing_paid_twice(
     cluster: Any, machines: RayMachines, tmp_path: Path
 ) -> None:
-    (second,) = cluster.worker_nodes
-    plan, killed = PipelinePlan(count=100, hops=(1, 2)), []
-    here, spread = tmp_path / "here.jsonl", tmp_path / "spread.jsonl"
+    (node,) = cluster.worker_nodes
+    plan, kills = PipelinePlan(count=100, hops=(1, 2)), []
+    local_out, ray_out = tmp_path / "here.jsonl", tmp_path / "spread.jsonl"
 
     def watch(stage: str) -> Callable[[int, int | None], None]:
         def advance(done: int, total: int | None) -> None:
-            if stage == "write" and done >= 2 and not killed:
-                killed.append(done)
-                cluster.remove_node(second, allow_graceful=False)
+            if stage == "write" and done >= 2 and not kills:
+                kills.append(done)
+                cluster.remove_node(node, allow_graceful=False)
 
         return advance
 
     (tmp_path / "spread").mkdir()
     with (
         serving(tmp_path / "spread") as server,
-        workshop(server.url, stages_folder(spread) / REPLIES_FILE) as shop,
+        workshop(server.url, stages_folder(ray_out) / REPLIES_FILE) as context,
         WorkerPool(
             StageWorker(partial(remote_workshop, server.url)),
             machines,
             processes=2,
             concurrency=2,
-            answer=shop.model.answer,
+            answer=context.model.answer,
         ) as pool,
     ):
-        asyncio.run(make_tasks(shop, plan, spread, pool=pool, watch=watch))
+        asyncio.run(make_tasks(context, plan, ray_out, pool=pool, watch=watch))
         assert set(server.fates("answered").values()) == {1}
-    with serving(tmp_path) as server, workshop(server.url, stages_folder(here) / REPLIES_FILE) as shop:
-        asyncio.run(make_tasks(shop, plan, here))
-    assert killed
-    assert spread.read_bytes() == here.read_bytes()
+    with serving(tmp_path) as server, workshop(server.url, stages_folder(local_out) / REPLIES_FILE) as context:
+        asyncio.run(make_tasks(context, plan, local_out))
+    assert kills
+    assert ray_out.read_bytes() == local_out.read_bytes()
 
 
 def test_relative_paths_are_those_of_the_current_folder(
@@ -124,9 +124,9 @@ def test_relative_paths_are_those_of_the_current_folder(
     monkeypatch.chdir(tmp_path)
     options = replace(OPTIONS, save=Path("saved"))
     records = evaluate(benchmarks, SYSTEMS, options, folder=Path("run"), concurrency=2, machines=machines)
-    saved = [tmp_path / "run" / name for record in records for name in record.trajectories]
-    assert saved
-    assert all(path.is_file() for path in saved)
+    saved_paths = [tmp_path / "run" / name for record in records for name in record.trajectories]
+    assert saved_paths
+    assert all(path.is_file() for path in saved_paths)
 
 
 def test_an_error_of_a_worker_ends_the_run(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:

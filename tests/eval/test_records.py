@@ -70,10 +70,10 @@ OLD_RUN = Path(__file__).parent / "old_run"
 
 
 def test_a_run_of_an_earlier_version_has_the_same_summary() -> None:
-    old = json.loads((OLD_RUN / "summary.json").read_text(encoding="utf-8"))
+    old_summary = json.loads((OLD_RUN / "summary.json").read_text(encoding="utf-8"))
     summary = json.loads(json.dumps(summarise_run(OLD_RUN).to_json()))
-    assert {**summary, "definitions": None} == {**old, "definitions": None}
-    assert summary_from_json(old) == summarise_run(OLD_RUN)
+    assert {**summary, "definitions": None} == {**old_summary, "definitions": None}
+    assert summary_from_json(old_summary) == summarise_run(OLD_RUN)
 
 
 def test_a_run_of_an_earlier_version_can_be_resumed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Jobs in worker processes: the same results for any number of them, and every failure costs its question alone."""
+"""Jobs in worker processes: the same results for any number of processes, and a failure costs only its question."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_concurrency_and_repetition_do_not_change_the_results(benchmarks: Benchm
         runs[name] = timeless(records)
     assert runs["one"] == runs["again"] == runs["eight"]
     assert summary_text(tmp_path / "one") == summary_text(tmp_path / "again") == summary_text(tmp_path / "eight")
-    assert all(one.error is None for one in runs["one"])
-    assert timeless(read_records(tmp_path / "eight")) == sorted(runs["eight"], key=lambda one: one.key)
+    assert all(record.error is None for record in runs["one"])
+    assert timeless(read_records(tmp_path / "eight")) == sorted(runs["eight"], key=lambda record: record.key)
 
 
 def test_a_system_without_a_context_runs_once_for_all_windows_and_seeds(
@@ -53,16 +53,16 @@ def test_a_system_without_a_context_runs_once_for_all_windows_and_seeds(
 
 
 def test_two_benchmarks_of_one_name_are_refused(benchmarks: Benchmarks) -> None:
-    one = benchmarks[0].benchmark
+    benchmark = benchmarks[0].benchmark
     with pytest.raises(ConfigError, match="two benchmarks are called 'one'"):
-        runner.plan_jobs([one, one], SYSTEMS, windows=(1024,), seeds=(0,))
+        runner.plan_jobs([benchmark, benchmark], SYSTEMS, windows=(1024,), seeds=(0,))
 
 
 def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continue(
     benchmarks: Benchmarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_pool, "GRACE_PERIOD", 0.5)
-    mine = with_questions(
+    prepared = with_questions(
         benchmarks,
         "first",
         faulty.HANGS,
@@ -75,41 +75,43 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     )
     options = EvalOptions(faulty.scripted, windows=(2048,), time_limit=3.0, save=tmp_path / "saved")
     started = time.monotonic()
-    records = evaluate(mine, find_systems(["agent"]), options, folder=tmp_path, concurrency=2, processes=1)
+    records = evaluate(prepared, find_systems(["agent"]), options, folder=tmp_path, concurrency=2, processes=1)
     assert time.monotonic() - started < 60
-    errors = {item.question: item.error for item in records}
+    errors = {record.question: record.error for record in records}
     assert "hung: no answer within 3 seconds" in str(errors[faulty.HANGS])
     assert "process died (SIGKILL, which the system sends when memory runs out), 2 times" in str(errors[faulty.DIES])
     assert "unexpected RuntimeError: a bug in the policy" in str(errors[faulty.FAILS])
     assert "unexpected SystemExit: enough" in str(errors[faulty.ENDS])
-    for fine in ("first", "second", "third", "last"):
-        assert errors[fine] is None
-    lost = next(item for item in records if item.question == faulty.HANGS)
-    assert lost.scores["recall"] == 0.0
-    assert lost.scores["trajectory_recall"] == 0.0
+    for question in ("first", "second", "third", "last"):
+        assert errors[question] is None
+    hung_record = next(record for record in records if record.question == faulty.HANGS)
+    assert hung_record.scores["recall"] == 0.0
+    assert hung_record.scores["trajectory_recall"] == 0.0
     assert sum(cell.failed for cell in summarise_run(tmp_path).cells) == 4
-    # Each question has one trajectory, the cut ones of those that were given up among them, and no remains.
-    saved = sorted((tmp_path / "saved").rglob("*.jsonl"))
-    assert sorted(read(item).header.question_id for item in saved) == sorted(errors)
-    assert sorted(tmp_path / item for record in records for item in record.trajectories) == saved
-    assert {read(tmp_path / item.trajectories[0]).end is None for item in records if item.error is None} == {False}
+    # Each question has one trajectory, including the cut ones of abandoned episodes, and nothing is left over.
+    saved_paths = sorted((tmp_path / "saved").rglob("*.jsonl"))
+    assert sorted(read(path).header.question_id for path in saved_paths) == sorted(errors)
+    assert sorted(tmp_path / path for record in records for path in record.trajectories) == saved_paths
+    assert {read(tmp_path / record.trajectories[0]).end is None for record in records if record.error is None} == {
+        False
+    }
     assert not (tmp_path / "unfinished").exists()
-    # The report leads to the trajectory of the episode that hung, as far as it got.
+    # The report links to the trajectory of the episode that hung, as far as it got.
     write_report(tmp_path)
-    (kept,) = lost.trajectories
-    assert f'<a href="trajectories.html#t={Path(kept).stem}">hangs</a>' in (tmp_path / "report.html").read_text("utf-8")
+    (file,) = hung_record.trajectories
+    assert f'<a href="trajectories.html#t={Path(file).stem}">hangs</a>' in (tmp_path / "report.html").read_text("utf-8")
     assert (tmp_path / "trajectories.html").stat().st_size > 10_000
 
 
 def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(
     benchmarks: Benchmarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unsound(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise TrajectoryError("the digest differs")
 
     (job, *_) = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["bm25"]), windows=(1024,), seeds=(0,))
     answerer = Answerer(benchmarks[0].open(), ScriptedPolicy([]), AnswerSettings())
-    monkeypatch.setattr(runner, "_scored_record", unsound)
+    monkeypatch.setattr(runner, "_scored_record", fail)
     record = runner.answer_job(job, answerer)
     assert record.error == "its result cannot be scored: the digest differs"
     assert record.scores["recall"] == 0.0
@@ -118,20 +120,22 @@ def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(
 def test_gold_that_the_corpus_cannot_look_up_is_a_failure_of_its_question_alone(
     benchmarks: Benchmarks,
 ) -> None:
-    class Gone(MemoryCorpus):
+    class BrokenCorpus(MemoryCorpus):
         def read(self, document_id: str) -> list[Chunk]:
             raise CorpusError("the database is gone")
 
     (job, *_) = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["bm25"]), windows=(1024,), seeds=(0,))
-    record = runner.answer_job(job, Answerer(Gone([Document("a", "text")]), ScriptedPolicy([]), AnswerSettings()))
+    record = runner.answer_job(
+        job, Answerer(BrokenCorpus([Document("a", "text")]), ScriptedPolicy([]), AnswerSettings())
+    )
     assert record.error == "the database is gone"
 
 
 def test_a_policy_that_cannot_be_opened_ends_the_run_with_the_reason(benchmarks: Benchmarks, tmp_path: Path) -> None:
     jobs = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["agent"]), windows=(2048,), seeds=(0,))
-    kit = runner.WorkerSpec({"one": benchmarks[0].open}, faulty.broken, AnswerSettings())
+    spec = runner.WorkerSpec({"one": benchmarks[0].open}, faulty.broken, AnswerSettings())
     with (
-        open_run(tmp_path, {"a": 1}, {}) as opened,
+        open_run(tmp_path, {"a": 1}, {}) as log,
         pytest.raises(RuntimeError, match="no weights here"),
     ):
-        runner.run_jobs(jobs, kit, opened)
+        runner.run_jobs(jobs, spec, log)

@@ -1,4 +1,4 @@
-"""Scores of real episodes, driven by scripts so that each value is known beforehand."""
+"""Scores of real episodes. They follow scripts, so that each value is known in advance."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.actions import call, prune, rank, restore, search
 GOLD = ("d1", "d2")
 
 
-def asked(*gold: str, answer: str = "", facts: tuple[tuple[str, ...], ...] = ()) -> Question:
+def make_question(*gold: str, answer: str = "", facts: tuple[tuple[str, ...], ...] = ()) -> Question:
     return Question("q", "comets?", answer=answer, gold=gold, facts=facts)
 
 
 def grep(number: int) -> Action:
-    """Brings up the one document of that number."""
+    """A grep that finds only the document with that number."""
     return call("grep_corpus", pattern=f"SENTINEL-{number:04d}")
 
 
@@ -51,7 +51,7 @@ def one_shot(*documents: str, text: str = "", tokens: int = 0) -> SearchResult:
 def test_found_pruned_and_ranked(corpus: MemoryCorpus) -> None:
     waste = chunk_of(corpus, "d3")
     result = run(corpus, grep(1), grep(3), prune(waste), grep(2), grep(4), rank("d4", "d1", "d3"))
-    scores, curve = score(asked(*GOLD), result)
+    scores, curve = score(make_question(*GOLD), result)
     assert scores["recall"] == 0.5
     assert scores["precision"] == 0.5, "d3 was pruned, so it is no part of the output"
     assert scores["trajectory_recall"] == scores["held_recall"] == 1
@@ -67,7 +67,7 @@ def test_found_pruned_and_ranked(corpus: MemoryCorpus) -> None:
 def test_a_pruned_gold_chunk_counts_although_it_is_restored(corpus: MemoryCorpus) -> None:
     gold = chunk_of(corpus, "d1")
     result = run(corpus, grep(1), prune(gold), restore(gold), rank("d1"))
-    scores, curve = score(asked("d1"), result)
+    scores, curve = score(make_question("d1"), result)
     assert scores["prune_accuracy"] == 0
     assert scores["prune_recall"] is None, "nothing shown was to go"
     assert scores["recall"] == scores["held_recall"] == 1
@@ -77,14 +77,14 @@ def test_a_pruned_gold_chunk_counts_although_it_is_restored(corpus: MemoryCorpus
 
 def test_found_then_lost(corpus: MemoryCorpus) -> None:
     result = run(corpus, grep(1), prune(chunk_of(corpus, "d1")), grep(5), rank("d1", "d5"))
-    scores, _ = score(asked("d1"), result)
+    scores, _ = score(make_question("d1"), result)
     assert scores["trajectory_recall"] == 1
     assert scores["held_recall"] == scores["recall"] == 0
 
 
 def test_tokens_are_those_of_the_record(corpus: MemoryCorpus) -> None:
     result = run(corpus, search("comets", "rivers"), prune("nothing"), search("operas"), rank("d1"))
-    scores, curve = score(asked("d1"), result)
+    scores, curve = score(make_question("d1"), result)
     trajectory = result.trajectories[0]
     views = list(trajectory.views())
     actions = [event for event in trajectory.events if isinstance(event, ActionTaken)]
@@ -96,7 +96,7 @@ def test_tokens_are_those_of_the_record(corpus: MemoryCorpus) -> None:
     assert scores["context_peak"] == max(view.tokens for view in views[:-1])
     assert scores["mistakes"] == trajectory.end.mistakes == 1
     assert curve[-1].view == views[-2].tokens
-    # Nothing was pruned: each prompt repeats all of the one before and its action.
+    # Nothing was pruned: each prompt repeats the whole previous prompt and its action.
     cached = sum(view.tokens + action.tokens for view, action in zip(views[:-2], actions[:-1], strict=True))
     assert scores["cached_tokens"] == cached
     assert scores["lost_tokens"] == scores["freed_tokens"] == 0
@@ -105,12 +105,12 @@ def test_tokens_are_those_of_the_record(corpus: MemoryCorpus) -> None:
 def test_an_edit_loses_the_cache_behind_it(corpus: MemoryCorpus) -> None:
     first = chunk_of(corpus, "d1")
     result = run(corpus, grep(1), grep(2), prune(first), rank("d2"))
-    scores, _ = score(asked(*GOLD), result)
+    scores, _ = score(make_question(*GOLD), result)
     views = list(result.trajectories[0].views())
     block = next(item for item in views[2].blocks if item.id == first)
     assert scores["freed_tokens"] == block.tokens
-    prefix = sum(s.tokens for s in views[2].visible[: views[2].visible.index(block)])
-    shared = [views[n].tokens + a.tokens for n, a in enumerate(_actions(result)[:2])]
+    prefix = sum(segment.tokens for segment in views[2].visible[: views[2].visible.index(block)])
+    shared = [views[number].tokens + action.tokens for number, action in enumerate(_actions(result)[:2])]
     assert scores["cached_tokens"] == sum(shared) + prefix
     assert scores["lost_tokens"] == views[2].tokens + _actions(result)[2].tokens - block.tokens - prefix
 
@@ -121,24 +121,24 @@ def _actions(result: SearchResult) -> list[ActionTaken]:
 
 def test_money_needs_a_price(corpus: MemoryCorpus) -> None:
     result = run(corpus, grep(1), grep(2), rank("d1"))
-    free, _ = score(asked("d1"), result)
-    scores, _ = score(asked("d1"), result, price=Price(prompt=2, cached=1, sampled=10))
+    unpriced, _ = score(make_question("d1"), result)
+    scores, _ = score(make_question("d1"), result, price=Price(prompt=2, cached=1, sampled=10))
     prompt, cached, sampled = (scores[f"{name}_tokens"] or 0 for name in ("prompt", "cached", "sampled"))
-    assert free["money"] is None
+    assert unpriced["money"] is None
     assert scores["money"] == pytest.approx((2 * (prompt - cached) + cached + 10 * sampled) / 1e6)
 
 
 def test_rollouts_make_one_value(corpus: MemoryCorpus) -> None:
-    class Two(ScriptedPolicy):
-        """The first rollout sees d1 in two turns, the second d2 in three."""
+    class TwoRollouts(ScriptedPolicy):
+        """The first rollout finds d1 in two turns, the second finds d2 in three."""
 
         def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
             first = [grep(1), search("zzz", limit=1), rank("d1")]
             second = [grep(2), search("zzz", limit=1), prune("x"), rank("d2")]
             return ScriptedPolicy(second if seed else first).open(question, corpus, profile=profile, seed=seed)  # type: ignore[arg-type]
 
-    result = SearchAgent(corpus, Two([]), rollouts=2).search("comets?")
-    scores, curve = score(asked(*GOLD), result)
+    result = SearchAgent(corpus, TwoRollouts([]), rollouts=2).search("comets?")
+    scores, curve = score(make_question(*GOLD), result)
     assert scores["recall"] == scores["trajectory_recall"] == 1
     assert scores["turns"] == scores["calls"] == 5
     assert scores["calls_per_turn"] == 1
@@ -150,9 +150,9 @@ def test_rollouts_make_one_value(corpus: MemoryCorpus) -> None:
 
 
 def test_facts_are_found_by_any_of_their_chunks(corpus: MemoryCorpus) -> None:
-    one, two, three = (chunk_of(corpus, f"d{number}") for number in (1, 2, 3))
-    question = asked("d9", facts=((one, two), (three,)))
-    result = run(corpus, grep(2), grep(4), grep(3), prune(three), rank("d2", "d4"))
+    first, second, third = (chunk_of(corpus, f"d{number}") for number in (1, 2, 3))
+    question = make_question("d9", facts=((first, second), (third,)))
+    result = run(corpus, grep(2), grep(4), grep(3), prune(third), rank("d2", "d4"))
     scores, _ = score(question, result, gold=gold_of(question, corpus))
     assert scores["recall"] == scores["recall@5"] == 0.5
     assert scores["precision"] == 0.5
@@ -161,50 +161,50 @@ def test_facts_are_found_by_any_of_their_chunks(corpus: MemoryCorpus) -> None:
 
 
 def test_the_answer_is_looked_for_in_the_output_alone(corpus: MemoryCorpus) -> None:
-    shown = [grep(7), grep(8)]
-    scores, _ = score(asked("d7", answer="sentinel 0007"), run(corpus, *shown, rank("d7")))
+    greps = [grep(7), grep(8)]
+    scores, _ = score(make_question("d7", answer="sentinel 0007"), run(corpus, *greps, rank("d7")))
     assert scores["answer_found"] == 1
-    scores, _ = score(asked("d7", answer="sentinel 0007"), run(corpus, *shown, rank("d8")))
+    scores, _ = score(make_question("d7", answer="sentinel 0007"), run(corpus, *greps, rank("d8")))
     assert scores["answer_found"] == 0
 
 
 @pytest.mark.parametrize("answer", ["", "yes", "No"])
 def test_an_answer_that_cannot_be_looked_for_is_left_out(corpus: MemoryCorpus, answer: str) -> None:
-    assert score(asked("d7", answer=answer), run(corpus, grep(7), rank("d7")))[0]["answer_found"] is None
-    assert score(asked("d7", answer=answer), None, error="down")[0]["answer_found"] is None
+    assert score(make_question("d7", answer=answer), run(corpus, grep(7), rank("d7")))[0]["answer_found"] is None
+    assert score(make_question("d7", answer=answer), None, error="down")[0]["answer_found"] is None
 
 
 def test_one_shot_retrieval_has_no_context(corpus: MemoryCorpus) -> None:
-    scores, curve = score(asked(*GOLD, answer="Halley"), one_shot("d5", "d1", text="by Halley", tokens=70))
+    scores, curve = score(make_question(*GOLD, answer="Halley"), one_shot("d5", "d1", text="by Halley", tokens=70))
     assert scores["recall"] == 0.5
     assert scores["recall@5"] == 0.5
     assert scores["answer_found"] == 1
     assert scores["tokens"] == 70
-    none = {name for name, value in scores.items() if value is None}
-    assert {"trajectory_recall", "held_recall", "prune_accuracy", "prune_recall", "turns", "critical_steps"} <= none
+    unscored = {name for name, value in scores.items() if value is None}
+    assert {"trajectory_recall", "held_recall", "prune_accuracy", "prune_recall", "turns", "critical_steps"} <= unscored
     assert curve == ()
 
 
 def test_a_failed_question_scores_zero_on_quality_and_is_never_dropped() -> None:
-    scores, curve = score(asked(*GOLD, answer="Halley"), None, error="the server is down")
-    quality = {name for name, one in METRICS.items() if one.kind is MetricKind.QUALITY}
+    scores, curve = score(make_question(*GOLD, answer="Halley"), None, error="the server is down")
+    quality = {name for name, metric in METRICS.items() if metric.kind is MetricKind.QUALITY}
     assert {name for name, value in scores.items() if value == 0} == quality
     assert all(scores[name] is None for name in scores if name not in quality)
     assert curve == ()
 
 
 def test_a_failed_one_shot_system_still_has_no_context() -> None:
-    scores, _ = score(asked(*GOLD), None, error="down", keeps_context=False)
+    scores, _ = score(make_question(*GOLD), None, error="down", keeps_context=False)
     assert scores["recall"] == 0
     assert scores["trajectory_recall"] is None
 
 
 def test_an_episode_ended_by_an_error_fails_and_its_costs_count(corpus: MemoryCorpus) -> None:
-    def down(view: View) -> Action:
+    def fail(view: View) -> Action:
         raise PolicyError("the server is gone")
 
-    result = run(corpus, grep(1), down)
-    scores, curve = score(asked("d1"), result)
+    result = run(corpus, grep(1), fail)
+    scores, curve = score(make_question("d1"), result)
     assert result.documents, "a ranking was made up from the view"
     assert failure(result) == "the server is gone"
     assert scores["recall"] == scores["trajectory_recall"] == 0
@@ -217,46 +217,46 @@ def test_a_limit_that_struck_is_no_failure(corpus: MemoryCorpus) -> None:
     result = run(corpus, *[grep(number) for number in range(1, 90)])
     assert result.stop_reason == "turns"
     assert failure(result) is None
-    assert score(asked("d1"), result)[0]["trajectory_recall"] == 1
+    assert score(make_question("d1"), result)[0]["trajectory_recall"] == 1
 
 
 def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
-    class Shaky(ScriptedPolicy):
+    class HalfBroken(ScriptedPolicy):
         def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
-            def down(view: View) -> Action:
+            def fail(view: View) -> Action:
                 raise PolicyError("gone")
 
-            return ScriptedPolicy([down] if seed else [grep(1), rank("d1")]).open(
+            return ScriptedPolicy([fail] if seed else [grep(1), rank("d1")]).open(
                 question, corpus, profile=profile, seed=seed
             )  # type: ignore[arg-type]
 
-    result = SearchAgent(corpus, Shaky([]), rollouts=2).search("comets?")
+    result = SearchAgent(corpus, HalfBroken([]), rollouts=2).search("comets?")
     assert result.error == "gone"
     assert failure(result) is None
     assert rollout_errors(result) == ("gone",)
-    assert score(asked("d1"), result)[0]["recall"] == 1
+    assert score(make_question("d1"), result)[0]["recall"] == 1
 
 
 def test_where_every_rollout_breaks_it_is_a_failure_and_not_broken_beside(corpus: MemoryCorpus) -> None:
-    def down(view: View) -> Action:
+    def fail(view: View) -> Action:
         raise PolicyError("gone")
 
-    result = SearchAgent(corpus, ScriptedPolicy([grep(1), down]), rollouts=2).search("comets?")
+    result = SearchAgent(corpus, ScriptedPolicy([grep(1), fail]), rollouts=2).search("comets?")
     assert failure(result) == "gone"
     assert rollout_errors(result) == ()
 
 
 def test_a_question_without_gold_has_costs_and_no_quality(corpus: MemoryCorpus) -> None:
-    scores, curve = score(asked(), run(corpus, grep(1), rank("d1")))
+    scores, curve = score(make_question(), run(corpus, grep(1), rank("d1")))
     assert scores["recall"] is None
     assert scores["prune_accuracy"] is None
     assert scores["turns"] == 1
     assert curve == ()
-    assert score(asked(), None, error="down")[0]["recall"] is None
+    assert score(make_question(), None, error="down")[0]["recall"] is None
 
 
 def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
-    scores, _ = score(asked(*GOLD), one_shot("d1", "d5"), depths=[1], betas=[0.5])
+    scores, _ = score(make_question(*GOLD), one_shot("d1", "d5"), depths=[1], betas=[0.5])
     assert scores["recall@1"] == 0.5
     assert scores["all_gold@1"] == 0
     assert scores["f0.5"] == pytest.approx(0.5)
@@ -265,8 +265,8 @@ def test_depths_and_betas_are_the_callers(corpus: MemoryCorpus) -> None:
 
 
 def test_every_score_is_defined_and_every_definition_scored(corpus: MemoryCorpus) -> None:
-    scores, _ = score(asked(*GOLD), run(corpus, grep(1), rank("d1")), depths=[3, 20], betas=[3])
-    assert {*scores, "seconds"} == {item.name for item in metric_table([3, 20], [3])}
+    scores, _ = score(make_question(*GOLD), run(corpus, grep(1), rank("d1")), depths=[3, 20], betas=[3])
+    assert {*scores, "seconds"} == {metric.name for metric in metric_table([3, 20], [3])}
     for name in scores:
         assert find_metric(name).name == name
 
@@ -274,18 +274,18 @@ def test_every_score_is_defined_and_every_definition_scored(corpus: MemoryCorpus
 def test_a_cut_trajectory_is_scored_as_far_as_it_goes(corpus: MemoryCorpus) -> None:
     result = run(corpus, grep(1), grep(2), rank("d1"))
     cut = replace(result.trajectories[0], events=result.trajectories[0].events[:5])
-    scores, _ = score(asked(*GOLD), replace(result, trajectories=(cut,)), error="cut")
+    scores, _ = score(make_question(*GOLD), replace(result, trajectories=(cut,)), error="cut")
     assert scores["recall"] == 0
     assert scores["turns"] == 1
 
 
 def test_a_swarm_s_costs_are_those_of_all_its_agents(corpus: MemoryCorpus) -> None:
-    """Gold is shown to one sub-agent, and not handed back: it was seen, and not held."""
-    theirs = ScriptedPolicy([grep(1), rank()])
+    """One sub-agent sees gold and does not return it, so the gold was seen but not held."""
+    searcher_policy = ScriptedPolicy([grep(1), rank()])
     spawn = Action(calls=(ToolCall("spawn_searchers", {"tasks": ["one", "two"]}),))
-    agent = SearchAgent(corpus, ScriptedPolicy([spawn, rank()]), swarm=Swarm(policy=theirs))
+    agent = SearchAgent(corpus, ScriptedPolicy([spawn, rank()]), swarm=Swarm(policy=searcher_policy))
     result = agent.search("comets?")
-    scores, curve = score(asked(*GOLD), result)
+    scores, curve = score(make_question(*GOLD), result)
     assert scores["critical_steps"] == result.critical_steps == 2 + 2
     assert scores["tokens"] == result.tokens
     assert scores["turns"] == scores["calls"] == 3
@@ -305,14 +305,14 @@ sampled = 8
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def write_prices(folder: Path, text: str) -> Path:
     path = folder / "prices.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_money_sums_the_prices_of_each_kind_of_token(tmp_path: Path) -> None:
-    prices = load_prices(written(tmp_path, TABLE))
+    prices = load_prices(write_prices(tmp_path, TABLE))
     small, large = prices.of("small"), prices.of("org/large")
     assert prices.currency == "EUR"
     assert small is not None
@@ -324,10 +324,10 @@ def test_money_sums_the_prices_of_each_kind_of_token(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_price_has_none_unless_there_is_a_row_for_all(tmp_path: Path) -> None:
-    assert load_prices(written(tmp_path, TABLE)).of("other") is None
-    every = load_prices(written(tmp_path, '[models."*"]\nprompt = 0\nsampled = 0\n')).of("other")
-    assert every is not None
-    assert every.of(prompt=5, cached=1, sampled=5) == 0
+    assert load_prices(write_prices(tmp_path, TABLE)).of("other") is None
+    price = load_prices(write_prices(tmp_path, '[models."*"]\nprompt = 0\nsampled = 0\n')).of("other")
+    assert price is not None
+    assert price.of(prompt=5, cached=1, sampled=5) == 0
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_model_without_a_price_has_none_unless_there_is_a_row_for_all(tmp_path
 )
 def test_an_invalid_price_table_is_reported_with_the_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        load_prices(written(tmp_path, text))
+        load_prices(write_prices(tmp_path, text))
 
 
 def test_a_missing_table_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Intervals: what the bootstrap promises, against the plain way to write it."""
+"""Intervals: the properties of the bootstrap, and a comparison with a plain implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from context_agent.eval.statistics import Figure
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=60)
 
 
-def plain(values: list[float], seed: int) -> tuple[float, float, float]:
+def plain_bootstrap(values: list[float], seed: int) -> tuple[float, float, float]:
     data = np.array(values)
     draws = np.random.default_rng(seed).integers(0, len(data), (statistics.RESAMPLES, len(data)))
     low, high = np.quantile(data[draws].mean(axis=1), (0.025, 0.975))
@@ -23,15 +23,15 @@ def plain(values: list[float], seed: int) -> tuple[float, float, float]:
 def test_it_is_the_bootstrap_as_one_would_write_it() -> None:
     values = np.random.default_rng(3).random(257).tolist()
     figure = Figure.of(values, seed=11)
-    assert (figure.mean, figure.low, figure.high) == pytest.approx(plain(values, 11), abs=1e-9)
+    assert (figure.mean, figure.low, figure.high) == pytest.approx(plain_bootstrap(values, 11), abs=1e-9)
 
 
 def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(3).random((101, 3))
-    result = statistics.mean_intervals(values, seed=5)
+    expected = statistics.mean_intervals(values, seed=5)
     monkeypatch.setattr(statistics, "_CACHED", 0)
     monkeypatch.setattr(statistics, "_BLOCK", 1000)
-    assert statistics.mean_intervals(values, seed=5) == result
+    assert statistics.mean_intervals(values, seed=5) == expected
 
 
 @settings(deadline=None)
@@ -45,8 +45,8 @@ def test_the_mean_lies_in_its_interval_and_the_interval_in_the_range(values: lis
 
 def test_columns_share_their_resamples() -> None:
     values = np.random.default_rng(3).random((40, 2))
-    both = statistics.mean_intervals(values, seed=1)
-    assert both == [
+    joint = statistics.mean_intervals(values, seed=1)
+    assert joint == [
         *statistics.mean_intervals(values[:, :1], seed=1),
         *statistics.mean_intervals(values[:, 1:], seed=1),
     ]
@@ -54,11 +54,11 @@ def test_columns_share_their_resamples() -> None:
 
 def test_a_small_steady_gain_shows_only_when_paired() -> None:
     draw = np.random.default_rng(0)
-    ours = draw.random((200, 1))
-    theirs = ours - 0.01 - 0.002 * draw.random((200, 1))
-    (_, low, _), (_, _, high) = statistics.mean_intervals(ours)[0], statistics.mean_intervals(theirs)[0]
+    improved = draw.random((200, 1))
+    baseline = improved - 0.01 - 0.002 * draw.random((200, 1))
+    (_, low, _), (_, _, high) = statistics.mean_intervals(improved)[0], statistics.mean_intervals(baseline)[0]
     assert low < high, "the intervals of the two overlap"
-    assert statistics.mean_intervals(ours - theirs)[0][1] > 0, "that of the difference has no 0 in it"
+    assert statistics.mean_intervals(improved - baseline)[0][1] > 0, "that of the difference has no 0 in it"
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:

@@ -18,7 +18,7 @@ from context_agent.eval.statistics import (
 
 
 def test_the_area_under_the_curve_counts_pairs_in_the_right_order() -> None:
-    # Of the pairs (.35, .1), (.35, .4), (.8, .1), (.8, .4), three have the positive above: scikit-learn's own example.
+    # In three of the pairs (.35, .1), (.35, .4), (.8, .1), (.8, .4) the positive is higher: scikit-learn's example.
     assert roc_auc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1]) == pytest.approx(0.75)
     assert roc_auc([0.2, 0.2, 0.2], [1, 0, 1]) == pytest.approx(0.5)
     assert roc_auc([3, 1, 2, 1], [1, 0, 0, 1]) == pytest.approx((1 + 1 + 0 + 0.5) / 4)

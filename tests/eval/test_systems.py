@@ -1,4 +1,4 @@
-"""The systems of a run: found by name, answering alike, and controlled as they say."""
+"""The systems of a run: their names, their answers, and what each control does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from context_agent.pruning.view import EditApplied
 from tests.actions import search
 
 WINDOW = 2048
-ONE_SHOT = [one.name for one in SYSTEMS if not one.keeps_context and not one.reranked]
+ONE_SHOT = [system.name for system in SYSTEMS if not system.keeps_context and not system.reranked]
 CONTROLS = ["agent-unpruned", "agent-random", "agent-oldest", "agent-oracle", "agent-summary", "agent-both"]
 
 
-class Reversing:
+class ShortestFirst:
     """Prefers the shortest texts."""
 
     name = "shortest"
@@ -32,8 +32,8 @@ class Reversing:
 
 def answer(corpus, name, question, policy=None, seed=0, **settings):
     (system,) = find_systems([name], reranker=True)
-    desk = Answerer(corpus, policy or BridgePolicy(), AnswerSettings(**settings))
-    return desk.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=seed)
+    answerer = Answerer(corpus, policy or BridgePolicy(), AnswerSettings(**settings))
+    return answerer.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=seed)
 
 
 def greedy() -> ScriptedPolicy:
@@ -87,18 +87,18 @@ def test_one_shot_systems_rank_documents_once_each_and_keep_no_context(corpus: M
 
 def test_bm25_is_the_order_of_the_sparse_retriever_alone(corpus: MemoryCorpus) -> None:
     question = "how rivers met operas"
-    (sparse,) = [one for one in corpus.retrievers if one.name == "bm25"]
-    wanted = [item.rpartition("_")[0] for item, _ in sparse.search(question, 50)][:3]
-    assert [one.id for one in answer(corpus, "bm25", Question("q", question), k=3).documents] == wanted
+    (sparse,) = [retriever for retriever in corpus.retrievers if retriever.name == "bm25"]
+    expected = [chunk_id.rpartition("_")[0] for chunk_id, _ in sparse.search(question, 50)][:3]
+    assert [document.id for document in answer(corpus, "bm25", Question("q", question), k=3).documents] == expected
 
 
 def test_the_reranker_orders_its_own_system_and_leaves_hybrid_alone() -> None:
     documents = [Document(f"d{n}", "the osk river " + "flows on and on " * n, f"T{n}") for n in range(1, 9)]
-    plain, made = MemoryCorpus(documents), MemoryCorpus(documents, reranker=Reversing())
+    plain, reranked = MemoryCorpus(documents), MemoryCorpus(documents, reranker=ShortestFirst())
     question = Question("q", "osk river")
-    shortest = answer(made, "hybrid+reranker", question, k=8)
+    shortest = answer(reranked, "hybrid+reranker", question, k=8)
     assert [document.id for document in shortest.documents] == [f"d{n}" for n in range(1, 9)]
-    assert answer(made, "hybrid", question).documents == answer(plain, "hybrid", question).documents
+    assert answer(reranked, "hybrid", question).documents == answer(plain, "hybrid", question).documents
 
 
 def test_subqueries_find_the_documents_of_the_names_in_a_question() -> None:
@@ -106,8 +106,8 @@ def test_subqueries_find_the_documents_of_the_names_in_a_question() -> None:
     documents += [Document("a", "It is a painter's work.", "Brasko Murals"), Document("b", "A town.", "Vellmar")]
     corpus = MemoryCorpus(documents)
     question = Question("q", 'Which noise about words and questions came first, "Brasko Murals" or Vellmar?')
-    found = [document.id for document in answer(corpus, "subqueries", question, k=6).documents]
-    assert {"a", "b"} <= set(found)
+    ids = [document.id for document in answer(corpus, "subqueries", question, k=6).documents]
+    assert {"a", "b"} <= set(ids)
 
 
 def test_the_unpruned_agent_never_edits_and_the_pruning_controls_do(corpus: MemoryCorpus) -> None:
@@ -130,25 +130,25 @@ def test_a_summary_is_no_prune(corpus: MemoryCorpus) -> None:
 
 
 def test_the_oracle_prunes_by_each_questions_own_gold(corpus: MemoryCorpus) -> None:
-    desk = Answerer(corpus, greedy(), AnswerSettings())
+    answerer = Answerer(corpus, greedy(), AnswerSettings())
     (system,) = find_systems(["agent-oracle"])
     unpruned = answer(corpus, "agent-unpruned", Question("q", "comets?"), greedy())
-    seen = list(unpruned.trajectories[0].encountered)
-    for gold in (seen[0], seen[1]):
+    encountered = list(unpruned.trajectories[0].encountered)
+    for gold in (encountered[0], encountered[1]):
         question = Question(gold, "comets?", gold=(gold,))
-        result = desk.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=0)
+        result = answerer.answer(system, question, gold_of(question, corpus), window=WINDOW, seed=0)
         *_, view = result.trajectories[0].views()
         assert gold not in {block.document_id for block in view.pruned}
         assert len(view.pruned) > 3
 
 
 def test_random_pruning_differs_by_seed_and_not_by_repetition(corpus: MemoryCorpus) -> None:
-    def pruned(seed: int) -> list[tuple[str, ...]]:
+    def pruned_ids(seed: int) -> list[tuple[str, ...]]:
         result = answer(corpus, "agent-random", Question("q", "comets?"), greedy(), seed=seed)
         return [event.edit.pruned for event in result.trajectories[0].events if isinstance(event, EditApplied)]
 
-    assert pruned(1) == pruned(1)
-    assert pruned(1) != pruned(2)
+    assert pruned_ids(1) == pruned_ids(1)
+    assert pruned_ids(1) != pruned_ids(2)
 
 
 def test_rollouts_are_fused_and_saved(corpus: MemoryCorpus, tmp_path) -> None:
@@ -158,13 +158,13 @@ def test_rollouts_are_fused_and_saved(corpus: MemoryCorpus, tmp_path) -> None:
 
 
 def test_only_the_bridge_policy_has_its_pruning_switched_off() -> None:
-    policy, other = BridgePolicy(), greedy()
-    result = without_pruning(policy)
-    assert isinstance(result, BridgePolicy)
-    assert not result.effort.prune
+    policy, scripted = BridgePolicy(), greedy()
+    unpruned = without_pruning(policy)
+    assert isinstance(unpruned, BridgePolicy)
+    assert not unpruned.effort.prune
     assert policy.effort.prune
-    assert result.scorer is policy.scorer
-    assert without_pruning(other) is other
+    assert unpruned.scorer is policy.scorer
+    assert without_pruning(scripted) is scripted
 
 
 def test_every_control_answers_for_the_bridge_policy(corpus: MemoryCorpus) -> None:

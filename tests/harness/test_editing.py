@@ -1,4 +1,4 @@
-"""Summaries beside prunes and restores: what they replace, what they leave alone, and what a bad one is told."""
+"""Summaries beside prunes and restores: what they replace, what they leave alone, and how a bad one fails."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Play:
 
     @property
     def shown(self) -> list[str]:
-        return [one.id for one in self.view.editable]
+        return [block.id for block in self.view.editable]
 
     @property
     def told(self) -> tuple[str, str | None]:
-        """What the last call was told, and its mistake."""
+        """The text of the last tool result, and its mistake."""
         last = [event for event in self.episode.trajectory.events if isinstance(event, ToolResult)][-1]
         return last.segments[-1].text.strip(), last.mistake
 
@@ -55,14 +55,14 @@ async def test_a_summary_stands_where_its_call_stands_and_names_what_it_replaced
     a, b, c, *rest = play.ids
     before = play.view.tokens
     view = await play.do(summarize("The comet of 1744 had six tails.", a, c))
-    (made,) = view.summaries
+    (block,) = view.summaries
     assert play.shown == [b, *rest, "summary:1"]
-    assert made.text == f"# SUMMARY ID: summary:1 (10 tokens), stands for {a}, {c}\nThe comet of 1744 had six tails.\n"
-    assert (made.of, made.turn, made.call) == ((0, 2), 1, 0)
+    assert block.text == f"# SUMMARY ID: summary:1 (10 tokens), stands for {a}, {c}\nThe comet of 1744 had six tails.\n"
+    assert (block.of, block.turn, block.call) == ((0, 2), 1, 0)
     assert play.told[0].startswith("Summarised 2 chunks (")
     assert view.tokens < before
-    assert play.edits == [Edit(replaced=(0, 2), summaries=(made,))]
-    assert play.episode.spent >= made.tokens + before
+    assert play.edits == [Edit(replaced=(0, 2), summaries=(block,))]
+    assert play.episode.spent >= block.tokens + before
 
 
 async def test_all_but_some_may_be_summarised_and_those_are_kept_from_then_on(play: Play) -> None:
@@ -79,12 +79,12 @@ async def test_all_but_some_may_be_summarised_and_those_are_kept_from_then_on(pl
 @pytest.mark.parametrize("how", ["all_but of a prune", "restore", "all_but of a summary"])
 async def test_a_summary_never_replaces_what_was_kept_explicitly(play: Play, how: str) -> None:
     a, b, c, *_ = play.ids
-    keeping = {
+    actions = {
         "all_but of a prune": [call("prune_chunks", all_but=[a, b])],
         "restore": [prune(*play.ids), restore(a, b)],
         "all_but of a summary": [summarize("Little.", all_but=[a, b]), prune("summary:1")],
     }[how]
-    await play.do(*keeping)
+    await play.do(*actions)
     assert play.shown == [a, b]
     await play.do(summarize("Short.", a, b))
     assert play.shown == [a, b]
@@ -110,8 +110,8 @@ async def test_an_original_comes_back_beside_its_summary(play: Play) -> None:
     assert play.shown == [b, *rest, "summary:1"]
     await play.do(restore(a, c))
     assert play.shown == [a, b, c, *rest, "summary:1"], "the summary stays until it is pruned"
-    standing = [block.id for block in play.view.citable_blocks]
-    assert standing == play.ids, "each chunk once"
+    citable_ids = [block.id for block in play.view.citable_blocks]
+    assert citable_ids == play.ids, "each chunk once"
     await play.do(prune("summary:1"))
     assert play.shown == play.ids
     assert play.view.blocks == play.episode.view.blocks
@@ -137,8 +137,8 @@ async def test_a_summary_of_a_summary_stands_for_the_chunks_of_both(play: Play) 
     await play.do(summarize("Comets and their tails, which were six.", a, b))
     await play.do(summarize("Comets.", "summary:1", c))
     assert play.shown == [d, *rest, "summary:2"]
-    (made,) = play.view.summaries
-    assert f"stands for {a}, {b}, {c}\n" in made.header
+    (summary_block,) = play.view.summaries
+    assert f"stands for {a}, {b}, {c}\n" in summary_block.header
     assert [block.id for block in play.view.citable_blocks] == play.ids
     await play.do(restore("summary:1"))
     assert play.shown == [d, *rest, "summary:1", "summary:2"]
@@ -155,22 +155,22 @@ async def test_two_summaries_may_stand_for_the_same_chunk(play: Play) -> None:
     await play.do(restore("summary:1", c))
     assert play.told[0] == "Restored 0 chunks (0 tokens). 2 in view already."
     await play.do(summarize("Two.", "summary:1", c), restore("summary:1"))
-    assert [one.id for one in play.view.summaries] == ["summary:1", "summary:2"]
+    assert [block.id for block in play.view.summaries] == ["summary:1", "summary:2"]
     await play.do(prune("summary:1"))
     assert [block.id for block in play.view.citable_blocks] == play.ids, "through the other one"
 
 
 async def test_a_chunk_in_two_blocks_is_summarised_whole(corpus: MemoryCorpus) -> None:
-    both = Action(calls=call("grep_corpus", pattern="SENTINEL-000[01]").calls * 2)
-    play = Play(episode := Episode("comets?", corpus, profile=summary()), await episode.step(both))
+    two_greps = Action(calls=call("grep_corpus", pattern="SENTINEL-000[01]").calls * 2)
+    play = Play(episode := Episode("comets?", corpus, profile=summary()), await episode.step(two_greps))
     assert len(play.ids) == 2 * len(set(play.ids)) == 4
-    one = play.ids[0]
-    await play.do(summarize("It shows.", one))
-    assert one not in play.shown
-    assert [block.key for block in play.view.citable_blocks if block.id == one] == [2], "its latest block"
-    await play.do(restore(one))
-    assert play.shown.count(one) == 1
-    assert [block.id for block in play.view.citable_blocks].count(one) == 1
+    chunk_id = play.ids[0]
+    await play.do(summarize("It shows.", chunk_id))
+    assert chunk_id not in play.shown
+    assert [block.key for block in play.view.citable_blocks if block.id == chunk_id] == [2], "its latest block"
+    await play.do(restore(chunk_id))
+    assert play.shown.count(chunk_id) == 1
+    assert [block.id for block in play.view.citable_blocks].count(chunk_id) == 1
 
 
 async def test_an_all_but_of_unknown_ids_alone_summarises_nothing(play: Play) -> None:
@@ -190,14 +190,14 @@ async def test_an_all_but_that_names_a_summarised_chunk_keeps_its_summary(play: 
 async def test_edits_of_a_turn_apply_together_prunes_then_summaries_then_restores(play: Play) -> None:
     a, b, c, d, *rest = play.ids
     turn = [restore(a), summarize("Comets.", a, b, c), prune(c), search("rivers and engines", limit=1)]
-    view = await play.do(Action(calls=tuple(one for action in turn for one in action.calls)))
+    view = await play.do(Action(calls=tuple(tool_call for action in turn for tool_call in action.calls)))
     assert play.shown[: 2 + len(rest)] == [a, d, *rest]
-    (made,) = view.summaries
-    assert made.of == (0, 1), "what a prune of the turn removed was out of view"
+    (summary_block,) = view.summaries
+    assert summary_block.of == (0, 1), "what a prune of the turn removed was out of view"
     (edit,) = play.edits
     assert (edit.pruned, edit.replaced, edit.restored, edit.protected) == ((2,), (1,), (), (0,))
     segments = view.latest
-    assert segments.index(made) == 1, "it is in view before the results of the turn"
+    assert segments.index(summary_block) == 1, "it is in view before the results of the turn"
     assert view.blocks[-1].turn == 1
 
 
@@ -235,15 +235,15 @@ async def test_a_bad_summary_is_a_result_that_says_so(
     names = {"A": play.ids[0], "B": play.ids[1], "GONE": play.ids[2]}
     await play.do(prune(names["GONE"]))
     before = play.shown
-    given = {
-        key: [names.get(one, one) for one in value] if isinstance(value, list) else value
+    arguments_with_ids = {
+        key: [names.get(name, name) for name in value] if isinstance(value, list) else value
         for key, value in arguments.items()
     }
-    await play.do(call("summarize_context", **given))
-    told, found = play.told
-    assert found == mistake
-    assert told.startswith("Error: ")
-    assert words in told
+    await play.do(call("summarize_context", **arguments_with_ids))
+    message, actual_mistake = play.told
+    assert actual_mistake == mistake
+    assert message.startswith("Error: ")
+    assert words in message
     assert play.shown == before
     assert len(play.edits) == 1
 
@@ -270,20 +270,20 @@ async def test_ids_that_a_summary_would_take_are_left_to_the_corpus() -> None:
     corpus = MemoryCorpus([Document("summary:1", "comets " * 40), Document("other", "comets and operas " * 30)])
     play = Play(episode := Episode("comets?", corpus, profile=summary()), await episode.step(search("comets")))
     await play.do(summarize("Comets.", *play.ids))
-    assert [one.id for one in play.view.summaries] == ["summary:2"]
+    assert [block.id for block in play.view.summaries] == ["summary:2"]
 
 
 async def test_the_file_has_a_schema_of_its_own_and_replays(play: Play, tmp_path: Path) -> None:
     a, b, c, d, *_ = play.ids
     await play.do(summarize("Comets.", a, b), summarize("Less.", "summary:1", c), restore(a), prune(d))
     write(play.episode.trajectory, tmp_path / "t.jsonl")
-    found = read(tmp_path / "t.jsonl")
-    assert found == play.episode.trajectory
-    assert encode_header(found.header)["schema"] == WITHOUT_CONFIDENCE == 2
-    found.verify()
-    *_, final = found.views()
+    trajectory = read(tmp_path / "t.jsonl")
+    assert trajectory == play.episode.trajectory
+    assert encode_header(trajectory.header)["schema"] == WITHOUT_CONFIDENCE == 2
+    trajectory.verify()
+    *_, final = trajectory.views()
     assert final == play.view
-    assert found.encountered == tuple(dict.fromkeys(one.rpartition("_")[0] for one in play.ids))
+    assert trajectory.encountered == tuple(dict.fromkeys(chunk_id.rpartition("_")[0] for chunk_id in play.ids))
 
 
 async def test_a_record_whose_summary_names_no_block_is_refused(play: Play) -> None:
@@ -299,15 +299,15 @@ async def test_a_record_whose_summary_names_no_block_is_refused(play: Play) -> N
 
 
 def _broken(edit: Edit) -> list[object]:
-    return [replace(one, of=(99,)) for one in edit.summaries]
+    return [replace(block, of=(99,)) for block in edit.summaries]
 
 
 def test_profiles_with_summaries() -> None:
     assert profile("summary") is summary()
-    made = context_1().with_summaries()
-    assert made.name == "context-1+summary"
-    assert made.soft_advice == "", "a profile that gives no advice gives none to summarise"
-    assert "summarize_context and the final answer" in made.hard_refusal
-    assert made.with_summaries() is made
-    assert Profile.from_json(made.to_json()) == made
+    summary_profile = context_1().with_summaries()
+    assert summary_profile.name == "context-1+summary"
+    assert summary_profile.soft_advice == "", "a profile that gives no advice gives none to summarise"
+    assert "summarize_context and the final answer" in summary_profile.hard_refusal
+    assert summary_profile.with_summaries() is summary_profile
+    assert Profile.from_json(summary_profile.to_json()) == summary_profile
     assert Profile.from_json(default().to_json()) == default()

@@ -67,9 +67,9 @@ async def test_the_view_counts_at_least_what_it_shows(corpus: MemoryCorpus) -> N
 
 def test_a_long_passage_is_cut_to_the_profile_s_length() -> None:
     corpus = MemoryCorpus([Document("a", "many words " * 300)])
-    (shown,) = Renderer(lean(), HarmonyCounter()).fitting(corpus.read("a")[:1], 10_000)
-    assert shown.tokens <= lean().longest
-    assert not shown.complete
+    (block,) = Renderer(lean(), HarmonyCounter()).fitting(corpus.read("a")[:1], 10_000)
+    assert block.tokens <= lean().longest
+    assert not block.complete
 
 
 def test_the_instructions_are_short() -> None:
@@ -101,8 +101,8 @@ def test_the_passages_of_a_result_share_its_room() -> None:
 
 def test_a_title_longer_than_a_passage_may_be_does_not_hide_the_passage() -> None:
     corpus = MemoryCorpus([Document("a", "many words " * 90, "a title of very many words " * 24)])
-    (shown,) = Renderer(lean(), HarmonyCounter()).fitting(corpus.read("a")[:1], 300)
-    assert lean().longest < shown.tokens <= 300
+    (block,) = Renderer(lean(), HarmonyCounter()).fitting(corpus.read("a")[:1], 300)
+    assert lean().longest < block.tokens <= 300
 
 
 async def test_an_episode_of_a_model_that_repeats_itself_ends(corpus: MemoryCorpus) -> None:

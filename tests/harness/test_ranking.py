@@ -1,4 +1,4 @@
-"""Resolving, making up and fusing rankings."""
+"""Rankings: resolved against the view, filled up from it, and fused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from context_agent.pruning.view import Block, Source, View
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId
 
 
-def shown(*pairs: tuple[str, int], hidden: tuple[int, ...] = ()) -> View:
+def make_view(*pairs: tuple[str, int], hidden: tuple[int, ...] = ()) -> View:
     """A view with a block for each (chunk id, rank); the document's id is what stands before the last underscore."""
     blocks = []
     for key, (chunk_id, rank) in enumerate(pairs):
@@ -24,37 +24,37 @@ def shown(*pairs: tuple[str, int], hidden: tuple[int, ...] = ()) -> View:
 
 
 def test_documents_and_chunks_may_be_named_and_merge() -> None:
-    view = shown(("a_0", 1), ("a_1", 3), ("b_0", 2))
-    found = resolve([RankedId("a_1"), RankedId("b"), RankedId("a_0")], view, 30)
-    assert [document.id for document in found.documents] == ["a", "b"]
-    assert [chunk.id for chunk in found.documents[0].chunks] == ["a_1", "a_0"]
-    assert found.dropped == ()
+    view = make_view(("a_0", 1), ("a_1", 3), ("b_0", 2))
+    ranking = resolve([RankedId("a_1"), RankedId("b"), RankedId("a_0")], view, 30)
+    assert [document.id for document in ranking.documents] == ["a", "b"]
+    assert [chunk.id for chunk in ranking.documents[0].chunks] == ["a_1", "a_0"]
+    assert ranking.dropped == ()
 
 
 def test_what_is_not_in_view_is_dropped_with_its_reason() -> None:
-    view = shown(("a_0", 1), ("b_0", 2), hidden=(1,))
-    found = resolve([RankedId("b_0"), RankedId("b"), RankedId("c"), RankedId("a")], view, 30)
-    assert [document.id for document in found.documents] == ["a"]
-    assert found.dropped == ("pruned", "pruned", "unseen")
+    view = make_view(("a_0", 1), ("b_0", 2), hidden=(1,))
+    ranking = resolve([RankedId("b_0"), RankedId("b"), RankedId("c"), RankedId("a")], view, 30)
+    assert [document.id for document in ranking.documents] == ["a"]
+    assert ranking.dropped == ("pruned", "pruned", "unseen")
 
 
 def test_a_ranking_is_cut_to_its_limit() -> None:
-    view = shown(*((f"d{number}_0", number + 1) for number in range(9)))
-    found = resolve([RankedId(f"d{number}") for number in range(9)], view, 4)
-    assert [document.id for document in found.documents] == ["d0", "d1", "d2", "d3"]
+    view = make_view(*((f"d{number}_0", number + 1) for number in range(9)))
+    ranking = resolve([RankedId(f"d{number}") for number in range(9)], view, 4)
+    assert [document.id for document in ranking.documents] == ["d0", "d1", "d2", "d3"]
 
 
 def test_the_defensible_ranking_prefers_what_came_up_high_and_often() -> None:
-    view = shown(("a_0", 5), ("b_0", 1), ("a_1", 2), ("c_0", 9))
+    view = make_view(("a_0", 5), ("b_0", 1), ("a_1", 2), ("c_0", 9))
     assert [document.id for document in fallback_ranking(view, Ranking(), 30).documents] == ["a", "b", "c"]
 
 
 def test_a_ranking_is_filled_with_what_was_shown_in_that_order() -> None:
-    view = shown(("a_0", 3), ("b_0", 2), ("c_0", 1), ("d_0", 1), ("b_1", 4), ("e_0", 1), hidden=(2, 4))
-    named = resolve([RankedId("d")], view, 30)
-    documents = filled(named, view, 30).documents
+    view = make_view(("a_0", 3), ("b_0", 2), ("c_0", 1), ("d_0", 1), ("b_1", 4), ("e_0", 1), hidden=(2, 4))
+    ranking = resolve([RankedId("d")], view, 30)
+    documents = filled(ranking, view, 30).documents
     assert [document.id for document in documents] == ["d", "a", "b", "c", "e"]
-    assert [document.id for document in filled(named, view, 3).documents] == ["d", "a", "b"]
+    assert [document.id for document in filled(ranking, view, 3).documents] == ["d", "a", "b"]
     scores = [document.score for document in documents]
     assert scores == sorted(scores, reverse=True)
     assert [chunk.id for chunk in documents[2].chunks] == ["b_0", "b_1"]
@@ -78,14 +78,14 @@ def test_fusion_does_not_depend_on_the_order_of_rollouts(orders: list[list[str]]
 
 
 def test_passages_have_their_own_scores_or_that_of_their_document() -> None:
-    view = shown(("a_0", 1), ("a_1", 3), ("a_2", 2), ("b_0", 2))
+    view = make_view(("a_0", 1), ("a_1", 3), ("a_2", 2), ("b_0", 2))
     relevance = {"a_0": 0.2, "a_1": 0.7, "a_2": 0.4}
-    found = resolve([RankedId("a_1", 0.7), RankedId("b", 0.3)], view, 30, relevance)
-    assert [(chunk.id, chunk.score) for chunk in found.documents[0].chunks] == [
+    ranking = resolve([RankedId("a_1", 0.7), RankedId("b", 0.3)], view, 30, relevance)
+    assert [(chunk.id, chunk.score) for chunk in ranking.documents[0].chunks] == [
         ("a_1", 0.7),
         ("a_2", 0.4),
         ("a_0", 0.2),
     ]
-    assert [chunk.score for chunk in found.documents[1].chunks] == [0.3]
+    assert [chunk.score for chunk in ranking.documents[1].chunks] == [0.3]
     unscored = resolve([RankedId("b"), RankedId("a")], view, 30)
     assert [{chunk.score for chunk in document.chunks} for document in unscored.documents] == [{1.0}, {0.5}]

@@ -54,9 +54,9 @@ def test_the_schema_is_the_oldest_that_holds_the_episode(trajectory: Trajectory,
 
 
 def test_a_file_cut_anywhere_gives_the_events_before_the_cut(path: Path, trajectory: Trajectory) -> None:
-    whole = path.read_bytes()
-    for size in range(len(whole.splitlines()[0]) + 1, len(whole), 97):
-        path.write_bytes(whole[:size])
+    content = path.read_bytes()
+    for size in range(len(content.splitlines()[0]) + 1, len(content), 97):
+        path.write_bytes(content[:size])
         part = read(path)
         assert part.events == trajectory.events[: len(part.events)]
         list(part.views())
@@ -91,12 +91,12 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_record_that_was_tampered_with_does_not_replay(trajectory: Trajectory) -> None:
     events = list(trajectory.events)
-    place = next(i for i, event in enumerate(events) if isinstance(event, TurnClosed))
-    counted = events[place]
-    assert isinstance(counted, TurnClosed)
-    events[place] = replace(counted, total=counted.total + 1)
+    index = next(i for i, event in enumerate(events) if isinstance(event, TurnClosed))
+    turn_closed = events[index]
+    assert isinstance(turn_closed, TurnClosed)
+    events[index] = replace(turn_closed, total=turn_closed.total + 1)
     with pytest.raises(TrajectoryError, match="replay counts"):
         Trajectory(trajectory.header, tuple(events)).verify()
-    events[place] = replace(counted, segment=replace(counted.segment, text="[Token usage: 0/0]\n"))
+    events[index] = replace(turn_closed, segment=replace(turn_closed.segment, text="[Token usage: 0/0]\n"))
     with pytest.raises(TrajectoryError, match="differs"):
         Trajectory(trajectory.header, tuple(events)).verify()

@@ -1,4 +1,4 @@
-"""Reading trajectory files as they are found: what can be shown is, what can't is named, what is none is counted."""
+"""Folders of trajectory files: sound and cut ones load, damaged ones are named, and other files are counted."""
 
 import json
 
@@ -84,19 +84,19 @@ def test_a_trajectory_that_does_not_replay_is_loaded_with_the_reason(folder, kin
     rows = [json.loads(line) for line in lines(folder)]
     next(row for row in rows if row["kind"] == kind).update(change)
     (folder / "good.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (one,) = read_all([folder]).loaded
-    assert reason in one.problem
+    (loaded,) = read_all([folder]).loaded
+    assert reason in loaded.problem
 
 
 def test_files_still_being_written_are_read_as_far_as_they_go(folder):
-    (done,) = read_all([folder]).loaded
-    writer = TrajectoryWriter(folder / "live.jsonl", done.trajectory.header)
-    for count, event in enumerate(done.trajectory.events):
+    (finished,) = read_all([folder]).loaded
+    writer = TrajectoryWriter(folder / "live.jsonl", finished.trajectory.header)
+    for count, event in enumerate(finished.trajectory.events):
         _, live = read_all([folder]).loaded
         assert len(live.trajectory.events) == count
         assert live.problem is None
         writer(event)
-    assert read_all([folder]).loaded[1].trajectory.end == done.trajectory.end
+    assert read_all([folder]).loaded[1].trajectory.end == finished.trajectory.end
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A few documents in which one question takes two steps, an agent on them, and an embedding without a model."""
+"""A few documents with a two-step question, an agent on them, and an embedding without a model."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ TEXTS = {
 
 
 def vector(text: str) -> list[float]:
-    """Eight numbers that depend on the text alone; near texts are not near, as with a useless model."""
+    """Eight numbers that depend on the text alone. Similar texts have no similar vectors."""
     return [(byte - 127.5) / 128 for byte in hashlib.blake2b(text.encode(), digest_size=8).digest()]
 
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frameworks like to call home; nothing here leaves this machine."""
+    """Fail on connections to other machines: some frameworks send telemetry."""
     connect = socket.socket.connect
 
-    def checked(self: socket.socket, address: Any) -> None:
+    def connect_locally(self: socket.socket, address: Any) -> None:
         host = address[0] if isinstance(address, tuple) else "localhost"
         assert host in ("127.0.0.1", "::1", "localhost"), f"a connection to {address}"
         connect(self, address)
 
-    monkeypatch.setattr(socket.socket, "connect", checked)
+    monkeypatch.setattr(socket.socket, "connect", connect_locally)
 
 
 @pytest.fixture(scope="session")
 def films() -> MemoryCorpus:
-    """The documents in memory."""
+    """The documents, as a corpus in memory."""
     return MemoryCorpus([Document(f"d{n}", text, t, {"year": y}) for n, (t, (text, y)) in enumerate(TEXTS.items())])
 
 
 @pytest.fixture
 def agent(films: MemoryCorpus, tmp_path: Path) -> Iterator[SearchAgent]:
-    """The embedded policy on them; trajectories are written."""
+    """An agent with the embedded policy on the documents. It writes trajectories."""
     with SearchAgent(films, trajectories=tmp_path / "trajectories") as agent:
         yield agent
 
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Iterator[Collection]:
-    """An empty collection of someone's own, in a local folder; it has no embedding function."""
+    """An empty collection in a local folder, made by a user of Chroma, without an embedding function."""
     client = chromadb.PersistentClient(str(tmp_path / "chroma"))
     yield client.create_collection("mine", embedding_function=None)
     client.close()  # type: ignore[attr-defined]

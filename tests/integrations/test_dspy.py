@@ -31,22 +31,22 @@ class Rag(dspy.Module):  # type: ignore[misc]
 
 
 def test_a_prediction_holds_passages_and_what_belongs_to_them(agent: SearchAgent) -> None:
-    retriever = ContextAgentRetriever(agent, k=2)(QUESTION)
-    assert isinstance(retriever, dspy.Prediction)
-    assert retriever.passages == [TEXTS["Rope"][0], TEXTS["Alfred Hitchcock"][0]]
-    assert (retriever.ids, retriever.titles) == (["d0_0", "d1_0"], ["Rope", "Alfred Hitchcock"])
-    assert retriever.metadata == [{"year": 1948}, {"year": 1979}]
-    assert retriever.scores[0] > retriever.scores[1] > 0
-    assert Path(retriever.trajectory).exists()
+    prediction = ContextAgentRetriever(agent, k=2)(QUESTION)
+    assert isinstance(prediction, dspy.Prediction)
+    assert prediction.passages == [TEXTS["Rope"][0], TEXTS["Alfred Hitchcock"][0]]
+    assert (prediction.ids, prediction.titles) == (["d0_0", "d1_0"], ["Rope", "Alfred Hitchcock"])
+    assert prediction.metadata == [{"year": 1948}, {"year": 1979}]
+    assert prediction.scores[0] > prediction.scores[1] > 0
+    assert Path(prediction.trajectory).exists()
 
 
 def test_k_and_filters_pass_through_and_loops_do_not_matter(agent: SearchAgent) -> None:
     retriever = ContextAgentRetriever(agent, where={"year": {"$gt": 1900}})
 
-    async def called() -> list[Any]:
+    async def call_both() -> list[Any]:
         return [retriever(QUESTION, k=1), await retriever.acall(QUESTION, where={"year": 1979})]
 
-    first, second = asyncio.run(called())
+    first, second = asyncio.run(call_both())
     assert (first.ids, second.ids) == (["d0_0"], ["d1_0"])
     assert retriever("bread", where={"year": 1200}).passages == []
     assert retriever("bread", where={"year": 1200}).trajectory is None
@@ -77,8 +77,8 @@ def test_react_calls_the_tool(agent: SearchAgent) -> None:
     with dspy.context(lm=DummyLM(steps)):
         result = react(question=QUESTION)
     assert result.answer == "AFI Life Achievement Award"
-    observed = result.trajectory["observation_0"]
-    assert observed.startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}\n\n[2] Alfred Hitchcock (id: d1_0)\n")
+    observation = result.trajectory["observation_0"]
+    assert observation.startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}\n\n[2] Alfred Hitchcock (id: d1_0)\n")
 
 
 def test_an_existing_collection_is_searched_as_it_stands(collection: Collection) -> None:
@@ -94,11 +94,11 @@ def test_an_existing_collection_is_searched_as_it_stands(collection: Collection)
 
     embedder = FrameworkEmbedder.of(collection, Model(), "many", "one")
     folder = collection._client.get_settings().persist_directory
-    for opened in (
+    for retriever in (
         ContextAgentRetriever.from_chroma(collection, k=2, corpus={"embedder": embedder}),
         ContextAgentRetriever.from_chroma("mine", path=folder, k=2, corpus={"embedder": embedder}),
     ):
-        assert opened(QUESTION).ids == ["own-0", "own-1"]
-        opened.close()
+        assert retriever(QUESTION).ids == ["own-0", "own-1"]
+        retriever.close()
     assert collection.count() == len(texts), "the collection stays open"
     assert chromadb.PersistentClient(folder).get_collection("mine").count() == len(texts)

@@ -17,7 +17,7 @@ from tests.actions import search
 
 @pytest.fixture
 def kept(corpus: MemoryCorpus, tmp_path: Path) -> tuple[FeedbackLog, str]:
-    """A log beside one trajectory, and that one's id."""
+    """A log with one trajectory, and the trajectory's id."""
     with SearchAgent(corpus, ScriptedPolicy([search("comets")]), trajectories=tmp_path / "kept") as agent:
         path = agent.search("comets?").trajectory
     assert path is not None
@@ -26,15 +26,15 @@ def kept(corpus: MemoryCorpus, tmp_path: Path) -> tuple[FeedbackLog, str]:
 
 def test_a_judgement_is_appended_once(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
-    result = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=4, comment="ü", user="ann")
-    assert log.add(result)
-    assert not log.add(result)
-    assert not log.add(replace(result, time="2020-01-01T00:00:00+00:00"))
-    assert load_judgements(log.folder / JUDGEMENTS) == [result]
-    other = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=3, comment="ü", user="ann")
-    assert other.id != result.id
-    assert log.add(other)
-    assert [item.id for item in load_judgements(log.folder / JUDGEMENTS)] == [result.id, other.id]
+    first = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=4, comment="ü", user="ann")
+    assert log.add(first)
+    assert not log.add(first)
+    assert not log.add(replace(first, time="2020-01-01T00:00:00+00:00"))
+    assert load_judgements(log.folder / JUDGEMENTS) == [first]
+    second = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=3, comment="ü", user="ann")
+    assert second.id != first.id
+    assert log.add(second)
+    assert [item.id for item in load_judgements(log.folder / JUDGEMENTS)] == [first.id, second.id]
 
 
 def test_an_id_stands_for_one_judgement(kept: tuple[FeedbackLog, str]) -> None:
@@ -102,8 +102,8 @@ def test_rows_that_are_no_judgements(tmp_path: Path, row: str) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(f'{row}\n{{"trajectory": "t", "relevant": ["a"]}}\n')
     problems: list[str] = []
-    (sound,) = load_judgements(log, problems=problems)
-    assert sound.relevant == ("a",)
+    (entry,) = load_judgements(log, problems=problems)
+    assert entry.relevant == ("a",)
     assert "log.jsonl:1: not a judgement like" in problems[0]
     log.write_text('{"schema": 2, "trajectory": "t"}\n')
     with pytest.raises(DataError, match="schema 2"):
@@ -111,11 +111,11 @@ def test_rows_that_are_no_judgements(tmp_path: Path, row: str) -> None:
 
 
 def write(folder: str, trajectory: str, writer: int) -> int:
-    """What one process writes: judgements of its own, and one that all write."""
+    """Write 20 judgements of this writer, and one that all writers share. Return how many were added."""
     log = FeedbackLog(folder)
-    own = [log.add(judgement(trajectory=trajectory, relevant=["d1"], user=f"{writer}-{n}")) for n in range(20)]
+    added = [log.add(judgement(trajectory=trajectory, relevant=["d1"], user=f"{writer}-{n}")) for n in range(20)]
     log.record_request(f"r{writer}", [trajectory])
-    return sum(own) + log.add(judgement(trajectory=trajectory, relevant=["shared"]))
+    return sum(added) + log.add(judgement(trajectory=trajectory, relevant=["shared"]))
 
 
 def test_many_writers_lose_nothing(kept: tuple[FeedbackLog, str]) -> None:

@@ -24,15 +24,15 @@ from tests.policies.bridge.test_networks import calibrated
 PROVIDERS: tuple[Provider, ...] = ("openai", "openai-responses", "anthropic", "gemini")
 
 
-def valid(kind: Any, value: Any) -> None:
-    """Checks a value against the type that the provider's own client declares; no other keys."""
+def check_type(kind: Any, value: Any) -> None:
+    """Check a value against the type that the provider's own client declares. Extra keys are errors."""
     TypeAdapter(with_config(ConfigDict(extra="forbid"))(kind)).validate_python(value)
 
 
 def test_definitions_are_what_the_clients_declare(agent: SearchAgent) -> None:
     tool = SearchTool(agent)
-    valid(ChatCompletionFunctionToolParam, tool.definition("openai"))
-    valid(FunctionToolParam, tool.definition("openai-responses"))
+    check_type(ChatCompletionFunctionToolParam, tool.definition("openai"))
+    check_type(FunctionToolParam, tool.definition("openai-responses"))
     gemini = tool.definition("gemini")
     assert gemini.keys() == {"name", "description", "parameters"}
     for provider in PROVIDERS:
@@ -49,8 +49,8 @@ def test_definitions_are_what_the_clients_declare(agent: SearchAgent) -> None:
 
 def test_answers_are_what_the_clients_declare(agent: SearchAgent) -> None:
     answer = SearchTool(agent).conversation().run({"question": QUESTION})
-    valid(ChatCompletionToolMessageParam, answer.message("openai", "c1"))
-    valid(FunctionCallOutput, answer.message("openai-responses", "c1"))
+    check_type(ChatCompletionToolMessageParam, answer.message("openai", "c1"))
+    check_type(FunctionCallOutput, answer.message("openai-responses", "c1"))
     assert answer.message("gemini", "c1") == {
         "function_response": {"name": "search_documents", "response": {"output": answer.text}, "id": "c1"}
     }
@@ -67,11 +67,11 @@ def test_anthropic_s_client_declares_the_same(agent: SearchAgent) -> None:
     types = pytest.importorskip("anthropic.types")
     tool = SearchTool(agent)
     answer = tool.conversation().run({"question": QUESTION})
-    valid(types.ToolParam, tool.definition("anthropic"))
-    valid(types.ToolResultBlockParam, answer.message("anthropic", "c1"))
-    valid(types.ToolResultBlockParam, {**answer.message("anthropic", "c1"), "content": answer.blocks()})
+    check_type(types.ToolParam, tool.definition("anthropic"))
+    check_type(types.ToolResultBlockParam, answer.message("anthropic", "c1"))
+    check_type(types.ToolResultBlockParam, {**answer.message("anthropic", "c1"), "content": answer.blocks()})
     for block in answer.blocks():
-        valid(types.SearchResultBlockParam, block)
+        check_type(types.SearchResultBlockParam, block)
     assert [block["source"] for block in answer.blocks()][:2] == ["d0_0", "d1_0"]
 
 
@@ -128,17 +128,17 @@ def test_numbers_last_through_a_conversation_and_no_longer(agent: SearchAgent) -
     conversation.run({"question": "What is bread made of?", "k": 1})
     answer = conversation.run({"question": QUESTION})
     assert list(answer.passages) == [2, 3]
-    again = conversation.run({"question": "What is bread made of?", "k": 1})
-    assert list(again.passages) == [1]
+    repeated = conversation.run({"question": "What is bread made of?", "k": 1})
+    assert list(repeated.passages) == [1]
     assert list(tool.conversation().run({"question": QUESTION}).passages) == [1, 2]
 
 
 def test_citations_are_checked_against_what_was_shown(agent: SearchAgent) -> None:
     conversation = SearchTool(agent, k=2).conversation()
     conversation.run({"question": QUESTION})
-    cited = conversation.cited("It was the AFI award [2], [1, 2] and [9]; not [x] nor (1) nor [1b].")
-    assert [passage.id for passage in cited.passages] == ["d1_0", "d0_0"]
-    assert cited.unknown == (9,)
+    citations = conversation.cited("It was the AFI award [2], [1, 2] and [9]; not [x] nor (1) nor [1b].")
+    assert [passage.id for passage in citations.passages] == ["d1_0", "d0_0"]
+    assert citations.unknown == (9,)
     assert conversation.cited("Nothing.").passages == ()
 
 
@@ -151,15 +151,15 @@ def test_calls_at_the_same_time_give_each_passage_one_number(agent: SearchAgent)
     for answer in answers:
         for number, passage in answer.passages.items():
             numbers.setdefault(passage.id, set()).add(number)
-    assert all(len(result) == 1 for result in numbers.values())
-    assert sorted(min(result) for result in numbers.values()) == list(range(1, len(numbers) + 1))
+    assert all(len(assigned) == 1 for assigned in numbers.values())
+    assert sorted(min(assigned) for assigned in numbers.values()) == list(range(1, len(numbers) + 1))
 
 
 def test_a_fixed_filter_cannot_be_lifted(agent: SearchAgent) -> None:
     conversation = SearchTool(agent, where={"year": 1200}).conversation()
     assert {passage.id for passage in conversation.run({"question": QUESTION}).passages.values()} <= {"d2_0"}
-    nothing = SearchTool(agent, where={"year": 7}).conversation().run({"question": QUESTION})
-    assert (nothing.text, nothing.mistake) == ("Nothing was found.", False)
+    answer = SearchTool(agent, where={"year": 7}).conversation().run({"question": QUESTION})
+    assert (answer.text, answer.mistake) == ("Nothing was found.", False)
 
 
 def test_names_and_providers_are_checked(agent: SearchAgent) -> None:

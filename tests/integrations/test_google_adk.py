@@ -48,21 +48,21 @@ async def test_model_requests_are_pruned_and_the_session_stays_whole(tool: Any) 
     runner = InMemoryRunner(app=app)
     session = await runner.session_service.create_session(app_name="harbour", user_id="u")
     question = Content(role="user", parts=[Part(text=tool_results.QUESTION)])
-    events = [e async for e in runner.run_async(user_id="u", session_id=session.id, new_message=question)]
+    events = [event async for event in runner.run_async(user_id="u", session_id=session.id, new_message=question)]
     assert events[-1].content.parts[0].text == "At six."
-    whole = outputs([event.content for event in events])
-    last = outputs(model.requests[-1].contents)
-    assert len(last) == len(whole) == len(tool_results.TOPICS)
-    assert len(str(last)) < len(str(whole)) / 2
-    assert tool_results.ANSWER in str(last)
-    assert all(response.keys() == before.keys() for response, before in zip(last, whole, strict=True))
+    full_outputs = outputs([event.content for event in events])
+    last_outputs = outputs(model.requests[-1].contents)
+    assert len(last_outputs) == len(full_outputs) == len(tool_results.TOPICS)
+    assert len(str(last_outputs)) < len(str(full_outputs)) / 2
+    assert tool_results.ANSWER in str(last_outputs)
+    assert all(pruned.keys() == full.keys() for pruned, full in zip(last_outputs, full_outputs, strict=True))
 
 
 def test_a_response_without_a_call_passes_with_everything_else() -> None:
-    long = {"result": tool_results.search("weather")}
+    long_response = {"result": tool_results.search("weather")}
     contents = [
         Content(role="user", parts=[Part(text=tool_results.QUESTION)]),
-        Content(role="user", parts=[Part(function_response=FunctionResponse(name="search", response=long))]),
+        Content(role="user", parts=[Part(function_response=FunctionResponse(name="search", response=long_response))]),
         Content(role="model", parts=None),
     ]
     assert ContentPruningFilter(1)(contents) == contents

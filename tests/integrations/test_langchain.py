@@ -1,4 +1,4 @@
-"""LangChain: its own tests, an existing Chroma store, and pruning alone."""
+"""LangChain: its standard tests, an existing Chroma store, and pruning alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DOCUMENTS = [
 
 
 class Counting(Embeddings):
-    """Counts what it embeds."""
+    """Embeddings that count the texts they embed."""
 
     def __init__(self) -> None:
         self.documents = self.queries = 0
@@ -52,7 +52,7 @@ def folder_of(collection: Collection) -> str:
 
 
 class TestLangChainStandard(RetrieversIntegrationTests):
-    """What LangChain asks of every retriever."""
+    """LangChain's standard tests for retrievers."""
 
     @pytest.fixture(autouse=True)
     def _agent(self, films: MemoryCorpus) -> Iterator[None]:
@@ -85,35 +85,35 @@ def test_a_document_carries_id_score_metadata_and_trajectory(agent: SearchAgent)
 
 def test_filters_of_the_retriever_and_of_a_call_hold_together(agent: SearchAgent) -> None:
     retriever = ContextAgentRetriever(agent=agent, where={"year": {"$gt": 1500}})
-    years = {item.metadata["year"] for item in retriever.invoke(QUESTION, where={"year": {"$lt": 1900}})}
+    years = {document.metadata["year"] for document in retriever.invoke(QUESTION, where={"year": {"$lt": 1900}})}
     assert years
     assert years <= {1680, 1598}
-    assert 1200 not in {item.metadata["year"] for item in retriever.invoke("bread made of flour")}
+    assert 1200 not in {document.metadata["year"] for document in retriever.invoke("bread made of flour")}
 
 
 def test_all_passages_of_a_document_on_request() -> None:
     from context_agent import Document as Source
 
     text = "Ada wrote of engines in 1843. " * 40
-    long = MemoryCorpus([Source("long", text, "Ada"), Source("short", "Bread.", "Bread")], chunk_size=64)
-    with SearchAgent(long) as agent:
-        result = ContextAgentRetriever(agent=agent).invoke("What did Ada write of?")
-        every = ContextAgentRetriever(agent=agent, per_document=None).invoke("What did Ada write of?")
-    assert [document.metadata["ctx1_document_id"] for document in result].count("long") == 1
-    assert [document.metadata["ctx1_document_id"] for document in every].count("long") > 1
-    assert len({document.id for document in every}) == len(every)
+    corpus = MemoryCorpus([Source("long", text, "Ada"), Source("short", "Bread.", "Bread")], chunk_size=64)
+    with SearchAgent(corpus) as agent:
+        limited = ContextAgentRetriever(agent=agent).invoke("What did Ada write of?")
+        all_passages = ContextAgentRetriever(agent=agent, per_document=None).invoke("What did Ada write of?")
+    assert [document.metadata["ctx1_document_id"] for document in limited].count("long") == 1
+    assert [document.metadata["ctx1_document_id"] for document in all_passages].count("long") > 1
+    assert len({document.id for document in all_passages}) == len(all_passages)
 
 
 def test_inside_a_running_loop_in_a_chain_and_in_many_threads(agent: SearchAgent) -> None:
     retriever = ContextAgentRetriever(agent=agent, k=2)
-    chain = retriever | RunnableLambda(lambda found: [item.id for item in found])
+    chain = retriever | RunnableLambda(lambda documents: [document.id for document in documents])
     expected = chain.invoke(QUESTION)
 
-    async def called() -> list[Any]:
+    async def call_in_loop() -> list[Any]:
         blocking = chain.invoke(QUESTION)
         return [blocking, *await asyncio.gather(*(chain.ainvoke(QUESTION) for _ in range(8)))]
 
-    assert asyncio.run(called()) == [expected] * 9
+    assert asyncio.run(call_in_loop()) == [expected] * 9
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(chain.invoke, [QUESTION] * 16)) == [expected] * 16
     assert chain.batch([QUESTION] * 4) == [expected] * 4
@@ -130,19 +130,19 @@ def test_senseless_options_are_refused(agent: SearchAgent, options: dict[str, in
 @pytest.mark.parametrize("kept", ["folder", "memory"])
 def test_an_existing_store_is_searched_as_it_stands(kept: str, tmp_path: Path) -> None:
     model = Counting()
-    place = {"persist_directory": str(tmp_path)} if kept == "folder" else {"client": chromadb.EphemeralClient()}
-    store = Chroma("films", model, **place)
+    location = {"persist_directory": str(tmp_path)} if kept == "folder" else {"client": chromadb.EphemeralClient()}
+    store = Chroma("films", model, **location)
     store.add_documents(DOCUMENTS)
     before = store.get(include=["documents", "metadatas"])
-    embedded = model.documents
+    embedded_count = model.documents
     retriever = ContextAgentRetriever.from_chroma(store, k=2, corpus={"title_key": "title"}, seed=3)
     assert retriever.agent.seed == 3
-    result = retriever.invoke(QUESTION)
-    assert [item.id for item in result] == ["own-0", "own-1"]
-    assert result[0].page_content == TEXTS["Rope"][0]
-    assert result[0].metadata["title"] == "Rope"
-    assert [item.id for item in retriever.invoke(QUESTION, where={"year": 1979})] == ["own-1"]
-    assert model.documents == embedded, "nothing is embedded again"
+    documents = retriever.invoke(QUESTION)
+    assert [document.id for document in documents] == ["own-0", "own-1"]
+    assert documents[0].page_content == TEXTS["Rope"][0]
+    assert documents[0].metadata["title"] == "Rope"
+    assert [document.id for document in retriever.invoke(QUESTION, where={"year": 1979})] == ["own-1"]
+    assert model.documents == embedded_count, "nothing is embedded again"
     assert model.queries > 0
     retriever.close()
     retriever.close()
@@ -156,7 +156,7 @@ def test_an_existing_store_is_searched_as_it_stands(kept: str, tmp_path: Path) -
 
 
 def test_chroma_s_own_collection_with_a_function_in_hand(tmp_path: Path) -> None:
-    class Mine(chromadb.EmbeddingFunction[Any]):
+    class OwnFunction(chromadb.EmbeddingFunction[Any]):
         def __init__(self) -> None:
             self.calls = 0
 
@@ -164,15 +164,15 @@ def test_chroma_s_own_collection_with_a_function_in_hand(tmp_path: Path) -> None
             self.calls += 1
             return [vector(text) for text in input]
 
-    mine = Mine()
+    function = OwnFunction()
     client = chromadb.PersistentClient(str(tmp_path))
     with pytest.warns(DeprecationWarning, match="does not implement name"):
-        collection = client.create_collection("mine", embedding_function=mine)
+        collection = client.create_collection("mine", embedding_function=function)
     collection.add(ids=["a", "b"], documents=[TEXTS["Rope"][0], TEXTS["Alfred Hitchcock"][0]])
-    calls = mine.calls
+    calls_before = function.calls
     retriever = ContextAgentRetriever.from_chroma(collection)
-    assert {item.id for item in retriever.invoke(QUESTION)} == {"a", "b"}
-    assert mine.calls > calls
+    assert {document.id for document in retriever.invoke(QUESTION)} == {"a", "b"}
+    assert function.calls > calls_before
     retriever.close()
     client.close()  # type: ignore[attr-defined]
 
@@ -202,19 +202,19 @@ def test_a_model_that_fails_is_named(collection: Collection, monkeypatch: pytest
 
 
 def test_pruning_alone_drops_what_the_policy_would() -> None:
-    result = PruningCompressor().compress_documents(DOCUMENTS[::-1], QUESTION)
-    assert [item.id for item in result] == ["own-1", "own-0"], "in the order given"
-    assert all(item.metadata["ctx1_score"] >= THRESHOLD for item in result)
+    pruned = PruningCompressor().compress_documents(DOCUMENTS[::-1], QUESTION)
+    assert [document.id for document in pruned] == ["own-1", "own-0"], "in the order given"
+    assert all(document.metadata["ctx1_score"] >= THRESHOLD for document in pruned)
     assert "ctx1_score" not in DOCUMENTS[0].metadata
 
 
 def test_pruning_keeps_to_its_budget() -> None:
-    best = PruningCompressor(tokens=15, threshold=0).compress_documents(DOCUMENTS, QUESTION)
-    assert "own-0" in {item.id for item in best}
-    assert len(best) < len(DOCUMENTS)
-    assert [item.id for item in PruningCompressor(k=1, threshold=0).compress_documents(DOCUMENTS, QUESTION)] == [
-        "own-0"
-    ]
+    pruned = PruningCompressor(tokens=15, threshold=0).compress_documents(DOCUMENTS, QUESTION)
+    assert "own-0" in {document.id for document in pruned}
+    assert len(pruned) < len(DOCUMENTS)
+    assert [
+        document.id for document in PruningCompressor(k=1, threshold=0).compress_documents(DOCUMENTS, QUESTION)
+    ] == ["own-0"]
     assert PruningCompressor(threshold=1).compress_documents(DOCUMENTS, QUESTION) == []
     assert PruningCompressor().compress_documents([], QUESTION) == []
     with pytest.raises(ConfigError, match="got 2"):
@@ -222,7 +222,7 @@ def test_pruning_keeps_to_its_budget() -> None:
 
 
 async def test_pruning_behind_another_retriever() -> None:
-    found = RunnableLambda(lambda _: DOCUMENTS)
-    chain = found | RunnableLambda(lambda documents: PruningCompressor().compress_documents(documents, QUESTION))
-    assert [item.id for item in await chain.ainvoke(QUESTION)] == ["own-0", "own-1"]
+    source = RunnableLambda(lambda _: DOCUMENTS)
+    chain = source | RunnableLambda(lambda documents: PruningCompressor().compress_documents(documents, QUESTION))
+    assert [document.id for document in await chain.ainvoke(QUESTION)] == ["own-0", "own-1"]
     assert len(await PruningCompressor().acompress_documents(DOCUMENTS, QUESTION)) == 2

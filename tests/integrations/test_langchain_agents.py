@@ -62,14 +62,14 @@ async def test_requests_are_pruned_and_checkpoints_stay_whole(is_async: bool) ->
     for question in (tool_results.QUESTION, "And low tide?"):
         state: Any = {"messages": [HumanMessage(question)]}
         result = await agent.ainvoke(state, config) if is_async else agent.invoke(state, config)
-    whole = [tool_results.search(topic) for topic in tool_results.TOPICS]
-    assert contents(result["messages"]) == whole
-    assert contents(saver.get_tuple(config).checkpoint["channel_values"]["messages"]) == whole
-    last = contents(model.received[-1])
-    assert len(last) == len(whole)
-    assert sum(map(len, last)) < sum(map(len, whole)) / 2
-    assert any("restore: p1" in text for text in last)
-    assert tool_results.ANSWER in str(model.received[len(whole)])
+    full_texts = [tool_results.search(topic) for topic in tool_results.TOPICS]
+    assert contents(result["messages"]) == full_texts
+    assert contents(saver.get_tuple(config).checkpoint["channel_values"]["messages"]) == full_texts
+    last_texts = contents(model.received[-1])
+    assert len(last_texts) == len(full_texts)
+    assert sum(map(len, last_texts)) < sum(map(len, full_texts)) / 2
+    assert any("restore: p1" in text for text in last_texts)
+    assert tool_results.ANSWER in str(model.received[len(full_texts)])
     assert model.received[0][0].content == tool_results.QUESTION
 
 
@@ -82,8 +82,8 @@ def test_a_sub_agent_of_deepagents(agent: SearchAgent) -> None:
     deepagents = pytest.importorskip("deepagents")
     task = call("task", 0, description=QUESTION, subagent_type="films")
     model = ScriptedChat(script=[task, AIMessage("An award.")], received=[])
-    deep = deepagents.create_deep_agent(model, subagents=[sub_agent(agent, name="films", k=2)])
-    result = deep.invoke({"messages": [HumanMessage("Find out.")]})
+    deep_agent = deepagents.create_deep_agent(model, subagents=[sub_agent(agent, name="films", k=2)])
+    result = deep_agent.invoke({"messages": [HumanMessage("Find out.")]})
     answer = contents(result["messages"])[0]
     assert "AFI Life Achievement Award" in answer
     assert answer.count("(id: ") == 2

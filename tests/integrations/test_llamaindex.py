@@ -74,14 +74,14 @@ def test_a_node_carries_id_score_metadata_and_trajectory(agent: SearchAgent) -> 
 def test_an_existing_index_is_searched_as_it_stands(index: VectorStoreIndex) -> None:
     model = index._embed_model
     assert isinstance(model, Hashed)
-    embedded = model.texts
+    embedded_count = model.texts
     retriever = ContextAgentRetriever.from_chroma(index, similarity_top_k=2, corpus={"title_key": "title"})
     hits = retriever.retrieve(QUESTION)
     assert [hit.node.ref_doc_id for hit in hits] == ["own-0", "own-1"]
     assert {hit.node.node_id for hit in hits} <= set(index.vector_store.client.get()["ids"])
     assert "_node_content" not in hits[0].node.metadata
     assert hits[0].node.metadata["title"] == "Rope"
-    assert model.texts == embedded, "nothing is embedded again"
+    assert model.texts == embedded_count, "nothing is embedded again"
     assert model.queries > 0
     retriever.similarity_top_k = 1
     assert len(retriever.retrieve(QUESTION)) == 1
@@ -106,37 +106,37 @@ def test_nodes_without_a_source_stay_apart(collection: Collection) -> None:
     store = ChromaVectorStore(chroma_collection=collection)
     store.add([TextNode(id_=f"n{n}", text=t, embedding=vector(t)) for n, (t, _) in enumerate(TEXTS.values())])
     retriever = ContextAgentRetriever.from_chroma(store, embed_model=Hashed(), similarity_top_k=2)
-    assert [item.node.node_id for item in retriever.retrieve(QUESTION)] == ["n0", "n1"]
+    assert [hit.node.node_id for hit in retriever.retrieve(QUESTION)] == ["n0", "n1"]
     retriever.close()
 
 
 def test_filters_are_passed_on(agent: SearchAgent, index: VectorStoreIndex) -> None:
-    late = MetadataFilter(key="year", operator=FilterOperator.GT, value=1900)
+    after_1900 = MetadataFilter(key="year", operator=FilterOperator.GT, value=1900)
     rope = MetadataFilter(key="year", value=1948)
     for retriever in (ContextAgentRetriever(agent), ContextAgentRetriever.from_chroma(index)):
-        retriever.filters = where(late, where(rope, condition=FilterCondition.NOT))
-        assert [item.node.metadata["year"] for item in retriever.retrieve(QUESTION)] == [1979]
+        retriever.filters = where(after_1900, where(rope, condition=FilterCondition.NOT))
+        assert [hit.node.metadata["year"] for hit in retriever.retrieve(QUESTION)] == [1979]
         retriever.close()
 
 
 def test_inside_a_running_loop_and_in_a_query_engine(agent: SearchAgent) -> None:
     retriever = ContextAgentRetriever(agent, similarity_top_k=2)
 
-    async def called() -> list[list[NodeWithScore]]:
+    async def call_in_loop() -> list[list[NodeWithScore]]:
         blocking = retriever.retrieve(QUESTION)
         return [blocking, *await asyncio.gather(*(retriever.aretrieve(QUESTION) for _ in range(6)))]
 
-    assert [[one.node.node_id for one in item] for item in asyncio.run(called())] == [["d0_0", "d1_0"]] * 7
+    assert [[hit.node.node_id for hit in hits] for hits in asyncio.run(call_in_loop())] == [["d0_0", "d1_0"]] * 7
     synthesizer = get_response_synthesizer(llm=MockLLM())
     engine = RetrieverQueryEngine(retriever, synthesizer, [PruningPostprocessor(k=1, threshold=0)])
-    assert [one.node.node_id for one in engine.query(QUESTION).source_nodes] == ["d0_0"]
+    assert [hit.node.node_id for hit in engine.query(QUESTION).source_nodes] == ["d0_0"]
 
 
 def test_pruning_alone() -> None:
-    nodes = [NodeWithScore(node=item) for item in sources()]
-    result = PruningPostprocessor().postprocess_nodes(nodes[::-1], query_str=QUESTION)
-    assert [item.node.node_id for item in result] == ["own-1", "own-0"], "in the order given"
-    assert all(item.score is not None and item.score >= THRESHOLD for item in result)
+    nodes = [NodeWithScore(node=document) for document in sources()]
+    pruned = PruningPostprocessor().postprocess_nodes(nodes[::-1], query_str=QUESTION)
+    assert [hit.node.node_id for hit in pruned] == ["own-1", "own-0"], "in the order given"
+    assert all(hit.score is not None and hit.score >= THRESHOLD for hit in pruned)
     assert len(asyncio.run(PruningPostprocessor().apostprocess_nodes(nodes, query_str=QUESTION))) == 2
     with pytest.raises(ConfigError, match="query_str"):
         PruningPostprocessor().postprocess_nodes(nodes)

@@ -1,4 +1,4 @@
-"""LlamaIndex's agents with a memory that prunes: what they read, and what is stored."""
+"""LlamaIndex's agents with a memory that prunes: what they read and what is stored."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ async def test_an_agent_reads_pruned_results_of_its_earlier_run() -> None:
     memory = pruning(Memory.from_defaults(token_limit=1_000_000))
     for question in (tool_results.QUESTION, "And low tide?"):
         await agent.run(question, memory=memory)
-    whole = [tool_results.search(topic) for topic in tool_results.TOPICS]
-    assert results(await memory.aget_all()) == whole
-    last = results(received[-1])
-    assert len(last) == len(whole)
-    assert sum(map(len, last)) < sum(map(len, whole)) / 2
+    full_texts = [tool_results.search(topic) for topic in tool_results.TOPICS]
+    assert results(await memory.aget_all()) == full_texts
+    last_texts = results(received[-1])
+    assert len(last_texts) == len(full_texts)
+    assert sum(map(len, last_texts)) < sum(map(len, full_texts)) / 2
 
 
 def conversation(*contents: Any) -> list[ChatMessage]:
-    """Calls, as OpenAI's models of older versions keep them, and results."""
+    """Calls in the form of older versions of LlamaIndex's OpenAI models, and their results."""
     messages = [ChatMessage(tool_results.QUESTION)]
     for number, content in enumerate(contents):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "search", "arguments": "{}"}}

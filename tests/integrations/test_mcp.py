@@ -1,4 +1,4 @@
-"""The MCP server in memory: what the tools tell of themselves, what they answer, and what goes wrong."""
+"""The MCP server in memory: the descriptions of its tools, their answers, and errors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.pruning.conversations import rendered
 from tests.pruning.test_pruner import LONG
 
 MODES = ("auto", "legacy")
-"""The protocol's present form, and the one with a handshake that older clients speak."""
+"""The protocol's current form, and the older one with a handshake."""
 
 
-def served(agent: SearchAgent, **settings: Any) -> Service:
-    """A service on an agent."""
+def make_service(agent: SearchAgent, **settings: Any) -> Service:
+    """A service for an agent."""
     return Service(LiveIndex(agent), Settings(**settings))
 
 
@@ -59,8 +59,8 @@ async def test_the_tools_say_what_they_are(agent: SearchAgent) -> None:
         assert "  " not in tool.description
         assert tool.output_schema
         assert "context" not in tool.input_schema["properties"]
-        for described in tool.input_schema["properties"].values():
-            assert described["description"]
+        for schema in tool.input_schema["properties"].values():
+            assert schema["description"]
     assert tools["retrieve"].input_schema["required"] == ["question"]
     assert tools["retrieve"].input_schema["properties"]["k"]["maximum"] == 50
 
@@ -87,9 +87,13 @@ async def test_retrieve_answers_with_documents(agent: SearchAgent, mode: str) ->
     data = answer.structured_content
     assert data
     assert [item["id"] for item in data["documents"]] == ["d0", "d1"]
-    first = data["documents"][0]
-    assert (first["title"], first["metadata"]) == ("Rope", {"year": 1948})
-    assert first["passages"][0] == {"id": "d0_0", "text": TEXTS["Rope"][0], "score": first["passages"][0]["score"]}
+    document = data["documents"][0]
+    assert (document["title"], document["metadata"]) == ("Rope", {"year": 1948})
+    assert document["passages"][0] == {
+        "id": "d0_0",
+        "text": TEXTS["Rope"][0],
+        "score": document["passages"][0]["score"],
+    }
     assert data["complete"]
     assert data["turns"] > 0
     assert text(answer).startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}\n\n[2] Alfred Hitchcock (id: d1_0)")
@@ -109,21 +113,21 @@ async def test_a_recorded_search_is_named_by_its_id_never_by_its_path(agent: Sea
 async def test_a_conversation_is_pruned_and_restored(agent: SearchAgent, mode: str) -> None:
     messages, options = rendered("openai", LONG), {"budget": 300, "effort": "fast"}
     async with Client(make_server(agent), mode=mode) as client:
-        pruned = await client.call_tool("prune", {"messages": messages, **options})
-        assert pruned.structured_content
-        report = pruned.structured_content["report"]
-        assert text(pruned).startswith(f"pruned: {report['tokens_after']} of {report['tokens_before']} tokens")
-        assert "Ana Berg was its director" in str(pruned.structured_content["messages"])
+        result = await client.call_tool("prune", {"messages": messages, **options})
+        assert result.structured_content
+        report = result.structured_content["report"]
+        assert text(result).startswith(f"pruned: {report['tokens_after']} of {report['tokens_before']} tokens")
+        assert "Ana Berg was its director" in str(result.structured_content["messages"])
         ids = [passage["id"] for passage in report["removed"]]
-        again = {"messages": pruned.structured_content["messages"], "restore": ids, **options}
-        restored = await client.call_tool("prune", again)
-        assert restored.structured_content == {"messages": messages, "report": None}
-        unknown = await client.call_tool("prune", {**again, "restore": ["p999"]})
-        assert unknown.is_error
-        assert "p999" in text(unknown)
-        broken = await client.call_tool("prune", {"messages": messages[-1:], **options})
-        assert text(broken).startswith("passed through: ")
-        assert "result without a call" in text(broken)
+        restore_arguments = {"messages": result.structured_content["messages"], "restore": ids, **options}
+        restoration = await client.call_tool("prune", restore_arguments)
+        assert restoration.structured_content == {"messages": messages, "report": None}
+        unknown_result = await client.call_tool("prune", {**restore_arguments, "restore": ["p999"]})
+        assert unknown_result.is_error
+        assert "p999" in text(unknown_result)
+        orphan_result = await client.call_tool("prune", {"messages": messages[-1:], **options})
+        assert text(orphan_result).startswith("passed through: ")
+        assert "result without a call" in text(orphan_result)
 
 
 async def test_progress_comes_turn_by_turn(films: MemoryCorpus) -> None:
@@ -144,29 +148,29 @@ async def test_progress_comes_turn_by_turn(films: MemoryCorpus) -> None:
 
 
 async def test_the_single_steps(agent: SearchAgent) -> None:
-    found = (await ask(agent, "search", query="flour and salt", k=1)).structured_content
-    assert found
-    assert [item["document_id"] for item in found["passages"]] == ["d2"]
-    grepped = (await ask(agent, "grep", pattern="(?i)florence|1948")).structured_content
-    assert grepped
-    assert [item["id"] for item in grepped["passages"]] == ["d0_0", "d4_0"]
-    filtered = (await ask(agent, "grep", pattern="(?i)florence|1948", where={"year": 1948})).structured_content
-    assert filtered
-    assert [item["id"] for item in filtered["passages"]] == ["d0_0"]
-    nothing = await ask(agent, "grep", pattern="zebra")
-    assert (text(nothing), nothing.structured_content) == ("Nothing was found.", {"passages": []})
+    search_result = (await ask(agent, "search", query="flour and salt", k=1)).structured_content
+    assert search_result
+    assert [item["document_id"] for item in search_result["passages"]] == ["d2"]
+    grep_result = (await ask(agent, "grep", pattern="(?i)florence|1948")).structured_content
+    assert grep_result
+    assert [item["id"] for item in grep_result["passages"]] == ["d0_0", "d4_0"]
+    filtered_result = (await ask(agent, "grep", pattern="(?i)florence|1948", where={"year": 1948})).structured_content
+    assert filtered_result
+    assert [item["id"] for item in filtered_result["passages"]] == ["d0_0"]
+    empty_result = await ask(agent, "grep", pattern="zebra")
+    assert (text(empty_result), empty_result.structured_content) == ("Nothing was found.", {"passages": []})
 
 
 async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
     source = " ".join(f"Sentence {number} of the long document." for number in range(3_000))
     with SearchAgent(MemoryCorpus([Document("long", source, "Long")], chunk_size=256, overlap=32)) as agent:
-        parts, first = [], 0
-        while first is not None:
-            answer = await ask(agent, "read", document_id="long", first_chunk=first)
+        parts, first_chunk = [], 0
+        while first_chunk is not None:
+            answer = await ask(agent, "read", document_id="long", first_chunk=first_chunk)
             part = answer.structured_content
             assert part
             parts.append(part)
-            first = part["next_chunk"]
+            first_chunk = part["next_chunk"]
         assert len(parts) > 2
         assert f"continue with first_chunk={parts[1]['first_chunk']}" not in text(answer)
         assert sum(part["text"].count("Sentence 1500 of") for part in parts) >= 1
@@ -174,7 +178,9 @@ async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
         assert joined_text(chunks).split() == source.split()
         spans = [part["first_chunk"] for part in parts]
         assert spans == sorted(set(spans))
-        assert all(sum(chunk.tokens for chunk in chunks[a:b]) <= MAX_TOKENS for a, b in itertools.pairwise(spans))
+        assert all(
+            sum(chunk.tokens for chunk in chunks[start:end]) <= MAX_TOKENS for start, end in itertools.pairwise(spans)
+        )
 
 
 def test_chunks_without_offsets_are_joined_line_by_line() -> None:
@@ -232,7 +238,7 @@ async def test_an_unknown_tool(agent: SearchAgent) -> None:
     assert "prune" in text(answer)
 
 
-def broken(error: Exception) -> Callable[[View], Action]:
+def failing_step(error: Exception) -> Callable[[View], Action]:
     def step(view: View) -> Action:
         raise error
 
@@ -248,7 +254,7 @@ def broken(error: Exception) -> Callable[[View], Action]:
     ],
 )
 async def test_a_failure_inside_is_told_by_its_kind_alone(films: MemoryCorpus, error: Exception, told: str) -> None:
-    with SearchAgent(films, ScriptedPolicy([broken(error)])) as agent:
+    with SearchAgent(films, ScriptedPolicy([failing_step(error)])) as agent:
         answer = await ask(agent, "retrieve", question=QUESTION)
     assert answer.is_error
     assert told in text(answer)
@@ -257,7 +263,7 @@ async def test_a_failure_inside_is_told_by_its_kind_alone(films: MemoryCorpus, e
 
 
 async def test_what_was_found_before_a_failure_is_handed_back(films: MemoryCorpus) -> None:
-    policy = ScriptedPolicy([search("Rope", limit=1), broken(PolicyError("http://secret:1 is down"))])
+    policy = ScriptedPolicy([search("Rope", limit=1), failing_step(PolicyError("http://secret:1 is down"))])
     with SearchAgent(films, policy) as agent:
         answer = await ask(agent, "retrieve", question=QUESTION)
     data = answer.structured_content
@@ -272,12 +278,12 @@ async def test_what_was_found_before_a_failure_is_handed_back(films: MemoryCorpu
 async def slow(films: MemoryCorpus) -> AsyncIterator[tuple[Service, SearchAgent]]:
     """A service with one slot and no queue, whose policy takes its time."""
     with SearchAgent(films, ScriptedPolicy([search("Rope")], delay=30)) as agent:
-        yield served(agent, concurrency=1, queue=0), agent
+        yield make_service(agent, concurrency=1, queue=0), agent
 
 
-async def eventually(met: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not met():  # noqa: ASYNC110 (what is waited for tells nobody)
+        while not condition():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.01)
 
 
@@ -287,22 +293,22 @@ async def test_a_call_that_is_given_up_ends_the_search_and_frees_its_slot(
 ) -> None:
     service, _ = slow
     async with Client(server_on(service), mode=mode) as client:
-        calling = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
-        await eventually(lambda: service.gate.running == 1)
-        refused = await client.call_tool("retrieve", {"question": QUESTION})
-        assert refused.is_error
-        assert "1 searches are running and 0 waiting: try again in" in text(refused)
-        calling.cancel()
-        await asyncio.gather(calling, return_exceptions=True)
-        await eventually(lambda: service.gate.running == 0)
+        call_task = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
+        await wait_until(lambda: service.gate.running == 1)
+        refusal = await client.call_tool("retrieve", {"question": QUESTION})
+        assert refusal.is_error
+        assert "1 searches are running and 0 waiting: try again in" in text(refusal)
+        call_task.cancel()
+        await asyncio.gather(call_task, return_exceptions=True)
+        await wait_until(lambda: service.gate.running == 0)
         assert not (await client.call_tool("read", {"document_id": "d0"})).is_error
 
 
 async def test_a_deadline_hands_back_what_there_is(films: MemoryCorpus) -> None:
-    def then_wait(view: View) -> Action:
+    def search_rope(view: View) -> Action:
         return search("Rope", limit=1)
 
-    with SearchAgent(films, ScriptedPolicy([then_wait, then_wait], delay=0.4)) as agent:
+    with SearchAgent(films, ScriptedPolicy([search_rope, search_rope], delay=0.4)) as agent:
         async with Client(make_server(agent, Settings(deadline=0.6))) as client:
             data = (await client.call_tool("retrieve", {"question": QUESTION})).structured_content
     assert data
@@ -313,13 +319,13 @@ async def test_a_deadline_hands_back_what_there_is(films: MemoryCorpus) -> None:
 async def test_many_calls_at_once_keep_to_the_slots(films: MemoryCorpus) -> None:
     most = 0
 
-    def watched(view: View) -> Action:
+    def record_running(view: View) -> Action:
         nonlocal most
         most = max(most, service.gate.running)
         return search("Rope", limit=1)
 
-    with SearchAgent(films, ScriptedPolicy([watched], delay=0.02)) as agent:
-        service = served(agent, concurrency=2)
+    with SearchAgent(films, ScriptedPolicy([record_running], delay=0.02)) as agent:
+        service = make_service(agent, concurrency=2)
         async with Client(server_on(service)) as client:
             calls = [client.call_tool("retrieve", {"question": QUESTION}) for _ in range(10)]
             answers = await asyncio.gather(*calls)

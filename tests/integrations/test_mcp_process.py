@@ -40,22 +40,24 @@ sys.meta_path.insert(0, Noisy())
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The documents as `ctx1 index` makes an index of them."""
+    """An index of the documents, made by `ctx1 index`."""
     folder = tmp_path_factory.mktemp("mcp")
     for title, (text, _) in TEXTS.items():
         (folder / "notes").mkdir(exist_ok=True)
         (folder / "notes" / f"{title}.md").write_text(f"# {title}\n\n{text}\n", encoding="utf-8")
-    done = run("index", folder / "notes", "--path", folder / "index", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    result = run("index", folder / "notes", "--path", folder / "index", cwd=folder)
+    assert result.returncode == 0, result.stderr
     return folder / "index"
 
 
 @contextmanager
 def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server at a free port: its address and its process, which the block may end."""
-    line = [CTX1, "mcp", "--http", "--port", "0", "--path", str(index), "--json", *options]
+    """Run a server on a free port; yield its address and its process, which the block may end."""
+    command = [CTX1, "mcp", "--http", "--port", "0", "--path", str(index), "--json", *options]
     environment = {**os.environ, **ONE_THREAD, **env}
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
         try:
             assert process.stdout
             assert process.stderr
@@ -87,8 +89,8 @@ async def test_over_stdio(index: Path, mode: str) -> None:
             "Alfred Hitchcock",
         ]
         assert messages
-        grepped = await client.call_tool("grep", {"pattern": "(unclosed"})
-        assert grepped.is_error
+        grep_answer = await client.call_tool("grep", {"pattern": "(unclosed"})
+        assert grep_answer.is_error
 
 
 def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(index: Path, tmp_path: Path) -> None:
@@ -112,10 +114,10 @@ def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(
         },
     ]
     (tmp_path / "sitecustomize.py").write_text(NOISE)
-    line = [CTX1, "mcp", "--path", str(index), "--otel", "--log-level", "info"]
+    command = [CTX1, "mcp", "--path", str(index), "--otel", "--log-level", "info"]
     env = {**os.environ, **ONE_THREAD, "OTEL_TRACES_EXPORTER": "console", "PYTHONPATH": str(tmp_path)}
     with subprocess.Popen(
-        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as process:
         assert process.stdin
         assert process.stdout
@@ -131,8 +133,8 @@ def test_stdout_carries_the_protocol_alone_and_the_end_of_stdin_ends_the_server(
         rest, log = process.communicate(timeout=PATIENCE)
     assert rest == ""
     assert process.returncode == 0
-    lines = [json.loads(item) for item in log.splitlines() if item.startswith('{"time"')]
-    assert [item["outcome"] for item in lines if item["event"] == "call"] == ["refused"]
+    records = [json.loads(line) for line in log.splitlines() if line.startswith('{"time"')]
+    assert [record["outcome"] for record in records if record["event"] == "call"] == ["refused"]
     assert "noise tantivy" in log
     assert "noise mcp" in log
     assert '"tools/call read"' in log, "spans go to stderr, and the last ones are sent before the end"
@@ -157,9 +159,12 @@ async def test_over_streamable_http(index: Path) -> None:
     with serving(index) as (url, process):
         async with Client(url, mode="legacy", read_timeout_seconds=PATIENCE) as client:
             assert await retrieve(client) == ["Rope", "Alfred Hitchcock"]
-        async with Client(url, read_timeout_seconds=PATIENCE) as one, Client(url, read_timeout_seconds=PATIENCE) as two:
-            both = await asyncio.gather(retrieve(one), retrieve(two))
-        assert both == [["Rope", "Alfred Hitchcock"]] * 2
+        async with (
+            Client(url, read_timeout_seconds=PATIENCE) as first_client,
+            Client(url, read_timeout_seconds=PATIENCE) as second_client,
+        ):
+            answers = await asyncio.gather(retrieve(first_client), retrieve(second_client))
+        assert answers == [["Rope", "Alfred Hitchcock"]] * 2
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 30) == 0
 
@@ -168,10 +173,10 @@ async def test_the_token_is_asked_for(index: Path) -> None:
     with serving(index, "--token-env", "CTX1_TEST_TOKEN", CTX1_TEST_TOKEN=TOKEN) as (url, _):
         async with httpx.AsyncClient() as stranger:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
-                refused = await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
-                assert refused.status_code == 401
-                assert refused.headers["WWW-Authenticate"].startswith("Bearer ")
-                assert TOKEN not in refused.text
+                response = await stranger.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
+                assert response.status_code == 401
+                assert response.headers["WWW-Authenticate"].startswith("Bearer ")
+                assert TOKEN not in response.text
         async with (
             httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=PATIENCE) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
@@ -196,28 +201,28 @@ def test_a_page_in_a_browser_cannot_call_it_unless_it_is_allowed(index: Path) ->
         assert statuses["a rebound name"] == 421
         assert statuses["the allowed page"] not in (401, 403, 421)
         assert statuses["a page of this machine"] not in (401, 403, 421)
-        body = httpx.post(url, content=b"x" * 1_000_001, headers={**accept, "Content-Type": "application/json"})
-        assert body.status_code == 413
+        response = httpx.post(url, content=b"x" * 1_000_001, headers={**accept, "Content-Type": "application/json"})
+        assert response.status_code == 413
 
 
 async def test_a_client_over_http_that_hangs_up_frees_its_slot(index: Path) -> None:
-    """The search of a caller that is gone ends: the next one finds the only slot free."""
+    """When a client disconnects, its search ends and the only slot is free for the next caller."""
     options = ("--concurrency", "1", "--queue", "0", "--policy", "chat", "--model", "x", "--base-url")
     with hanging() as base, serving(index, *options, base) as (url, _):
         for mode in ("legacy", "auto"):
             async with Client(url, mode=mode) as client:
-                calling = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
+                running_call = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
                 await asyncio.sleep(1)
-                refused = await client.call_tool("retrieve", {"question": QUESTION})
-                assert "1 searches are running" in str(refused.content), mode
-                calling.cancel()
-                await asyncio.gather(calling, return_exceptions=True)
+                refusal = await client.call_tool("retrieve", {"question": QUESTION})
+                assert "1 searches are running" in str(refusal.content), mode
+                running_call.cancel()
+                await asyncio.gather(running_call, return_exceptions=True)
             async with Client(url, mode=mode) as client, asyncio.timeout(20):
-                again = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
-                done, _ = await asyncio.wait([again], timeout=1)
+                next_call = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
+                done, _ = await asyncio.wait([next_call], timeout=1)
                 assert not done, mode
-                again.cancel()
-                await asyncio.gather(again, return_exceptions=True)
+                next_call.cancel()
+                await asyncio.gather(next_call, return_exceptions=True)
             await asyncio.sleep(0.5)
 
 
@@ -227,20 +232,20 @@ def hanging() -> Iterator[str]:
     import socket
     import threading
 
-    results: list[socket.socket] = []
+    connections: list[socket.socket] = []
 
     def accept() -> None:
         while True:
             try:
-                results.append(listening.accept()[0])
+                connections.append(listener.accept()[0])
             except OSError:
                 return
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    for result in results:
-        result.close()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    for connection in connections:
+        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -255,8 +260,8 @@ def hanging() -> Iterator[str]:
 def test_a_wrong_command_line_is_told_in_one_line(
     options: tuple[str, ...], code: int, told: str, tmp_path: Path
 ) -> None:
-    done = run("mcp", *options, cwd=tmp_path)
-    assert done.returncode == code
-    assert told in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
+    result = run("mcp", *options, cwd=tmp_path)
+    assert result.returncode == code
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""

@@ -58,19 +58,19 @@ async def test_model_input_is_pruned_and_the_session_stays_whole() -> None:
     config = RunConfig(call_model_input_filter=pruning, tracing_disabled=True)
     for question in (tool_results.QUESTION, "And low tide?"):
         result = await Runner.run(agent, question, run_config=config, session=session)
-    whole = [tool_results.search(topic) for topic in tool_results.TOPICS]
-    assert outputs(await session.get_items()) == whole
-    assert outputs(result.to_input_list()) in (whole, [])
-    last = outputs(model.received[-1])
-    assert len(last) == len(whole)
-    assert sum(map(len, last)) < sum(map(len, whole)) / 2
-    assert tool_results.ANSWER in str(model.received[len(whole)])
+    full_texts = [tool_results.search(topic) for topic in tool_results.TOPICS]
+    assert outputs(await session.get_items()) == full_texts
+    assert outputs(result.to_input_list()) in (full_texts, [])
+    last_texts = outputs(model.received[-1])
+    assert len(last_texts) == len(full_texts)
+    assert sum(map(len, last_texts)) < sum(map(len, full_texts)) / 2
+    assert tool_results.ANSWER in str(model.received[len(full_texts)])
 
 
 async def test_the_search_agent_as_a_tool(agent: SearchAgent) -> None:
     model = ScriptedModel(call("search_documents", 0, question=QUESTION, k=2), says("An award."))
-    harbour = Agent("films", model=model, tools=[search_tool(agent)])
-    result = await Runner.run(harbour, "Which award?", run_config=RunConfig(tracing_disabled=True))
+    assistant = Agent("films", model=model, tools=[search_tool(agent)])
+    result = await Runner.run(assistant, "Which award?", run_config=RunConfig(tracing_disabled=True))
     assert result.final_output == "An award."
     (answer,) = outputs(model.received[-1])
     assert "AFI Life Achievement Award" in answer
@@ -79,6 +79,6 @@ async def test_the_search_agent_as_a_tool(agent: SearchAgent) -> None:
 
 async def test_a_mistake_of_the_model_is_an_answer(agent: SearchAgent) -> None:
     model = ScriptedModel(call("search_documents", 0, k=0), says("Sorry."))
-    harbour = Agent("films", model=model, tools=[search_tool(agent)])
-    await Runner.run(harbour, "Which award?", run_config=RunConfig(tracing_disabled=True))
+    assistant = Agent("films", model=model, tools=[search_tool(agent)])
+    await Runner.run(assistant, "Which award?", run_config=RunConfig(tracing_disabled=True))
     assert outputs(model.received[-1])[0].startswith("Error: question")

@@ -1,4 +1,4 @@
-"""OpenTelemetry: the spans of an episode, what is in them and below what they lie."""
+"""OpenTelemetry: the spans of an episode, their attributes and their parents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS: list[Any] = [
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
-    """Holds the spans that ended, in the order they did."""
+    """Collects finished spans, in the order in which they end."""
     return InMemorySpanExporter()
 
 
@@ -50,16 +50,16 @@ def provider(exporter: InMemorySpanExporter) -> Iterator[TracerProvider]:
     provider.shutdown()
 
 
-def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+def find_spans(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
     return [span for span in exporter.get_finished_spans() if span.name.startswith(name)]
 
 
-def told(span: ReadableSpan) -> dict[str, Any]:
+def attrs(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
 def tree(exporter: InMemorySpanExporter) -> list[tuple[str, str | None]]:
-    """Name and parent's name of every span, in the order they began."""
+    """The name of every span and of its parent, in the order in which the spans began."""
     spans = sorted(exporter.get_finished_spans(), key=lambda span: (span.start_time, span.name))
     names = {span.context.span_id: span.name for span in spans if span.context}
     return [(span.name, names.get(span.parent.span_id) if span.parent else None) for span in spans]
@@ -72,15 +72,16 @@ def test_the_spans_of_an_episode(
     with SearchAgent(corpus, policy, observers=[Tracing(provider=provider)], seed=7) as agent:
         result = agent.search("What of comets?", question_id="q1")
     root, retrieval = "invoke_agent context-agent", f"retrieval {corpus.name}"
-    searching = [("execute_tool search_corpus", root), (retrieval, "execute_tool search_corpus")]
-    edits = [("execute_tool prune_chunks", root), ("execute_tool restore_chunks", root)]
+    search_spans = [("execute_tool search_corpus", root), (retrieval, "execute_tool search_corpus")]
+    edit_spans = [("execute_tool prune_chunks", root), ("execute_tool restore_chunks", root)]
     assert sorted(tree(exporter), key=str) == sorted(
-        [(root, None), *[("decide", root)] * 5, *searching * 2, *edits, ("execute_tool grep_corpus", root)], key=str
+        [(root, None), *[("decide", root)] * 5, *search_spans * 2, *edit_spans, ("execute_tool grep_corpus", root)],
+        key=str,
     )
-    (episode,) = named(exporter, root)
+    (episode,) = find_spans(exporter, root)
     assert episode.kind is SpanKind.INTERNAL
     assert episode.status.status_code is StatusCode.UNSET
-    attributes = told(episode)
+    attributes = attrs(episode)
     header = result.trajectories[0].header
     assert (
         attributes
@@ -104,9 +105,11 @@ def test_the_spans_of_an_episode(
         }
         == attributes
     )
-    first = named(exporter, "execute_tool search_corpus")[0]
-    assert told(first) | {"gen_ai.tool.type": "datastore", "ctx1.turn": 0, "ctx1.result.chunks": 3} == told(first)
-    assert told(named(exporter, "retrieval")[0])["gen_ai.request.top_k"] == 3
+    search_span = find_spans(exporter, "execute_tool search_corpus")[0]
+    assert attrs(search_span) | {"gen_ai.tool.type": "datastore", "ctx1.turn": 0, "ctx1.result.chunks": 3} == attrs(
+        search_span
+    )
+    assert attrs(find_spans(exporter, "retrieval")[0])["gen_ai.request.top_k"] == 3
 
 
 def test_an_edit_is_an_event_with_its_bill(
@@ -115,7 +118,7 @@ def test_an_edit_is_an_event_with_its_bill(
     with SearchAgent(corpus, ScriptedPolicy(STEPS), observers=[Tracing(provider=provider)]) as agent:
         result = agent.search("What of comets?")
     edits = [event for event in result.trajectories[0].events if isinstance(event, EditApplied)]
-    (episode,) = named(exporter, "invoke_agent")
+    (episode,) = find_spans(exporter, "invoke_agent")
     assert [event.name for event in episode.events] == ["ctx1.edit", "ctx1.edit"]
     for event, edit in zip(episode.events, edits, strict=True):
         assert dict(event.attributes or {}) == {
@@ -126,7 +129,7 @@ def test_an_edit_is_an_event_with_its_bill(
             "ctx1.recomputed.tokens": edit.cost.recomputed,
         }
     assert edits[0].cost.recomputed > 0
-    assert told(episode)["ctx1.freed.tokens"] == sum(edit.cost.freed for edit in edits)
+    assert attrs(episode)["ctx1.freed.tokens"] == sum(edit.cost.freed for edit in edits)
 
 
 def test_a_summary_is_told_with_its_edit(
@@ -137,7 +140,7 @@ def test_a_summary_is_told_with_its_edit(
     policy, tracing = ScriptedPolicy(steps), Tracing(provider=provider, content=True)
     with SearchAgent(corpus, policy, profile="summary", observers=[tracing]) as agent:
         agent.search("What of comets?")
-    (episode,) = named(exporter, "invoke_agent")
+    (episode,) = find_spans(exporter, "invoke_agent")
     first, second = (dict(event.attributes or {}) for event in episode.events)
     assert (first["ctx1.summarised.chunks"], first["ctx1.pruned.chunks"]) == (3, 0)
     assert second["ctx1.pruned.ids"] == ("summary:1",)
@@ -148,9 +151,9 @@ def test_a_policy_s_mistake_fails_its_call_alone(
 ) -> None:
     with SearchAgent(corpus, ScriptedPolicy(STEPS), observers=[Tracing(provider=provider)]) as agent:
         agent.search("What of comets?")
-    (grep,) = named(exporter, "execute_tool grep_corpus")
+    (grep,) = find_spans(exporter, "execute_tool grep_corpus")
     assert grep.status.status_code is StatusCode.ERROR
-    assert told(grep)["error.type"] == "bad_pattern"
+    assert attrs(grep)["error.type"] == "bad_pattern"
     failed = [span.name for span in exporter.get_finished_spans() if span.status.status_code is StatusCode.ERROR]
     assert failed == [grep.name]
 
@@ -180,19 +183,19 @@ def test_texts_are_recorded_only_where_that_is_asked_for(
     steps = [search("a telltale query"), call("grep_corpus", pattern="SENTINEL-0003"), rank_all]
     with SearchAgent(corpus, ScriptedPolicy(steps), observers=[Tracing(content=content, provider=provider)]) as agent:
         result = agent.search("A telltale question?", k=50)
-    written = "\n".join(span.to_json() for span in exporter.get_finished_spans())
-    assert ("telltale" in written) is captured
-    assert ("SENTINEL" in written) is captured
+    span_json = "\n".join(span.to_json() for span in exporter.get_finished_spans())
+    assert ("telltale" in span_json) is captured
+    assert ("SENTINEL" in span_json) is captured
     if captured:
-        (episode,) = named(exporter, "invoke_agent")
-        (said,) = json.loads(told(episode)["gen_ai.input.messages"])
-        assert said == {"role": "user", "parts": [{"type": "text", "content": "A telltale question?"}]}
-        (message,) = json.loads(told(episode)["gen_ai.output.messages"])
+        (episode,) = find_spans(exporter, "invoke_agent")
+        (user_message,) = json.loads(attrs(episode)["gen_ai.input.messages"])
+        assert user_message == {"role": "user", "parts": [{"type": "text", "content": "A telltale question?"}]}
+        (message,) = json.loads(attrs(episode)["gen_ai.output.messages"])
         ranked = json.loads(message["parts"][0]["content"])
         assert [item["id"] for item in ranked] == [item.id for item in result.documents]
-        (_, grep) = named(exporter, "retrieval")
-        assert told(grep)["gen_ai.retrieval.query.text"] == "SENTINEL-0003"
-        assert [item["id"] for item in json.loads(told(grep)["gen_ai.retrieval.documents"])] == ["d3_0"]
+        (_, grep) = find_spans(exporter, "retrieval")
+        assert attrs(grep)["gen_ai.retrieval.query.text"] == "SENTINEL-0003"
+        assert [item["id"] for item in json.loads(attrs(grep)["gen_ai.retrieval.documents"])] == ["d3_0"]
 
 
 def test_the_caller_s_span_encloses_the_episode_and_the_episode_what_it_calls(
@@ -200,7 +203,7 @@ def test_the_caller_s_span_encloses_the_episode_and_the_episode_what_it_calls(
 ) -> None:
     tracer = provider.get_tracer("a web framework")
 
-    def calls_out(view: View) -> Action:
+    def search_over_http(view: View) -> Action:
         with tracer.start_as_current_span("HTTP POST"):
             return search("comets")
 
@@ -212,11 +215,11 @@ def test_the_caller_s_span_encloses_the_episode_and_the_episode_what_it_calls(
                 pass
         assert not trace.get_current_span().get_span_context().is_valid, "nothing is left behind"
 
-    with SearchAgent(corpus, ScriptedPolicy([calls_out]), observers=[Tracing(provider=provider)]) as agent:
+    with SearchAgent(corpus, ScriptedPolicy([search_over_http]), observers=[Tracing(provider=provider)]) as agent:
         asyncio.run(request(agent))
-    above = tree(exporter)
-    assert above.count(("invoke_agent context-agent", "POST /ask")) == 3
-    assert above.count(("HTTP POST", "decide")) == 3
+    spans = tree(exporter)
+    assert spans.count(("invoke_agent context-agent", "POST /ask")) == 3
+    assert spans.count(("HTTP POST", "decide")) == 3
     assert len({span.context.trace_id for span in exporter.get_finished_spans() if span.context}) == 1
 
 
@@ -232,23 +235,23 @@ async def test_a_trace_that_comes_over_http_goes_on(
         ):
             exporter.clear()
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-                answer = await client.post("/v1/retrieve", json={"question": "What of comets?"}, headers=headers)
-            assert answer.status_code == 200
-            (episode,) = named(exporter, "invoke_agent")
+                response = await client.post("/v1/retrieve", json={"question": "What of comets?"}, headers=headers)
+            assert response.status_code == 200
+            (episode,) = find_spans(exporter, "invoke_agent")
             assert (episode.parent.span_id if episode.parent else None) == parent
 
 
 async def test_a_trace_that_comes_over_mcp_goes_on(corpus: MemoryCorpus, exporter: InMemorySpanExporter) -> None:
-    """The SDK makes its spans by the process's own provider; where none is set, the client's trace still goes on."""
+    """The SDK makes its spans with the process's own provider. If none is set, the client's trace still continues."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     with SearchAgent(corpus, ScriptedPolicy([search("comets")]), observers=[Tracing(provider=provider)]) as agent:
         async with Client(make_server(agent)) as client:
-            with provider.get_tracer("a client").start_as_current_span("ask") as asking:
+            with provider.get_tracer("a client").start_as_current_span("ask") as client_span:
                 await client.call_tool("retrieve", {"question": "What of comets?"})
-    (episode,) = named(exporter, "invoke_agent")
+    (episode,) = find_spans(exporter, "invoke_agent")
     assert episode.context
-    assert episode.context.trace_id == asking.get_span_context().trace_id
+    assert episode.context.trace_id == client_span.get_span_context().trace_id
 
 
 def test_what_a_worker_thread_calls_lies_below_the_episode(
@@ -275,21 +278,21 @@ def test_two_episodes_at_once_do_not_mix(
 ) -> None:
     policy = ScriptedPolicy([search("comets"), search("bridges"), lambda view: prune(view.blocks[0].id)], delay=0.005)
 
-    async def both(agent: SearchAgent) -> None:
+    async def search_all(agent: SearchAgent) -> None:
         await asyncio.gather(*(agent.asearch(f"Question {n}?", question_id=f"q{n}") for n in range(4)))
 
     with SearchAgent(corpus, policy, observers=[Tracing(provider=provider)]) as agent:
-        asyncio.run(both(agent))
+        asyncio.run(search_all(agent))
     spans = exporter.get_finished_spans()
-    episodes = named(exporter, "invoke_agent")
-    assert sorted(told(item)["ctx1.question.id"] for item in episodes) == ["q0", "q1", "q2", "q3"]
+    episodes = find_spans(exporter, "invoke_agent")
+    assert sorted(attrs(span)["ctx1.question.id"] for span in episodes) == ["q0", "q1", "q2", "q3"]
     for episode in episodes:
         assert episode.context
-        below = [item for item in spans if item.parent and item.parent.span_id == episode.context.span_id]
-        assert sorted(item.name for item in below) == sorted(
+        children = [span for span in spans if span.parent and span.parent.span_id == episode.context.span_id]
+        assert sorted(span.name for span in children) == sorted(
             ["decide"] * 4 + ["execute_tool search_corpus"] * 2 + ["execute_tool prune_chunks"]
         )
-        assert {item.context.trace_id for item in below if item.context} == {episode.context.trace_id}
+        assert {span.context.trace_id for span in children if span.context} == {episode.context.trace_id}
         assert len(episode.events) == 1
 
 
@@ -299,7 +302,7 @@ def test_rollouts_are_episodes_side_by_side(
     policy = ScriptedPolicy([search("comets")])
     with SearchAgent(corpus, policy, rollouts=3, observers=[Tracing(provider=provider)]) as agent:
         agent.search("What of comets?")
-    assert sorted(told(item)["gen_ai.request.seed"] for item in named(exporter, "invoke_agent")) == [0, 1, 2]
+    assert sorted(attrs(span)["gen_ai.request.seed"] for span in find_spans(exporter, "invoke_agent")) == [0, 1, 2]
 
 
 def raises(error: Exception) -> Callable[[View], Action]:
@@ -330,15 +333,15 @@ def test_a_failure_is_recorded_where_it_happened_and_on_the_episode(
     for span in (decide, episode):
         assert span.status.status_code is StatusCode.ERROR
         assert span.status.description == str(error)
-        assert told(span)["error.type"] == type(error).__name__
-        assert told(span)["ctx1.stop_reason"] == reason
+        assert attrs(span)["error.type"] == type(error).__name__
+        assert attrs(span)["ctx1.stop_reason"] == reason
         assert [event.name for event in span.events] == ["exception"]
 
 
 def test_a_corpus_that_fails_in_the_middle(
     corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    class Gone:
+    class FailingCorpus:
         def __getattr__(self, name: str) -> Any:
             return getattr(corpus, name)
 
@@ -346,18 +349,18 @@ def test_a_corpus_that_fails_in_the_middle(
             raise CorpusError("the index is gone")
 
     policy = ScriptedPolicy([search("comets"), call("grep_corpus", pattern="comets")])
-    with SearchAgent(Gone(), policy, observers=[Tracing(provider=provider)]) as agent:
+    with SearchAgent(FailingCorpus(), policy, observers=[Tracing(provider=provider)]) as agent:
         assert agent.search("What of comets?").documents
-    (episode,) = named(exporter, "invoke_agent")
-    assert told(episode)["error.type"] == "CorpusError"
-    assert told(episode)["ctx1.documents"] > 0
-    assert len(named(exporter, "decide")) == 2, "both answers were given"
+    (episode,) = find_spans(exporter, "invoke_agent")
+    assert attrs(episode)["error.type"] == "CorpusError"
+    assert attrs(episode)["ctx1.documents"] > 0
+    assert len(find_spans(exporter, "decide")) == 2, "both answers were given"
 
 
 def test_a_caller_who_gives_up_is_no_failure(
     corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    async def leave(agent: SearchAgent) -> None:
+    async def cancel_search(agent: SearchAgent) -> None:
         task = asyncio.create_task(agent.asearch("What of comets?"))
         await asyncio.sleep(0.05)
         task.cancel()
@@ -366,11 +369,11 @@ def test_a_caller_who_gives_up_is_no_failure(
     with SearchAgent(
         corpus, ScriptedPolicy([search("comets")], delay=5), observers=[Tracing(provider=provider)]
     ) as agent:
-        asyncio.run(leave(agent))
+        asyncio.run(cancel_search(agent))
     for span in exporter.get_finished_spans():
         assert span.status.status_code is StatusCode.UNSET
-        assert told(span)["ctx1.stop_reason"] == "cancelled"
-        assert told(span)["error.type"] == "cancelled"
+        assert attrs(span)["ctx1.stop_reason"] == "cancelled"
+        assert attrs(span)["error.type"] == "cancelled"
     assert len(exporter.get_finished_spans()) == 2
 
 
@@ -380,14 +383,14 @@ def test_limits_are_no_failures_and_a_decision_cut_short_is_one(
     observers = [Tracing(provider=provider)]
     with SearchAgent(corpus, ScriptedPolicy([search("a")] * 9), limits=Limits(turns=2), observers=observers) as agent:
         agent.search("What of comets?")
-    assert len(named(exporter, "decide")) == 2, "no third answer was asked for"
+    assert len(find_spans(exporter, "decide")) == 2, "no third answer was asked for"
     exporter.clear()
-    slow = ScriptedPolicy([search("comets")], delay=5)
-    with SearchAgent(corpus, slow, limits=Limits(seconds=0.05), observers=observers) as agent:
+    slow_policy = ScriptedPolicy([search("comets")], delay=5)
+    with SearchAgent(corpus, slow_policy, limits=Limits(seconds=0.05), observers=observers) as agent:
         agent.search("What of comets?")
     decide, episode = exporter.get_finished_spans()
-    assert told(decide)["error.type"] == "timeout"
-    assert told(episode)["ctx1.stop_reason"] == "time"
+    assert attrs(decide)["error.type"] == "timeout"
+    assert attrs(episode)["ctx1.stop_reason"] == "time"
     assert episode.status.status_code is StatusCode.UNSET
 
 
@@ -403,33 +406,33 @@ def test_a_chat_model_s_answers_are_chat_spans_with_its_usage(
         policy = load_policy("chat", model="tiny", base_url=server.url)
         with SearchAgent(corpus, policy, observers=[Tracing(content=True, provider=provider)]) as agent:
             agent.search("What of comets?")
-    chats = named(exporter, "chat tiny")
+    chats = find_spans(exporter, "chat tiny")
     assert [chat.kind for chat in chats] == [SpanKind.CLIENT] * 2
-    first = told(chats[0])
-    assert first["gen_ai.operation.name"] == "chat"
-    assert first["gen_ai.request.model"] == "tiny"
-    assert first["gen_ai.usage.input_tokens"] == 900
-    assert first["gen_ai.usage.cache_read.input_tokens"] == 512
-    (said,) = json.loads(first["gen_ai.output.messages"])
-    assert said["finish_reason"] == "tool_call"
-    assert said["parts"][0]["name"] == "search_corpus"
-    (tool,) = named(exporter, "execute_tool search_corpus")
-    assert told(tool)["gen_ai.tool.call.id"] == said["parts"][0]["id"]
-    (episode,) = named(exporter, "invoke_agent")
-    assert told(episode)["gen_ai.usage.input_tokens"] == 1800
-    assert told(episode)["gen_ai.usage.output_tokens"] == 40
+    attributes = attrs(chats[0])
+    assert attributes["gen_ai.operation.name"] == "chat"
+    assert attributes["gen_ai.request.model"] == "tiny"
+    assert attributes["gen_ai.usage.input_tokens"] == 900
+    assert attributes["gen_ai.usage.cache_read.input_tokens"] == 512
+    (message,) = json.loads(attributes["gen_ai.output.messages"])
+    assert message["finish_reason"] == "tool_call"
+    assert message["parts"][0]["name"] == "search_corpus"
+    (tool,) = find_spans(exporter, "execute_tool search_corpus")
+    assert attrs(tool)["gen_ai.tool.call.id"] == message["parts"][0]["id"]
+    (episode,) = find_spans(exporter, "invoke_agent")
+    assert attrs(episode)["gen_ai.usage.input_tokens"] == 1800
+    assert attrs(episode)["gen_ai.usage.output_tokens"] == 40
 
 
 def test_wrapped_calls_have_no_ids_of_their_own(
     corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    inner = [{"tool_name": "search_corpus", "parameters": {"query": word}} for word in ("comets", "bridges")]
-    wrapped = Action(calls=(ToolCall("multi_tool_use", {"tool_calls": inner}, id="c1"),))
-    with SearchAgent(corpus, ScriptedPolicy([wrapped]), observers=[Tracing(provider=provider)]) as agent:
+    inner_calls = [{"tool_name": "search_corpus", "parameters": {"query": word}} for word in ("comets", "bridges")]
+    wrapper = Action(calls=(ToolCall("multi_tool_use", {"tool_calls": inner_calls}, id="c1"),))
+    with SearchAgent(corpus, ScriptedPolicy([wrapper]), observers=[Tracing(provider=provider)]) as agent:
         agent.search("What of comets?")
-    result = named(exporter, "execute_tool search_corpus")
-    assert len(result) == 2
-    assert not any("gen_ai.tool.call.id" in told(item) for item in result)
+    tool_spans = find_spans(exporter, "execute_tool search_corpus")
+    assert len(tool_spans) == 2
+    assert not any("gen_ai.tool.call.id" in attrs(span) for span in tool_spans)
 
 
 def test_every_gen_ai_name_is_one_of_the_conventions(
@@ -437,21 +440,21 @@ def test_every_gen_ai_name_is_one_of_the_conventions(
 ) -> None:
     with SearchAgent(corpus, ScriptedPolicy(STEPS), observers=[Tracing(content=True, provider=provider)]) as agent:
         agent.search("What of comets?")
-    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
-    used = {name for span in exporter.get_finished_spans() for name in told(span)}
-    assert {name for name in used if name.startswith("gen_ai.")} <= known
-    assert {name for name in used if not name.startswith(("gen_ai.", "ctx1."))} <= {"error.type"}
+    convention_names = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    attribute_names = {name for span in exporter.get_finished_spans() for name in attrs(span)}
+    assert {name for name in attribute_names if name.startswith("gen_ai.")} <= convention_names
+    assert {name for name in attribute_names if not name.startswith(("gen_ai.", "ctx1."))} <= {"error.type"}
 
 
 @pytest.mark.parametrize(("name", "api"), [("chat@tiny", "openai"), ("anthropic@tiny", "anthropic")])
 def test_the_span_of_an_answer_names_the_api_of_its_model(
     corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter, name: str, api: str
 ) -> None:
-    class Named(ScriptedPolicy):
+    class NamedPolicy(ScriptedPolicy):
         name: str
 
-    policy = Named(STEPS)
+    policy = NamedPolicy(STEPS)
     policy.name = name
     with SearchAgent(corpus, policy, observers=[Tracing(provider=provider)]) as agent:
         agent.search("What of comets?")
-    assert {told(span)["gen_ai.provider.name"] for span in named(exporter, "chat tiny")} == {api}
+    assert {attrs(span)["gen_ai.provider.name"] for span in find_spans(exporter, "chat tiny")} == {api}

@@ -29,16 +29,16 @@ except ConfigError as error:
 
 
 def run(**env: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    line = [sys.executable, "-c", CODE]
-    return subprocess.run(line, capture_output=True, text=True, check=True, timeout=120, env={**kept, **env})
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    command = [sys.executable, "-c", CODE]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env={**inherited, **env})
 
 
 def test_the_console_is_stderr() -> None:
-    done = run(OTEL_TRACES_EXPORTER="console")
-    assert done.stdout == "searched\n"
-    assert '"name": "invoke_agent context-agent"' in done.stderr
-    assert '"service.name": "ctx1"' in done.stderr
+    process = run(OTEL_TRACES_EXPORTER="console")
+    assert process.stdout == "searched\n"
+    assert '"name": "invoke_agent context-agent"' in process.stderr
+    assert '"service.name": "ctx1"' in process.stderr
 
 
 def test_the_service_is_named_by_the_environment() -> None:
@@ -46,8 +46,8 @@ def test_the_service_is_named_by_the_environment() -> None:
 
 
 def test_none_sends_nothing() -> None:
-    done = run(OTEL_TRACES_EXPORTER="none")
-    assert (done.stdout, done.stderr) == ("searched\n", "")
+    process = run(OTEL_TRACES_EXPORTER="none")
+    assert (process.stdout, process.stderr) == ("searched\n", "")
 
 
 def test_an_exporter_that_is_not_installed() -> None:
@@ -64,17 +64,19 @@ def test_a_protocol_that_is_not_installed_or_unknown() -> None:
 def test_the_http_server_goes_on_with_its_client_s_trace(tmp_path: Path) -> None:
     (tmp_path / "rope.txt").write_text("Rope is a film of 1948 directed by Alfred Hitchcock.")
     assert run_ctx1("index", "rope.txt", cwd=tmp_path).returncode == 0
-    line = [CTX1, "serve", "--port", "0", "--json", "--otel", "--log-level", "error"]
+    command = [CTX1, "serve", "--port", "0", "--json", "--otel", "--log-level", "error"]
     env = {**os.environ, **ONE_THREAD, "OTEL_TRACES_EXPORTER": "console"}
     with subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path
     ) as process:
         assert process.stdout
         url = json.loads(process.stdout.readline())["url"]
         trace = "0af7651916cd43dd8448eb211c80319c"
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-        answer = httpx.post(f"{url}/v1/retrieve", json={"question": "Who directed Rope?"}, headers=headers, timeout=60)
-        assert answer.status_code == 200
+        response = httpx.post(
+            f"{url}/v1/retrieve", json={"question": "Who directed Rope?"}, headers=headers, timeout=60
+        )
+        assert response.status_code == 200
         process.terminate()
         _, spans = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Frameworks' filters in Chroma's syntax let through what the frameworks' own evaluation does."""
+"""Filters of frameworks, translated to Chroma's syntax, match what the frameworks' own evaluation matches."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TAGS = st.one_of(
     st.tuples(st.sampled_from(["==", "!="]), st.sampled_from(["a", "b", "c"])),
     st.tuples(st.sampled_from(["in", "not in"]), st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2)),
 )
-NEGATABLE = TAGS.map(lambda one: {"field": "meta.tag", "operator": one[0], "value": one[1]})
+NEGATABLE = TAGS.map(lambda pair: {"field": "meta.tag", "operator": pair[0], "value": pair[1]})
 ORDERED = st.tuples(st.sampled_from([">", ">=", "<", "<=", "==", "!="]), st.integers(1, 3)).map(
-    lambda one: {"field": "meta.year", "operator": one[0], "value": one[1]}
+    lambda pair: {"field": "meta.year", "operator": pair[0], "value": pair[1]}
 )
 
 
@@ -36,7 +36,7 @@ def combined(leaves: st.SearchStrategy[Any], *operators: str) -> st.SearchStrate
     return st.recursive(
         leaves,
         lambda inner: st.tuples(st.sampled_from(operators), st.lists(inner, min_size=1, max_size=3)).map(
-            lambda one: {"operator": one[0], "conditions": one[1]}
+            lambda pair: {"operator": pair[0], "conditions": pair[1]}
         ),
         max_leaves=5,
     )
@@ -44,9 +44,9 @@ def combined(leaves: st.SearchStrategy[Any], *operators: str) -> st.SearchStrate
 
 @given(st.one_of(combined(NEGATABLE, "AND", "OR", "NOT"), combined(st.one_of(ORDERED, NEGATABLE), "AND", "OR")))
 def test_haystack_s_filters_mean_the_same(filters: dict[str, Any]) -> None:
-    test = compile_where(from_haystack(filters) or {})
+    matches = compile_where(from_haystack(filters) or {})
     for metadata in METADATA:
-        assert test(metadata) == document_matches_filter(filters, Document(content="", meta=metadata)), metadata
+        assert matches(metadata) == document_matches_filter(filters, Document(content="", meta=metadata)), metadata
 
 
 LEAVES = st.one_of(
@@ -63,10 +63,10 @@ def test_llamaindex_s_filters_mean_the_same(leaves: list[tuple[str, Any, Any]], 
         filters=[MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in leaves],
         condition=condition,
     )
-    test = compile_where(from_llamaindex(filters) or {})
+    matches = compile_where(from_llamaindex(filters) or {})
     for metadata in METADATA:
-        own = build_metadata_filter_fn(lambda _, found=metadata: found, filters)  # type: ignore[misc]
-        assert test(metadata) == own("any"), metadata
+        reference = build_metadata_filter_fn(lambda _, row=metadata: row, filters)  # type: ignore[misc]
+        assert matches(metadata) == reference("any"), metadata
 
 
 def test_nested_filters_and_none() -> None:

@@ -1,4 +1,4 @@
-"""Pruners by conversation: how they are told apart, shared and forgotten."""
+"""Pruners by conversation: how they are distinguished, shared and forgotten."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_a_conversation_is_restored_by_its_own_pruner() -> None:
     ids = [passage.id for passage in pruned.report.removed]
     assert ids
     assert pruners.restore(pruned.messages, ids) == conversation()
-    stays = pruned.report.removed[0]
-    assert stays.preview in str(pruners.prune(conversation()).messages[stays.message])
+    passage = pruned.report.removed[0]
+    assert passage.preview in str(pruners.prune(conversation()).messages[passage.message])
 
 
 def test_nothing_is_restored_in_an_unknown_conversation_and_none_begins() -> None:

@@ -57,12 +57,12 @@ async def test_requests_are_pruned_and_the_history_stays_whole() -> None:
     agent = Agent(script.model(), instructions="Be brief.", tools=[tool_results.search], capabilities=[pruning])
     first = await agent.run(tool_results.QUESTION)
     second = await agent.run("And low tide?", message_history=first.all_messages())
-    whole = [tool_results.search(topic) for topic in tool_results.TOPICS]
-    assert results(second.all_messages()) == whole
-    last = results(script.received[-1])
-    assert len(last) == len(whole)
-    assert sum(map(len, last)) < sum(map(len, whole)) / 2
-    assert tool_results.ANSWER in str(script.received[len(whole)])
+    full_texts = [tool_results.search(topic) for topic in tool_results.TOPICS]
+    assert results(second.all_messages()) == full_texts
+    last_texts = results(script.received[-1])
+    assert len(last_texts) == len(full_texts)
+    assert sum(map(len, last_texts)) < sum(map(len, full_texts)) / 2
+    assert tool_results.ANSWER in str(script.received[len(full_texts)])
 
 
 async def test_a_history_processor_replaces_the_history() -> None:
@@ -71,9 +71,9 @@ async def test_a_history_processor_replaces_the_history() -> None:
     agent = Agent(script.model(), tools=[tool_results.search], capabilities=[processor])
     first = await agent.run(tool_results.QUESTION)
     second = await agent.run("And low tide?", message_history=first.all_messages())
-    whole = [tool_results.search(topic) for topic in tool_results.TOPICS]
+    full_texts = [tool_results.search(topic) for topic in tool_results.TOPICS]
     assert results(second.all_messages()) == results(script.received[-1])
-    assert sum(map(len, results(second.all_messages()))) < sum(map(len, whole)) / 2
+    assert sum(map(len, results(second.all_messages()))) < sum(map(len, full_texts)) / 2
 
 
 def test_only_texts_of_results_change() -> None:

@@ -1,4 +1,4 @@
-"""What the tools of agents return in tests: long results, of which one answers the question."""
+"""Tool results for tests of agents: long texts, one of which answers the question."""
 
 QUESTION = "When is high tide in Orm?"
 TOPICS = ("violins", "high tide in Orm", "weather", "orchards")

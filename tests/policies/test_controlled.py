@@ -74,8 +74,8 @@ def test_random_is_the_same_for_the_same_seed(corpus: MemoryCorpus) -> None:
 
 
 def test_the_oracle_keeps_the_gold(corpus: MemoryCorpus) -> None:
-    shown, _ = run(corpus, "none")
-    gold = {shown.blocks[0].document_id}
+    unpruned, _ = run(corpus, "none")
+    gold = {unpruned.blocks[0].document_id}
     view, _ = run(corpus, "oracle", gold=gold)
     assert not {block.document_id for block in view.pruned} & gold
     assert view.pruned
@@ -94,19 +94,19 @@ def test_what_was_sampled_stays_as_long_as_it_was(corpus: MemoryCorpus) -> None:
     sampled = replace(greedy(View("q", Budget(2048))), tokens=17)
     inner = ScriptedPolicy([sampled, lambda view: replace(greedy(view), tokens=23)])
     result = SearchAgent(corpus, ControlledPolicy(inner, prune_by(none), "none"), budget=Budget(2048)).search("q")
-    acted = [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
-    assert [event.tokens for event in acted[:2]] == [17, 23]
-    assert [call.name for call in acted[1].action.calls] == ["search_corpus"], "the prune is left out"
+    events = [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
+    assert [event.tokens for event in events[:2]] == [17, 23]
+    assert [call.name for call in events[1].action.calls] == ["search_corpus"], "the prune is left out"
 
 
-def summarized(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -> Trajectory:
+def run_with_summaries(corpus: MemoryCorpus, *, own: bool, steps: Sequence[Step] = ()) -> Trajectory:
     inner = ScriptedPolicy(steps or [greedy] * 6, instructed=False)
     policy = ControlledPolicy(inner, summarize_oldest if own else summarize_prunes, "summary")
     return SearchAgent(corpus, policy, budget=Budget(2048), profile="summary").search("comets?").trajectories[0]
 
 
 def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
-    trajectory = summarized(corpus, own=False)
+    trajectory = run_with_summaries(corpus, own=False)
     *_, view = trajectory.views()
     edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
     assert view.summaries
@@ -116,9 +116,9 @@ def test_summaries_take_the_place_of_pruning(corpus: MemoryCorpus) -> None:
 
 
 def test_a_prune_by_label_is_summarized_too() -> None:
-    seen = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
-    for named in ({"chunk_ids": ["Comet #1"]}, {"all_but": ["#0", "Comet #2"]}, '{"chunk_ids": ["d1_0"]}'):
-        action = summarize_prunes(seen, Action(calls=(ToolCall("prune_chunks", named),)))
+    current = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
+    for arguments in ({"chunk_ids": ["Comet #1"]}, {"all_but": ["#0", "Comet #2"]}, '{"chunk_ids": ["d1_0"]}'):
+        action = summarize_prunes(current, Action(calls=(ToolCall("prune_chunks", arguments),)))
         assert [call.arguments for call in action.calls] == [{"chunk_ids": ["d1_0"], "summary": "Comet 1."}]
 
 
@@ -129,10 +129,10 @@ def test_an_invalid_prune_is_left_to_the_harness(arguments: Any) -> None:
 
 
 def test_own_edits_stay_and_the_summary_waits_for_a_turn_without_any(corpus: MemoryCorpus) -> None:
-    own = [event.edit for event in summarized(corpus, own=True).events if isinstance(event, EditApplied)]
-    assert own
-    assert not any(edit.summaries for edit in own), "it prunes in every turn"
-    idle = summarized(corpus, own=True, steps=[search(query, limit=6) for query in QUERIES])
+    edits = [event.edit for event in run_with_summaries(corpus, own=True).events if isinstance(event, EditApplied)]
+    assert edits
+    assert not any(edit.summaries for edit in edits), "it prunes in every turn"
+    idle = run_with_summaries(corpus, own=True, steps=[search(query, limit=6) for query in QUERIES])
     assert any(edit.summaries for edit in (event.edit for event in idle.events if isinstance(event, EditApplied)))
 
 
@@ -145,8 +145,8 @@ QUESTION = "Which comet had six tails?"
 
 def block(key: int, body: str, *, title: str = "", tokens: int = 0) -> Block:
     chunk = Chunk(f"d{key}_0", f"d{key}", 0, body, 0, len(body), len(body) // 4, title)
-    made = tokens or 12 + len(body) // 4
-    return Block(key, f"# DOCUMENT ID: d{key}_0\n", body, made, 0, 0, Source.SEARCH, Hit(chunk, 1.0, key + 1))
+    token_count = tokens or 12 + len(body) // 4
+    return Block(key, f"# DOCUMENT ID: d{key}_0\n", body, token_count, 0, 0, Source.SEARCH, Hit(chunk, 1.0, key + 1))
 
 
 def view(*blocks: Block) -> View:
@@ -181,21 +181,21 @@ def test_the_oldest_go_until_what_is_needed_is_free() -> None:
 
 
 def test_only_what_may_go_goes() -> None:
-    seen = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
-    replacement = extract(seen, 10_000, {"d2_0", "d0_0", "elsewhere"})
+    current = view(*(block(key, f"Comet {key}. {FILLER}") for key in range(3)))
+    replacement = extract(current, 10_000, {"d2_0", "d0_0", "elsewhere"})
     assert replacement is not None
     assert replacement.ids == ("d0_0", "d2_0")
-    assert extract(seen, 10_000, frozenset()) is None
+    assert extract(current, 10_000, frozenset()) is None
 
 
 def test_what_is_short_and_what_is_kept_stays() -> None:
     short, long = block(0, "A comet."), block(1, f"Comet. {FILLER}")
     assert extract(view(short), 500) is None
-    seen = view(short, long)
-    replacement = extract(seen, 500)
+    current = view(short, long)
+    replacement = extract(current, 500)
     assert replacement is not None
     assert replacement.ids == ("d1_0",)
-    assert extract(seen.apply(Edit(protected=(long.key,))), 500) is None
+    assert extract(current.apply(Edit(protected=(long.key,))), 500) is None
 
 
 def test_a_long_sentence_is_cut_at_a_word_and_nothing_in_it_cites_an_id() -> None:
@@ -207,11 +207,11 @@ def test_a_long_sentence_is_cut_at_a_word_and_nothing_in_it_cites_an_id() -> Non
 
 
 def test_an_earlier_summary_comes_down_to_its_closest_line() -> None:
-    seen = view(block(0, FILLER))
+    current = view(block(0, FILLER))
     lines = ["It rained a lot in the towns along the river.", "The comet had six tails.", *["Nothing was seen."] * 9]
     body = "\n".join(lines)
     summary = Summary(1, "summary:1", "# SUMMARY ID: summary:1, d0_0\n", body, 12 + len(body) // 4, 0, 0, (0,))
-    replacement = extract(seen.apply(Edit(replaced=(0,), summaries=(summary,))), 500)
+    replacement = extract(current.apply(Edit(replaced=(0,), summaries=(summary,))), 500)
     assert replacement is not None
     assert replacement.ids == ("summary:1",)
     assert replacement.summary == "The comet had six tails."

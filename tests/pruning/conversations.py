@@ -88,7 +88,7 @@ def _anthropic(turns: Sequence[Turn]) -> list[Any]:
     messages: list[Any] = []
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
 
-    def say(role: str, parts: list[Any]) -> None:
+    def add_message(role: str, parts: list[Any]) -> None:
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += parts
         elif parts:
@@ -96,17 +96,17 @@ def _anthropic(turns: Sequence[Turn]) -> list[Any]:
 
     for turn in turns:
         if turn.user or not messages:
-            say("user", [{"type": "text", "text": turn.user or "Go on."}])
+            add_message("user", [{"type": "text", "text": turn.user or "Go on."}])
         parts: list[Any] = [{"type": "text", "text": turn.agent}] if turn.agent else []
         parts += [{"type": "tool_use", "id": c.id, "name": "search", "input": c.arguments} for c in turn.calls]
         if messages[-1]["role"] == "assistant" and parts:
-            say("user", [{"type": "text", "text": "Go on."}])
-        say("assistant", parts)
+            add_message("user", [{"type": "text", "text": "Go on."}])
+        add_message("assistant", parts)
         results = [
             {"type": "tool_result", "tool_use_id": c.id, "is_error": c.is_error, "content": _content(c, "text", image)}
             for c in turn.calls
         ]
-        say("user", results)
+        add_message("user", results)
     return messages
 
 

@@ -80,9 +80,9 @@ def test_pruned_conversations_are_valid_and_come_back(kind: str, turns: list[Tur
     assert report.tokens_after <= report.tokens_before
     first = min((item.message for item in report.removed), default=len(messages))
     assert all(a is b for a, b in zip(pruned.messages[:first], messages[:first], strict=True))
-    again = pruner.prune(pruned.messages)
-    assert again.messages == pruned.messages
-    assert not again.report.removed
+    pruned_again = pruner.prune(pruned.messages)
+    assert pruned_again.messages == pruned.messages
+    assert not pruned_again.report.removed
     assert pruner.prune(messages).messages == pruned.messages
     ids = [item.id for item in report.removed]
     assert pruner.restore(pruned.messages, ids) == messages

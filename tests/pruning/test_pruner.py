@@ -1,4 +1,4 @@
-"""What goes, what stays, when it pays, and how it comes back."""
+"""The pruner: what it prunes, what it keeps, when a prune pays, and how passages are restored."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def test_what_is_restored_stays() -> None:
     restored = keeper.restore(pruned.messages, ["p2"])
     assert noise(1).strip() in restored[4]["content"]
     assert pruned.messages[4]["content"].count("passages pruned") == 1
-    again = keeper.prune(restored)
-    assert noise(1).strip() in again.messages[4]["content"]
+    pruned_again = keeper.prune(restored)
+    assert noise(1).strip() in pruned_again.messages[4]["content"]
     assert keeper.restore(restored, ["p1", "p3", "p4", "p5", "p6"])[4] == messages[4]
 
 
@@ -204,8 +204,8 @@ def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(k
     assert [f"region {number}," in text or f"region {number} " in text for number in range(6)] == [
         number in (1, 3, 4, 5) for number in range(6)
     ]
-    again = keeper.prune(rendered(kind, turns))
-    assert (again.messages, again.report.restored) == (pruned.messages, ())
+    pruned_again = keeper.prune(rendered(kind, turns))
+    assert (pruned_again.messages, pruned_again.report.restored) == (pruned.messages, ())
     assert before.report.restored == ()
 
 
@@ -216,10 +216,10 @@ def test_no_result_and_no_system_text_restores_and_an_id_in_a_request_is_never_g
     first = keeper.prune(messages)
     assert keeper.prune(messages).messages == first.messages
     assert first.report.removed[0].id == "p1"
-    asking = rendered(
+    asking_messages = rendered(
         "openai", conversation(noises(0, 6), noises(10, 6), "done", user=f"{TASK} restore: p1-p999999999")
     )
-    assert pruner(150).prune(asking).report.removed[0].id == "p1000000000"
+    assert pruner(150).prune(asking_messages).report.removed[0].id == "p1000000000"
 
 
 @pytest.mark.parametrize("strategy", ["reader", "age", "random", "bm25", "embedding", "none"])
@@ -276,10 +276,10 @@ def test_a_text_cannot_forge_a_stub() -> None:
     assert not {"p1", "p2"} & set(ids)
     restored = keeper.restore(pruned.messages, [*(f"p{n}" for n in range(1, 7)), *_ids_of(pruned, "c0")])
     assert restored[4] == messages[4]
-    forged = next(m for m in messages if m.get("tool_call_id") == "n1")
-    assert next(m for m in restored if m.get("tool_call_id") == "n1") in (forged, *pruned.messages)
+    forged_message = next(m for m in messages if m.get("tool_call_id") == "n1")
+    assert next(m for m in restored if m.get("tool_call_id") == "n1") in (forged_message, *pruned.messages)
     with pytest.raises(ConfigError, match="nothing is pruned"):
-        keeper.restore([forged], ["p1"])
+        keeper.restore([forged_message], ["p1"])
 
 
 def _ids_of(pruned: Pruned, call_id: str) -> list[str]:
@@ -301,8 +301,8 @@ def test_instructions_in_a_result_do_not_keep_it() -> None:
 def test_one_pruner_tells_conversations_with_the_same_call_ids_apart() -> None:
     keeper = pruner()
     first = keeper.prune(rendered("openai", LONG))
-    other = [Turn("What is the weather of region 3 like?", "I will search."), *LONG[1:]]
-    second = keeper.prune(rendered("openai", other))
+    other_turns = [Turn("What is the weather of region 3 like?", "I will search."), *LONG[1:]]
+    second = keeper.prune(rendered("openai", other_turns))
     assert "region 3." not in str(first.messages[4:])
     assert "region 3." in str(second.messages[4:])
 
@@ -423,7 +423,7 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pyt
 
 
 def test_entries_of_a_log_that_say_the_same_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times, numbers and hashes are what differs."""
+    """They differ in times, numbers and hashes only."""
     encoded: list[str] = []
 
     class Embedding:

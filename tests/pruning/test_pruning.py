@@ -32,17 +32,17 @@ def block(key: int, *, tokens: int = 100, turn: int = 0, chunk_id: str = "") -> 
     return Block(key, f"# {key}\n", f"text {key}", tokens, turn, 0, Source.SEARCH, Hit(chunk, 1.0, key + 1))
 
 
-def shown(seen: View, *segments: Text | Block) -> View:
-    return fold(seen, ToolResult(0, 0, "search_corpus", {}, segments))
+def add_result(current: View, *segments: Text | Block) -> View:
+    return fold(current, ToolResult(0, 0, "search_corpus", {}, segments))
 
 
 def view(count: int = 5) -> View:
     text = Text(Role.QUESTION, "why?\n", 10, turn=-1)
-    return shown(View("why?", Budget(2048)), text, *(block(key) for key in range(count)))
+    return add_result(View("why?", Budget(2048)), text, *(block(key) for key in range(count)))
 
 
-def prunable(seen: View, *chunk_ids: str) -> Selection:
-    selection, _ = seen.select(chunk_ids, None)
+def prunable(current: View, *chunk_ids: str) -> Selection:
+    selection, _ = current.select(chunk_ids, None)
     return selection
 
 
@@ -68,19 +68,19 @@ def test_a_call_gets_an_eighth_of_the_window_or_what_is_left_before_the_cutoff()
 
 
 def test_append_counts_and_indexes() -> None:
-    seen = view()
-    assert seen.tokens == 510
-    assert seen.shows("d3_0")
-    assert not seen.shows("d9_0")
-    assert len(seen.by_id()["d3_0"]) == 1
+    current = view()
+    assert current.tokens == 510
+    assert current.shows("d3_0")
+    assert not current.shows("d9_0")
+    assert len(current.by_id()["d3_0"]) == 1
 
 
 def test_prune_and_restore_are_inverse() -> None:
     before = view()
-    chosen = prunable(before, "d1_0", "d3_0", "d1_0", "d8_0")
-    assert [b.key for b in chosen.blocks] == [1, 3]
-    assert chosen.unknown == ("d8_0",)
-    after = before.apply(Edit(pruned=keys_of(chosen.blocks)))
+    selection = prunable(before, "d1_0", "d3_0", "d1_0", "d8_0")
+    assert [b.key for b in selection.blocks] == [1, 3]
+    assert selection.unknown == ("d8_0",)
+    after = before.apply(Edit(pruned=keys_of(selection.blocks)))
     assert after.tokens == 310
     assert prunable(after, "d1_0").unchanged == ("d1_0",)
     restored = keys_of(after.select_hidden(["d1_0", "d3_0"]).blocks)
@@ -108,8 +108,8 @@ def test_a_combined_edit_leads_where_its_parts_lead(steps: list[tuple[set[int], 
 
 
 def test_a_chunk_shown_twice_comes_back_once_and_last() -> None:
-    seen = shown(view(2), block(7, chunk_id="d1_0"))
-    hidden = seen.apply(Edit(pruned=keys_of(prunable(seen, "d1_0").blocks)))
+    current = add_result(view(2), block(7, chunk_id="d1_0"))
+    hidden = current.apply(Edit(pruned=keys_of(prunable(current, "d1_0").blocks)))
     assert [b.key for b in hidden.pruned] == [1, 7]
     assert [b.key for b in hidden.select_hidden(["d1_0"]).blocks] == [7]
 
@@ -124,12 +124,12 @@ def test_the_bill_starts_at_the_first_edited_block() -> None:
 
 
 def test_oldest_and_random_free_what_is_needed() -> None:
-    seen = view()
-    assert strategy("oldest")(seen, 150) == ("d0_0", "d1_0")
-    chosen = strategy("random", seed=3)(seen, 250)
-    assert len(chosen) == 3
-    assert chosen == strategy("random", seed=3)(seen, 250)
-    assert strategy("none")(seen, 500) == ()
+    current = view()
+    assert strategy("oldest")(current, 150) == ("d0_0", "d1_0")
+    ids = strategy("random", seed=3)(current, 250)
+    assert len(ids) == 3
+    assert ids == strategy("random", seed=3)(current, 250)
+    assert strategy("none")(current, 500) == ()
 
 
 def test_the_oracle_keeps_gold_alone() -> None:

@@ -90,8 +90,8 @@ def test_changes_in_a_folder_outlive_the_process_that_made_them(tmp_path: Path) 
     index.delete(["a", "unknown"])
     index.add([Bm25Entry("c", "", "gamma alpha")])
     index.commit()
-    again = Bm25Index(tmp_path)
-    assert [hit for hit, _ in again.search("alpha beta gamma", 5)] == ["c", "b"]
+    reopened = Bm25Index(tmp_path)
+    assert [hit for hit, _ in reopened.search("alpha beta gamma", 5)] == ["c", "b"]
 
 
 def test_nothing_is_written_in_a_folder_after_its_commit(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ def test_the_same_text_is_cut_the_same_way(text: str) -> None:
 
 
 def test_a_short_document_is_one_chunk_without_its_outer_white_space() -> None:
-    (only,) = cut("  \n Short text. \n")
-    assert (only.text, only.start, only.end, only.title, only.metadata) == ("Short text.", 4, 15, "T", {"k": 1})
+    (chunk,) = cut("  \n Short text. \n")
+    assert (chunk.text, chunk.start, chunk.end, chunk.title, chunk.metadata) == ("Short text.", 4, 15, "T", {"k": 1})
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n" * 100_000, "\u3000\t\r\n"])
@@ -204,9 +204,9 @@ def test_time_is_linear(piece: str) -> None:
 
     def seconds(length: int) -> float:
         text = piece * (length // len(piece))
-        began = time.perf_counter()
+        start = time.perf_counter()
         assert chunk_document(Document("d", text), counter=CHARS)
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     small = min(seconds(50_000) for _ in range(3))
     assert seconds(400_000) < 24 * small + 0.25

@@ -1,4 +1,4 @@
-"""Filters evaluated here let through what Chroma lets through."""
+"""Filters evaluated in Python let through the same rows as in Chroma."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -181,8 +181,8 @@ def test_a_missing_library_is_named_with_its_extra_once(
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_damaged_and_encrypted_files_are_reported(tmp_path: Path, kind: str) -> None:
-    whole = MAKERS[kind](tmp_path / f"a.{kind}").read_bytes()
-    for number, data in enumerate((b"", b"no archive", whole[: len(whole) // 2], whole.replace(b"xml", b"xyz"))):
+    content = MAKERS[kind](tmp_path / f"a.{kind}").read_bytes()
+    for number, data in enumerate((b"", b"no archive", content[: len(content) // 2], content.replace(b"xml", b"xyz"))):
         (tmp_path / f"a.{kind}").write_bytes(data)
         documents, reasons = read(tmp_path)
         assert documents == [], number
@@ -246,12 +246,12 @@ def test_a_sheet_with_a_cell_far_out_is_refused(tmp_path: Path) -> None:
     from openpyxl import Workbook
 
     for name, row, column in (("rows", 1_048_576, 1), ("columns", 1, 16_384)):
-        made = Workbook()
-        made.active.cell(row, column, "far")
+        new_workbook = Workbook()
+        new_workbook.active.cell(row, column, "far")
         if name == "columns":
             for number in range(2, 70):
-                made.active.cell(number, column, "far")
-        made.save(tmp_path / f"{name}.xlsx")
+                new_workbook.active.cell(number, column, "far")
+        new_workbook.save(tmp_path / f"{name}.xlsx")
     documents, reasons = read(tmp_path)
     assert documents == []
     assert all(reason.startswith("a sheet, empty cells included, is larger than 16 MB") for reason in reasons)

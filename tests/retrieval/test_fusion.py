@@ -80,17 +80,17 @@ def test_a_retriever_of_weight_zero_is_not_asked() -> None:
 def test_retrievers_search_at_the_same_time_with_an_executor() -> None:
     class Meeting(Fixed):
         def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-            met.wait()
+            barrier.wait()
             return super().search(query, k, where)
 
-    met = Barrier(2, timeout=30)
+    barrier = Barrier(2, timeout=30)
     retrievers = [Meeting("dense", ["a", "b", "c"]), Meeting("bm25", ["c", "d"])]
     with ThreadPoolExecutor(1) as executor:
-        together = gather(retrievers, {"dense": 0.5}, "x", executor=executor)
-    alone = [Fixed(retriever.name, retriever.ids) for retriever in retrievers]
-    assert together == gather(alone, {"dense": 0.5}, "x")
+        concurrent = gather(retrievers, {"dense": 0.5}, "x", executor=executor)
+    sequential = [Fixed(retriever.name, retriever.ids) for retriever in retrievers]
+    assert concurrent == gather(sequential, {"dense": 0.5}, "x")
     with ThreadPoolExecutor(1) as executor:
-        assert gather(alone, {"dense": 0.0, "bm25": 0.0}, "x", executor=executor) == []
+        assert gather(sequential, {"dense": 0.0, "bm25": 0.0}, "x", executor=executor) == []
 
 
 SCORED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(-9, 9)), unique_by=lambda hit: hit[0], max_size=8)
@@ -104,8 +104,8 @@ def test_scaled_scores_lie_in_0_to_1_whatever_the_retriever_s_scale(
     assert all(0 <= score <= 1 for score in scaled.values())
     assert max(scaled.values(), default=1.0) == 1.0
     if hits and max(score for _, score in hits) - min(score for _, score in hits) > 1e-3:
-        other = scaled_scores([(item, factor * score + offset) for item, score in hits])
-        assert other == pytest.approx(scaled, abs=1e-6)
+        rescaled = scaled_scores([(item, factor * score + offset) for item, score in hits])
+        assert rescaled == pytest.approx(scaled, abs=1e-6)
 
 
 def test_a_score_that_is_not_a_number_spoils_only_its_own_hit() -> None:

@@ -68,12 +68,12 @@ def test_search_finds_by_words_and_says_where_the_score_is_from(corpus: MemoryCo
 
 
 def test_excluded_chunks_never_come_back_and_others_take_their_place(corpus: MemoryCorpus) -> None:
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     for _ in range(4):
-        hits = corpus.search("a printer from Lisbon", exclude=seen)
+        hits = corpus.search("a printer from Lisbon", exclude=seen_ids)
         assert len(hits) >= 25
-        assert not seen & {hit.chunk.id for hit in hits}
-        seen |= {hit.chunk.id for hit in hits}
+        assert not seen_ids & {hit.chunk.id for hit in hits}
+        seen_ids |= {hit.chunk.id for hit in hits}
 
 
 def test_limits_are_kept(corpus: MemoryCorpus) -> None:
@@ -97,9 +97,9 @@ def test_a_query_of_100_000_characters_works(corpus: MemoryCorpus) -> None:
 
 def test_one_thread_and_eight_give_the_same_hits(corpus: MemoryCorpus) -> None:
     queries = [f"{trade} number {number}" for number in range(40) for trade in ("printer", "chemist")]
-    alone = [corpus.search(query) for query in queries]
+    sequential = [corpus.search(query) for query in queries]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(corpus.search, queries)) == alone
+        assert list(pool.map(corpus.search, queries)) == sequential
 
 
 def test_filters_hold_for_search_and_grep(corpus: MemoryCorpus) -> None:
@@ -153,7 +153,7 @@ def test_a_shuffled_retriever_is_found_out_and_does_no_harm() -> None:
     documents = people(400)
     queries = [f"ledger K{number * 7919 % 100_003} of Person {number}" for number in range(0, 400, 7)]
 
-    def found(corpus: MemoryCorpus) -> float:
+    def share_found(corpus: MemoryCorpus) -> float:
         tops = [corpus.search(query)[0].chunk.document_id for query in queries]
         return sum(top == f"person-{number}" for top, number in zip(tops, range(0, 400, 7), strict=True)) / len(queries)
 
@@ -167,7 +167,7 @@ def test_a_shuffled_retriever_is_found_out_and_does_no_harm() -> None:
 
         corpus = corpus_of(documents, wrap=break_one)
         assert corpus.calibration.weights[broken] == 0.0
-        assert found(corpus) > found(corpus_of(documents, wrap=break_one, calibration=False))
+        assert share_found(corpus) > share_found(corpus_of(documents, wrap=break_one, calibration=False))
 
 
 def test_rerankers_decide_the_order_and_fail_loudly() -> None:

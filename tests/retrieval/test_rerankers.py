@@ -55,9 +55,9 @@ def test_no_key_is_sent_unless_the_user_named_its_variable(monkeypatch: pytest.M
 
 def test_tries_again_after_overload() -> None:
     with http_server(Response(status=429, headers={"Retry-After": "0.3"}), Response(status=503), GOOD) as server:
-        started = time.perf_counter()
+        start = time.perf_counter()
         assert reranker(server).score("q", ["a"]) == [2]
-        assert time.perf_counter() - started >= 0.3
+        assert time.perf_counter() - start >= 0.3
     assert len(server.requests) == 3
 
 
@@ -114,6 +114,6 @@ def test_an_address_names_the_variable_with_its_key(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_key_in_place_of_a_variables_name_is_refused_and_not_shown() -> None:
-    with pytest.raises(ConfigError, match="name of an environment variable") as caught:
+    with pytest.raises(ConfigError, match="name of an environment variable") as excinfo:
         load_reranker("https://host/rerank?api_key_env=sk-secret-7")
-    assert "sk-secret-7" not in str(caught.value)
+    assert "sk-secret-7" not in str(excinfo.value)

@@ -22,18 +22,18 @@ def attacker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attacker]:
     """The attacker's server, with secrets in the environment. Other machines cannot be reached, only tried."""
     attacker = Attacker()
 
-    def refused(host: object, *_: object, **__: object) -> None:
+    def refuse_lookup(host: object, *_: object, **__: object) -> None:
         attacker.contacted.append(str(host))
         raise socket.gaierror(f"the test refuses {host}")
 
-    def connected(self: socket.socket, address: object) -> None:
+    def refuse_connection(self: socket.socket, address: object) -> None:
         attacker.contacted.append(str(address))
         raise OSError(f"the test refuses {address}")
 
     for variable, secret in SECRETS.items():
         monkeypatch.setenv(variable, secret)
-    monkeypatch.setattr(socket, "getaddrinfo", refused)
-    monkeypatch.setattr(socket.socket, "connect", connected)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse_lookup)
+    monkeypatch.setattr(socket.socket, "connect", refuse_connection)
     yield attacker
     attacker.close()
 

@@ -1,4 +1,4 @@
-"""Index folders as an attacker would send them, which name addresses, key variables, models and code; his server."""
+"""Index folders of an attacker, which name addresses, key variables, models and code; and the attacker's server."""
 
 import json
 import shutil
@@ -103,24 +103,25 @@ def hostile_indexes(address: str) -> Iterator[HostileIndex]:
         "dotenv", files={".env": f"CHROMA_API_IMPL=trap.Trap\nCHROMA_OTEL_COLLECTION_ENDPOINT={address}\n"}
     )
     yield HostileIndex(
-        "manifest-openai", manifest=_named(f"openai:m@{urlsplit(address).hostname}", f"openai:m@{address}/v1")
+        "manifest-openai", manifest=_manifest(f"openai:m@{urlsplit(address).hostname}", f"openai:m@{address}/v1")
     )
     with_password = address.replace("//", "//user:word@")
     yield HostileIndex(
-        "manifest-password", manifest=_named(f"openai:m@{urlsplit(address).hostname}", f"openai:m@{with_password}/v1")
+        "manifest-password",
+        manifest=_manifest(f"openai:m@{urlsplit(address).hostname}", f"openai:m@{with_password}/v1"),
     )
-    yield HostileIndex("manifest-static-folder", manifest=_named("static-mine@1a2b3c4d", "static:{folder}/weights"))
+    yield HostileIndex("manifest-static-folder", manifest=_manifest("static-mine@1a2b3c4d", "static:{folder}/weights"))
     yield HostileIndex(
         "manifest-model-folder",
-        manifest=_named("sentence-transformers:model", "sentence-transformers:{folder}/model"),
+        manifest=_manifest("sentence-transformers:model", "sentence-transformers:{folder}/model"),
         files={
             "model/modules.json": json.dumps([{"idx": 0, "name": "0", "path": "", "type": "modeling_trap.Trap"}]),
             "model/config.json": "{}",
             "model/modeling_trap.py": f"open('../{TRACE}', 'w').close()\n",
         },
     )
-    yield HostileIndex("manifest-chroma-default", manifest=_named("chroma-default", "chroma-default"))
-    yield HostileIndex("manifest-unknown", manifest=_named("\x1b[2J\u202eno such embedder" + "x" * 3_000))
+    yield HostileIndex("manifest-chroma-default", manifest=_manifest("chroma-default", "chroma-default"))
+    yield HostileIndex("manifest-unknown", manifest=_manifest("\x1b[2J\u202eno such embedder" + "x" * 3_000))
     yield HostileIndex("manifest-nan", manifest={"weights": {"dense": float("nan")}})
     yield HostileIndex("manifest-dimension", manifest={"dimension": 10**9})
     yield HostileIndex("manifest-nested", manifest="[" * 100_000 + "]" * 100_000)
@@ -179,7 +180,7 @@ def _functions(address: str) -> list[dict[str, Any]]:
     ]
 
 
-def _named(embedder: str, spec: str = "") -> dict[str, Any]:
+def _manifest(embedder: str, spec: str = "") -> dict[str, Any]:
     """Manifest fields that name an embedder, and the spec that it is loaded by."""
     return {"embedder": embedder, "spec": spec}
 
@@ -208,7 +209,7 @@ def _store(database: sqlite3.Connection, index: HostileIndex, folder: Path) -> N
         database.execute("UPDATE collections SET config_json_str = ?, schema_str = NULL", (stored_configuration,))
     if index.manifest is not None:
         ((entry,),) = database.execute("SELECT str_value FROM collection_metadata WHERE key = ?", (KEY,))
-        changed = index.manifest
-        if not isinstance(changed, str):
-            changed = json.dumps({**json.loads(entry), **changed}).replace("{folder}", str(folder))
-        database.execute("UPDATE collection_metadata SET str_value = ? WHERE key = ?", (changed, KEY))
+        manifest = index.manifest
+        if not isinstance(manifest, str):
+            manifest = json.dumps({**json.loads(entry), **manifest}).replace("{folder}", str(folder))
+        database.execute("UPDATE collection_metadata SET str_value = ? WHERE key = ?", (manifest, KEY))

@@ -113,8 +113,8 @@ def test_no_reranker_gets_a_key_that_was_not_named(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_takes_no_key_and_no_question_to_another_host(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
-    with http_server(VECTORS) as other:
-        location = other.url("localhost") + "/v1/embeddings"
+    with http_server(VECTORS) as other_server:
+        location = other_server.url("localhost") + "/v1/embeddings"
         with http_server(Response(b"", status, {"Location": location})) as server:
             embedder = OpenAIEmbedder("m", base_url=server.url() + "/v1", api_key_env="MY_KEY", retries=0)
             with pytest.raises(EmbedderError, match=r"it redirects to http://localhost.*give the final address"):
@@ -122,7 +122,7 @@ def test_a_redirect_takes_no_key_and_no_question_to_another_host(status: int, mo
             policy = ChatPolicy("m", base_url=server.url() + "/v1", api_key_env="MY_KEY", retries=0)
             with pytest.raises(PolicyError, match="redirects"):
                 SearchAgent(corpus(), policy).search(QUESTION)
-    assert not other.requests
+    assert not other_server.requests
     assert [request["headers"]["authorization"] for request in server.requests] == [f"Bearer {KEY}"] * 2
 
 
@@ -164,10 +164,10 @@ def test_an_error_that_quotes_the_key_is_shown_without_it(
             ).search(QUESTION),
         ]
         for call in calls:
-            with pytest.raises((EmbedderError, RerankerError, PolicyError)) as caught:
+            with pytest.raises((EmbedderError, RerankerError, PolicyError)) as excinfo:
                 call()
-            assert "[key]" in str(caught.value)
-            assert not shows_key(str(caught.value))
+            assert "[key]" in str(excinfo.value)
+            assert not shows_key(str(excinfo.value))
         checks = inspect_server(server.url(), "m", api_key_env="MY_KEY", timeout=5.0)
     assert not shows_key(repr(checks))
 
@@ -175,17 +175,17 @@ def test_an_error_that_quotes_the_key_is_shown_without_it(
 @pytest.mark.parametrize("body", [KEY.encode(), b"x" + KEY.encode(), b'["' + KEY.encode()], ids=["key", "x", "list"])
 def test_a_body_that_is_no_json_is_quoted_without_the_key(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
-    with http_server(Response(body)) as server, pytest.raises(EmbedderError) as caught:
+    with http_server(Response(body)) as server, pytest.raises(EmbedderError) as excinfo:
         OpenAIEmbedder("m", base_url=server.url(), api_key_env="MY_KEY", retries=0).embed_query("a")
-    assert KEY[:12] not in str(caught.value)
+    assert KEY[:12] not in str(excinfo.value)
 
 
 def test_a_password_in_an_address_is_redacted_as_a_key_is() -> None:
     with http_server(Response(b"hunter2-hunter2 is wrong", 500)) as server:
         address = server.url().replace("http://", "http://user:hunter2-hunter2@")
-        with pytest.raises(EmbedderError, match=r"\[key\] is wrong") as caught:
+        with pytest.raises(EmbedderError, match=r"\[key\] is wrong") as excinfo:
             OpenAIEmbedder("m", base_url=address, retries=0).embed_query("a")
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(excinfo.value)
 
 
 @pytest.mark.parametrize("spelling", spellings())
@@ -203,9 +203,9 @@ def test_a_reply_that_quotes_the_key_leaves_it_out_of_the_trajectory(
         policy = ChatPolicy("scripted", base_url=server.url, api_key_env="MY_KEY", stream=stream)
         result = SearchAgent(corpus(), policy, trajectories=tmp_path).search(QUESTION)
     assert result.trajectory is not None
-    written = result.trajectory.read_text()
-    assert "[key]" in written
-    assert not shows_key(written + repr(result))
+    trajectory_text = result.trajectory.read_text()
+    assert "[key]" in trajectory_text
+    assert not shows_key(trajectory_text + repr(result))
     read(result.trajectory).verify()
 
 
@@ -232,7 +232,7 @@ else:
 print(round(peak() - before), message[:1000])
 """
 LAUNCH = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
-"""A process between: on Linux a program's peak starts at the peak of the process that launched it."""
+"""Starts the measured program from a small process: on Linux its peak memory starts at that of its parent."""
 CALLS = {
     "chat": (
         "from context_agent._support.http import Endpoint\nfrom context_agent.policies.chat.replies import read_reply",
@@ -251,17 +251,17 @@ GIGABYTE = 1 << 30
 PIECE = 1 << 20
 
 
-def measured(kind: str, url: str) -> tuple[int, str]:
+def measure(kind: str, url: str) -> tuple[int, str]:
     """Megabytes that one call takes above the process at rest, and its error."""
     imports, call = CALLS[kind]
     program = MEASURE.format(imports=imports, call=call.format(url=url))
     command = [sys.executable, "-c", LAUNCH, textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    megabytes, _, message = done.stdout.partition(" ")
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    megabytes, _, message = process.stdout.partition(" ")
     return int(megabytes), message.strip()
 
 
-def repeated(piece: bytes, total: int = GIGABYTE, *, start: bytes = b"") -> Iterator[bytes]:
+def repeat_bytes(piece: bytes, total: int = GIGABYTE, *, start: bytes = b"") -> Iterator[bytes]:
     yield start
     block = piece * (PIECE // len(piece))
     for _ in range(total // len(block)):
@@ -288,18 +288,18 @@ def says_once(content: str) -> bytes:
 STREAM = {"Content-Type": "text/event-stream"}
 GZIP = {"Content-Encoding": "gzip"}
 BODIES = {
-    "200": lambda: Response(repeated(b"a" * 64, start=b'{"data": "')),
-    "200 with a length": lambda: Response(repeated(b"a" * 64), headers={"Content-Length": str(GIGABYTE)}),
-    "400": lambda: Response(repeated(b"error "), 400),
-    "500": lambda: Response(repeated(b"error "), 500),
-    "stream": lambda: Response(repeated(event("word")), headers=STREAM),
-    "stream of one line": lambda: Response(repeated(b"a" * 64, start=b"data: "), headers=STREAM),
-    "stream of comments": lambda: Response(repeated(b": ping\n"), headers=STREAM),
+    "200": lambda: Response(repeat_bytes(b"a" * 64, start=b'{"data": "')),
+    "200 with a length": lambda: Response(repeat_bytes(b"a" * 64), headers={"Content-Length": str(GIGABYTE)}),
+    "400": lambda: Response(repeat_bytes(b"error "), 400),
+    "500": lambda: Response(repeat_bytes(b"error "), 500),
+    "stream": lambda: Response(repeat_bytes(event("word")), headers=STREAM),
+    "stream of one line": lambda: Response(repeat_bytes(b"a" * 64, start=b"data: "), headers=STREAM),
+    "stream of comments": lambda: Response(repeat_bytes(b": ping\n"), headers=STREAM),
     "gzip": lambda: Response(bomb(), headers=GZIP),
     "gzip in an error": lambda: Response(bomb(), 400, headers=GZIP),
     "gzip in a stream": lambda: Response(bomb(), headers={**STREAM, **GZIP}),
-    "many values": lambda: Response(repeated(b"{},", 15 << 20, start=b"[")),
-    "many events": lambda: Response(repeated(b"data:{}\n", 15 << 20), headers=STREAM),
+    "many values": lambda: Response(repeat_bytes(b"{},", 15 << 20, start=b"[")),
+    "many events": lambda: Response(repeat_bytes(b"data:{}\n", 15 << 20), headers=STREAM),
     "many names": lambda: Response(b"{" + b",".join(b'"%d":0' % i for i in range(1_300_000)) + b"}"),
     "many strings": lambda: Response(b"[" + b",".join(b'"%d"' % i for i in range(1_500_000)) + b"]"),
     "many numbers": lambda: Response(b"[" + b",".join(b"%d.5" % i for i in range(1_500_000)) + b"]"),
@@ -311,7 +311,7 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES)
 def test_a_response_of_a_gigabyte_takes_bounded_memory(body: str) -> None:
     with http_server(lambda _: BODIES[body]()) as server:
-        megabytes, message = measured("chat", server.url())
+        megabytes, message = measure("chat", server.url())
     assert megabytes <= 300, message
     if body.startswith(("400", "500")):
         assert f"HTTP {body}" in message
@@ -324,7 +324,7 @@ def test_a_response_of_a_gigabyte_takes_bounded_memory(body: str) -> None:
 @pytest.mark.parametrize("body", ["200", "400", "gzip"])
 def test_embedders_and_rerankers_have_the_same_bound(kind: str, body: str) -> None:
     with http_server(lambda _: BODIES[body]()) as server:
-        megabytes, message = measured(kind, server.url())
+        megabytes, message = measure(kind, server.url())
     assert megabytes <= 300, message
     assert "failed" in message
 
@@ -401,21 +401,21 @@ def slowly(piece: bytes) -> Iterator[bytes]:
     ids=["200", "400", "stream"],
 )
 def test_a_server_that_trickles_meets_the_deadline(response: Any) -> None:
-    started = time.perf_counter()
+    start = time.perf_counter()
     with http_server(lambda _: response()) as server:
         endpoint = Endpoint(server.url(), api_key_env=None, timeout=0.3, retries=0)
         with pytest.raises(PolicyError, match="no answer within"):
             endpoint.post_sync("", {}, read_reply)
-    assert time.perf_counter() - started < 15
+    assert time.perf_counter() - start < 15
 
 
 def test_headers_that_trickle_meet_the_deadline() -> None:
     with trickling_headers() as url:
         endpoint = Endpoint(url, api_key_env=None, timeout=0.5, retries=0)
-        started = time.perf_counter()
+        start = time.perf_counter()
         with pytest.raises(PolicyError, match=r"no answer within 0\.5 s"):
             endpoint.post_sync("", {}, read_reply)
-        assert time.perf_counter() - started < 15
+        assert time.perf_counter() - start < 15
 
 
 @contextmanager
@@ -450,12 +450,12 @@ def test_a_retry_after_of_years_is_not_waited_for() -> None:
 def test_synchronous_calls_work_inside_an_event_loop_and_from_many_threads() -> None:
     import asyncio
 
-    async def inside(embedder: OpenAIEmbedder) -> int:
+    async def embed(embedder: OpenAIEmbedder) -> int:
         return int(embedder.embed_query("a").shape[0])
 
     with http_server(VECTORS) as server:
         embedder = OpenAIEmbedder("m", base_url=server.url())
-        assert asyncio.run(inside(embedder)) == 2
+        assert asyncio.run(embed(embedder)) == 2
         shapes: list[tuple[int, ...]] = []
         threads = [threading.Thread(target=lambda: shapes.append(embedder.embed_query("a").shape)) for _ in range(16)]
         for thread in threads:
@@ -547,8 +547,8 @@ def test_a_context_length_that_cannot_be_counts_as_untold(length: Any) -> None:
 
 
 def test_a_refusal_keeps_its_type_for_the_policies() -> None:
-    with http_server(Response({"error": "no"}, 400)) as server, pytest.raises(Refusal, match="no") as caught:
+    with http_server(Response({"error": "no"}, 400)) as server, pytest.raises(Refusal, match="no") as excinfo:
         Endpoint(server.url(), api_key_env=None).post_sync("", {}, read_reply)
-    assert caught.value.status == 400
-    assert isinstance(caught.value, ContextAgentError)
+    assert excinfo.value.status == 400
+    assert isinstance(excinfo.value, ContextAgentError)
     assert BASE_URL.startswith("http://localhost")

@@ -84,7 +84,7 @@ def full_width(text: str) -> str:
     return "".join(chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else char for char in text)
 
 
-def sprinkled(text: str, char: str) -> str:
+def interleave(text: str, char: str) -> str:
     return char.join(text)
 
 
@@ -92,13 +92,13 @@ DISGUISES = {
     "as it is": lambda text: text,
     "upper case": str.upper,
     "full width": full_width,
-    "zero-width spaces": lambda text: sprinkled(text, "\u200b"),
-    "zero-width joiners": lambda text: sprinkled(text, "\u200d"),
-    "soft hyphens": lambda text: sprinkled(text, "\u00ad"),
-    "tags": lambda text: sprinkled(text, "\U000e0041"),
-    "controls": lambda text: sprinkled(text, "\x01"),
-    "variation selectors": lambda text: sprinkled(text, "\ufe0f"),
-    "combining marks": lambda text: sprinkled(text, "\u0332"),
+    "zero-width spaces": lambda text: interleave(text, "\u200b"),
+    "zero-width joiners": lambda text: interleave(text, "\u200d"),
+    "soft hyphens": lambda text: interleave(text, "\u00ad"),
+    "tags": lambda text: interleave(text, "\U000e0041"),
+    "controls": lambda text: interleave(text, "\x01"),
+    "variation selectors": lambda text: interleave(text, "\ufe0f"),
+    "combining marks": lambda text: interleave(text, "\u0332"),
     "look-alikes": lambda text: text.translate(str.maketrans("<>|[]#", "‹›│⟦⟧♯")),
     "no-break spaces": lambda text: text.replace(" ", "\u00a0"),
     "line separators": lambda text: text.replace("\n", "\u2028"),
@@ -138,14 +138,14 @@ def test_escaping_adds_backslashes_only_and_once(text: str) -> None:
 
 
 def test_the_fast_path_and_the_skeleton_agree_on_every_character() -> None:
-    """A character that the fast path takes for plain leaves itself in the skeleton, its case aside."""
+    """A character that the fast path takes for plain is its own skeleton, apart from its case."""
     skeletons = tokens._skeletons()
-    wrong = [
+    mismatches = [
         char
         for char in map(chr, range(0x110000))
         if tokens._is_plain(char) and skeletons[char] != char.casefold() and char != "\r"
     ]
-    assert wrong == []
+    assert mismatches == []
 
 
 def test_every_format_character_is_invisible_to_the_search() -> None:

@@ -21,9 +21,9 @@ from tests.eval.sample_records import made_records
 @pytest.fixture(autouse=True)
 def open_umask() -> Iterator[None]:
     """A umask that keeps nobody out."""
-    before = os.umask(0)
+    old_umask = os.umask(0)
     yield
-    os.umask(before)
+    os.umask(old_umask)
 
 
 def mode(path: Path) -> int:
@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """What below the folder anybody but the owner may read, lock files apart: they are empty."""
+    """Paths below the folder that others than the owner may read, without empty files, such as locks."""
     return [path for path in folder.rglob("*") if mode(path) & 0o077 and (path.is_dir() or path.stat().st_size)]
 
 

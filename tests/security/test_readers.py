@@ -43,12 +43,12 @@ def chromas_names(folder: Path) -> list[str]:
 
 
 def run(program: str, *arguments: object, code: int = 0) -> str:
-    """Another process; returns its output."""
+    """Runs the program in another process; returns its output."""
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout
+    child = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert child.returncode == code, child.stderr
+    return child.stdout
 
 
 def reopen(folder: Path, **options: object) -> ChromaCorpus:
@@ -143,7 +143,7 @@ def start() -> Iterator[Start]:
     """Starts a writer, returns it when it has stored 1,300 new chunks and waits, and ends it with the test."""
     with ExitStack() as stack:
 
-        def started(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
+        def start_writer(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
             signals.mkdir()
             command = [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), str(signals)]
             writer = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -156,20 +156,20 @@ def start() -> Iterator[Start]:
                 time.sleep(0.02)
             return writer
 
-        yield started
+        yield start_writer
 
 
 def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path: Path, start: Start) -> None:
     folder, signals = tmp_path / "index", tmp_path / "signals"
     index(folder)
-    early = reopen(folder)
+    early_reader = reopen(folder)
     writer = start(folder, signals)
     before = set(chromas_names(folder))
     with reopen(folder) as corpus:
-        for opened in (early, corpus):
-            ask_everything(opened)
-            assert opened.count() == COUNT
-            assert opened.grep("Person 5001 was") == []
+        for reader in (early_reader, corpus):
+            ask_everything(reader)
+            assert reader.count() == COUNT
+            assert reader.grep("Person 5001 was") == []
         # The readers have made no file; the writer may still be storing its last batches, with a journal.
         assert set(chromas_names(folder)) - {"chroma.sqlite3-journal"} == before - {"chroma.sqlite3-journal"}
         (signals / "go").touch()
@@ -180,7 +180,7 @@ def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path:
         corpus.refresh()
         assert corpus.count() == 1_500
         assert corpus.search(people(1, 9001)[0].text)[0].chunk.id == "person-9001_0"
-    early.close()
+    early_reader.close()
 
 
 def test_a_killed_writer_disturbs_no_reader_and_the_next_run_resumes(tmp_path: Path, start: Start) -> None:
@@ -232,10 +232,10 @@ def interrupt_a_transaction(folder: Path) -> None:
 
 
 def test_an_interrupted_transaction_is_left_to_the_next_writer(tmp_path: Path) -> None:
-    ours, foreign = tmp_path / "ours", tmp_path / "foreign"
-    index(ours, count=500)
-    foreign_collection(foreign, 500)
-    for folder, name in ((ours, "documents"), (foreign, "notes")):
+    own_folder, foreign_folder = tmp_path / "ours", tmp_path / "foreign"
+    index(own_folder, count=500)
+    foreign_collection(foreign_folder, 500)
+    for folder, name in ((own_folder, "documents"), (foreign_folder, "notes")):
         interrupt_a_transaction(folder)
         before = chromas_files(folder)
         with reopen(folder, collection=name) as corpus:
@@ -243,8 +243,8 @@ def test_an_interrupted_transaction_is_left_to_the_next_writer(tmp_path: Path) -
             assert corpus.grep("Person 42 was")
             assert not corpus.stale()
         assert chromas_files(folder) == before
-    index(ours, count=501)
-    with reopen(ours) as corpus:
+    index(own_folder, count=501)
+    with reopen(own_folder) as corpus:
         assert corpus.count() == 501
 
 
@@ -311,7 +311,7 @@ def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
 
 
 def make_read_only(mounted: Path) -> None:
-    """Mounts anew, as soon as no thread of Chroma or tantivy is still closing a file."""
+    """Remounts read-only, as soon as no thread of Chroma or tantivy is still closing a file."""
     deadline = time.monotonic() + 20
     while subprocess.run(["mount", "-o", "remount,ro", mounted], capture_output=True, check=False).returncode:
         assert time.monotonic() < deadline

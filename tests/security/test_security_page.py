@@ -15,9 +15,9 @@ TESTS = {
 
 
 def test_every_promise_names_tests_that_exist() -> None:
-    named = re.findall(r"`(test_\w+)`", PAGE)
-    assert len(named) > 20
-    assert [name for name in named if name not in TESTS] == []
+    test_names = re.findall(r"`(test_\w+)`", PAGE)
+    assert len(test_names) > 20
+    assert [name for name in test_names if name not in TESTS] == []
 
 
 def test_every_path_exists() -> None:

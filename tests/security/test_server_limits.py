@@ -86,20 +86,20 @@ def address_of(url: str) -> tuple[str, int]:
     return parsed.host, parsed.port
 
 
-def opened(url: str, sent: bytes = b"") -> socket.socket:
+def connect(url: str, content: bytes = b"") -> socket.socket:
     """A connection on which these bytes were sent."""
     connection = socket.create_connection(address_of(url), timeout=20)
-    connection.sendall(sent)
+    connection.sendall(content)
     return connection
 
 
-def whole(connection: socket.socket) -> bytes:
+def read_all(connection: socket.socket) -> bytes:
     """All that the server sends until it closes."""
-    received = bytearray()
+    content = bytearray()
     with suppress(ConnectionError):
         while part := connection.recv(65_536):
-            received += part
-    return bytes(received)
+            content += part
+    return bytes(content)
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def test_a_body_full_of_mistakes_is_refused_at_the_first() -> None:
 
 
 def table(limit: int) -> tuple[ConnectionTable, Callable[[str], Any]]:
-    evicted = ConnectionTable(limit, Counter("n", "told", ("code",)))
+    connections = ConnectionTable(limit, Counter("n", "told", ("code",)))
 
     class Fake:
         def __init__(self, name: str) -> None:
@@ -235,7 +235,7 @@ def table(limit: int) -> tuple[ConnectionTable, Callable[[str], Any]]:
         def evict(self) -> None:
             self.gone = True
 
-    return evicted, Fake
+    return connections, Fake
 
 
 def test_the_longest_waiting_connection_makes_room() -> None:
@@ -267,7 +267,7 @@ def test_slow_connections_leave_descriptors_and_room_for_good_clients(index: Pat
     with serving(index, "serve", descriptors=limit) as (url, pid), ExitStack() as slow:
         for _ in range(600):
             with suppress(OSError):
-                slow.enter_context(opened(url, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
+                slow.enter_context(connect(url, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
         with httpx.Client(base_url=url, timeout=10) as client:
             for _ in range(3):
                 assert client.post("/v1/retrieve", json=QUESTION).status_code == 200
@@ -282,7 +282,7 @@ def test_mcp_has_the_same_bound_on_connections(index: Path) -> None:
         before = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         for _ in range(150):
             with suppress(OSError):
-                slow.enter_context(opened(url, b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"))
+                slow.enter_context(connect(url, b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"))
         assert "tail" in called(url, "search", query="comet")
         assert len(list(Path(f"/proc/{pid}/fd").iterdir())) <= before + 40
 
@@ -290,18 +290,18 @@ def test_mcp_has_the_same_bound_on_connections(index: Path) -> None:
 def test_a_header_must_arrive_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "HEADER_TIMEOUT", 0.5)
     with serving_here(tmp_path) as server:
-        late = opened(server.url, b"GET /health HTTP/1.1\r\nX-Slow: ")
-        silent = opened(server.url)
+        late = connect(server.url, b"GET /health HTTP/1.1\r\nX-Slow: ")
+        silent = connect(server.url)
         for _ in range(3):  # Bytes that trickle in do not put off the end.
             time.sleep(0.2)
             with suppress(OSError):
                 late.sendall(b"x")
-        answer = whole(late)
+        answer = read_all(late)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"did not arrive within" in answer
-        assert whole(silent) == b""
-        idle = opened(server.url, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert whole(idle).count(b"HTTP/1.1 200") == 1
+        assert read_all(silent) == b""
+        idle = connect(server.url, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_all(idle).count(b"HTTP/1.1 200") == 1
         server.expect('ctx1_connections_refused_total{code="slow_header"}', 1)
 
 
@@ -309,7 +309,7 @@ def test_a_body_must_arrive_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("context_agent.integrations.server.app.BODY_TIMEOUT", 0.5)
     head = b"POST /v1/retrieve HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     with serving_here(tmp_path) as server:
-        answer = whole(opened(server.url, head))
+        answer = read_all(connect(server.url, head))
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"slow_body" in answer
     assert b"connection: close" in answer.lower()
@@ -320,7 +320,7 @@ def test_a_body_that_nobody_reads_ends_with_its_connection(tmp_path: Path, monke
     monkeypatch.setattr(transport, "BODY_TIMEOUT", 0.5)
     monkeypatch.setattr(transport, "ANSWER_MARGIN", 0.5)
     with serving_here(tmp_path) as server:
-        connection = opened(server.url, b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        connection = connect(server.url, b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         ends = time.monotonic() + 15
         with suppress(ConnectionError):
             while time.monotonic() < ends:
@@ -342,7 +342,7 @@ def test_a_header_beyond_the_limit_is_refused(server: Running, sent: bytes) -> N
     with suppress(ConnectionError):
         connection.sendall(sent)
     server.expect('ctx1_connections_refused_total{code="header_too_large"}', 1)
-    answer = whole(connection)
+    answer = read_all(connection)
     if answer:  # A client that still sends when it is closed may lose the answer.
         assert answer.startswith(b"HTTP/1.1 431 ")
         assert f"{MAX_HEADER:,} bytes".encode() in answer
@@ -365,12 +365,12 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
 
 def test_all_connections_busy(tmp_path: Path) -> None:
     with serving_here(tmp_path, delay=1.0, max_connections=2) as server, ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(httpx.post, f"{server.url}/v1/retrieve", json=QUESTION, timeout=30) for _ in range(2)]
+        answers = [pool.submit(httpx.post, f"{server.url}/v1/retrieve", json=QUESTION, timeout=30) for _ in range(2)]
         server.until(lambda: server.service.gate.running == 2)
-        refused = whole(opened(server.url))
+        refused = read_all(connect(server.url))
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"--max-connections" in refused
-        assert [answer.result().status_code for answer in asked] == [200, 200]
+        assert [answer.result().status_code for answer in answers] == [200, 200]
 
 
 def test_a_slow_reader_holds_up_the_search() -> None:
@@ -395,7 +395,7 @@ def test_a_slow_reader_holds_up_the_search() -> None:
 
 def test_a_made_up_method_does_not_fill_the_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, LOGGER.name)
-    assert whole(opened(server.url, b"M" * 10_000 + b" /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+    assert read_all(connect(server.url, b"M" * 10_000 + b" /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
     server.expect('ctx1_requests_total{path="other",status="404"}', 1)
     requests = [vars(record)["fields"] for record in caplog.records if record.message == "request"]
     assert requests[0]["method"] == "other"
@@ -450,30 +450,30 @@ def bytes_read() -> int:
 
 
 def test_judgements_cost_the_same_however_long_the_log_is(log: tuple[FeedbackLog, str]) -> None:
-    written, trajectory = log
+    feedback_log, trajectory = log
     before = bytes_read()
     for number in range(150):
-        assert written.add(judgement(trajectory=trajectory, comment="x" * 50_000, id=f"j{number}"))
-    size = (written.folder / JUDGEMENTS).stat().st_size
+        assert feedback_log.add(judgement(trajectory=trajectory, comment="x" * 50_000, id=f"j{number}"))
+    size = (feedback_log.folder / JUDGEMENTS).stat().st_size
     assert bytes_read() - before < 4 * size
 
 
 def test_requests_are_looked_up_without_reading_the_log_again(log: tuple[FeedbackLog, str]) -> None:
-    written, trajectory = log
+    feedback_log, trajectory = log
     for number in range(2_000):
-        written.record_request(f"r{number}", [trajectory])
-    written.record_request("r7", ["later"])
+        feedback_log.record_request(f"r{number}", [trajectory])
+    feedback_log.record_request("r7", ["later"])
     before = bytes_read()
-    assert {written.trajectory_of(f"r{number}") for number in range(1_000, 1_200)} == {trajectory}
-    assert written.trajectory_of("r7") == "later"
-    assert bytes_read() - before < 20 * (written.folder / SERVED).stat().st_size
+    assert {feedback_log.trajectory_of(f"r{number}") for number in range(1_000, 1_200)} == {trajectory}
+    assert feedback_log.trajectory_of("r7") == "later"
+    assert bytes_read() - before < 20 * (feedback_log.folder / SERVED).stat().st_size
 
 
 def test_a_judgement_has_a_size_limit(log: tuple[FeedbackLog, str], server: Running) -> None:
-    written, trajectory = log
+    feedback_log, trajectory = log
     with pytest.raises(FeedbackLimitError, match="at most 65,536"):
-        written.add(judgement(trajectory=trajectory, comment="x" * 70_000))
-    assert not (written.folder / JUDGEMENTS).exists()
+        feedback_log.add(judgement(trajectory=trajectory, comment="x" * 70_000))
+    assert not (feedback_log.folder / JUDGEMENTS).exists()
     body = {"trajectory": server.ask().json()["trajectory"], "relevant": [f"{n}" + "x" * 250 for n in range(1_000)]}
     refused = server.client.post("/v1/feedback", json=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "feedback_limit")
@@ -482,31 +482,31 @@ def test_a_judgement_has_a_size_limit(log: tuple[FeedbackLog, str], server: Runn
 
 def test_a_log_has_a_most_of_judgements(log: tuple[FeedbackLog, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feedback_module, "MAX_JUDGEMENTS", 3)
-    written, trajectory = log
+    feedback_log, trajectory = log
     for number in range(3):
-        assert written.add(judgement(trajectory=trajectory, rating=1, id=f"j{number}"))
+        assert feedback_log.add(judgement(trajectory=trajectory, rating=1, id=f"j{number}"))
     with pytest.raises(FeedbackLimitError, match="3 judgements"):
-        written.add(judgement(trajectory=trajectory, rating=1, id="j3"))
-    assert not written.add(judgement(trajectory=trajectory, rating=1, id="j2"))
+        feedback_log.add(judgement(trajectory=trajectory, rating=1, id="j3"))
+    assert not feedback_log.add(judgement(trajectory=trajectory, rating=1, id="j2"))
 
 
 def test_several_logs_on_one_folder_know_each_others_judgements(log: tuple[FeedbackLog, str]) -> None:
     """As several processes do; one that puts another file in the log's place is noticed, too."""
-    written, trajectory = log
-    item = FeedbackLog(written.folder)
-    result = judgement(trajectory=trajectory, rating=1, id="j")
-    assert written.add(result)
-    assert not item.add(result)
-    assert item.add(judgement(trajectory=trajectory, rating=2, id="k"))
-    assert not written.add(judgement(trajectory=trajectory, rating=2, id="k"))
-    (written.folder / JUDGEMENTS).rename(written.folder / "moved.jsonl")
-    assert written.add(result)
-    assert not item.add(result)
+    feedback_log, trajectory = log
+    other_log = FeedbackLog(feedback_log.folder)
+    entry = judgement(trajectory=trajectory, rating=1, id="j")
+    assert feedback_log.add(entry)
+    assert not other_log.add(entry)
+    assert other_log.add(judgement(trajectory=trajectory, rating=2, id="k"))
+    assert not feedback_log.add(judgement(trajectory=trajectory, rating=2, id="k"))
+    (feedback_log.folder / JUDGEMENTS).rename(feedback_log.folder / "moved.jsonl")
+    assert feedback_log.add(entry)
+    assert not other_log.add(entry)
 
 
 def test_the_logs_are_private(log: tuple[FeedbackLog, str]) -> None:
-    written, trajectory = log
-    written.add(judgement(trajectory=trajectory, rating=1))
-    written.record_request("r", [trajectory])
+    feedback_log, trajectory = log
+    feedback_log.add(judgement(trajectory=trajectory, rating=1))
+    feedback_log.record_request("r", [trajectory])
     for name in (JUDGEMENTS, SERVED):
-        assert stat.S_IMODE((written.folder / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((feedback_log.folder / name).stat().st_mode) == 0o600

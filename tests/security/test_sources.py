@@ -105,7 +105,7 @@ def test_ids_of_rows_are_made_storable(tmp_path: Path) -> None:
 
 # Size -------------------------------------------------------------------------------------------------------------
 
-MEASURED = """
+MEASURE_MEMORY = """
 import resource, sys
 from context_agent.retrieval.loaders import LoadReport, load
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -118,13 +118,13 @@ print((peak - before) // 1024, documents, report.notices[0].reason if report.not
 
 def megabytes_of_reading(path: Path) -> tuple[int, int, str]:
     """Peak memory above rest, documents, and the first notice, of a process that reads the source."""
-    command = [sys.executable, "-c", MEASURED, str(path)]
+    command = [sys.executable, "-c", MEASURE_MEMORY, str(path)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     memory, documents, reason = output.rstrip("\n").split(" ", 2)
     return int(memory), int(documents), reason
 
 
-def filled(path: Path, unit: bytes, size: int, head: bytes = b"", tail: bytes = b"") -> Path:
+def write_file(path: Path, unit: bytes, size: int, head: bytes = b"", tail: bytes = b"") -> Path:
     """A file of `size` bytes of the unit between head and tail; gzipped where its name says so."""
     with gzip.open(path, "wb", 1) if path.suffix == ".gz" else path.open("wb") as file:
         file.write(head)
@@ -153,14 +153,14 @@ def filled(path: Path, unit: bytes, size: int, head: bytes = b"", tail: bytes = 
 def test_a_source_that_is_far_too_large_takes_little_memory(  # noqa: PLR0917 - the columns of the table above
     tmp_path: Path, name: str, unit: bytes, size: int, head: bytes, reason: str
 ) -> None:
-    memory, documents, first = megabytes_of_reading(filled(tmp_path / name, unit, size, head, b"\n"))
+    memory, documents, first = megabytes_of_reading(write_file(tmp_path / name, unit, size, head, b"\n"))
     assert memory <= MOST_MEMORY
     assert documents == 0
     assert first.startswith(reason)
 
 
 def test_a_page_of_many_tags_takes_little_memory(tmp_path: Path) -> None:
-    memory, documents, _ = megabytes_of_reading(filled(tmp_path / "page.html", b"a<p>", 4 * MB))
+    memory, documents, _ = megabytes_of_reading(write_file(tmp_path / "page.html", b"a<p>", 4 * MB))
     assert (memory <= MOST_MEMORY // 4, documents) == (True, 1)
 
 
@@ -242,12 +242,12 @@ def test_a_file_that_becomes_a_trap_after_its_folder_was_listed_is_not_read(
     secret.write_text("secret")
     (folder / "a.txt").write_text("harmless")
 
-    def swapped(source: sources.Source) -> Any:
+    def swap_and_open(source: sources.Source) -> Any:
         (folder / "a.txt").unlink()
         (folder / "a.txt").symlink_to(secret) if trap == "link" else os.mkfifo(folder / "a.txt")
         return sources.opened(source)
 
-    monkeypatch.setattr("context_agent.retrieval.loaders.opened", swapped)
+    monkeypatch.setattr("context_agent.retrieval.loaders.opened", swap_and_open)
     documents, reasons = read(folder)
     assert documents == []
     assert reasons == [sources.LINK if trap == "link" else sources.SPECIAL]

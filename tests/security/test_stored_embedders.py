@@ -49,7 +49,7 @@ def not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_search_and_doctor_contact_nobody_and_say_what_would_allow_it(
     kind: str, attacker: Attacker, templates: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (index,) = (one for one in hostile_indexes(attacker.address) if one.name == kind)
+    (index,) = (candidate for candidate in hostile_indexes(attacker.address) if candidate.name == kind)
     folder = tmp_path / "index"
     build(index, folder, templates)
     code = run(["search", "Who kept a ledger?", "--path", str(folder)])
@@ -57,11 +57,11 @@ def test_search_and_doctor_contact_nobody_and_say_what_would_allow_it(
     # A collection without a manifest of this package is searched by words alone, with the refusal as a note.
     assert (code == 0) == ("without its vectors" in refusal) == (not kind.startswith("manifest-"))
     run(["doctor", "--path", str(folder)])
-    shown = refusal + "".join(capfd.readouterr())
+    output = refusal + "".join(capfd.readouterr())
     assert attacker.requests == []
     assert attacker.contacted == []
     assert not (tmp_path / TRACE).exists()
-    assert not any(secret in shown for secret in SECRETS.values())
+    assert not any(secret in output for secret in SECRETS.values())
     assert not any(character in refusal for character in "\x1b\x07\u202e")
     assert len(refusal) < 2_000
     expected = "damaged" if kind in {"manifest-nan", "manifest-dimension", "manifest-nested", "manifest-types"} else ""
@@ -82,11 +82,11 @@ def test_search_and_doctor_contact_nobody_and_say_what_would_allow_it(
     ],
 )
 def test_the_error_names_the_option_of_the_same_embedder(stored: dict[str, Any], spec: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as excinfo:
         stored_embedder("documents", None, {"embedding_function": stored})
-    assert f"pass --embedder {spec}" in str(raised.value)
-    assert "user:word" not in str(raised.value)
-    assert "abc" not in str(raised.value)
+    assert f"pass --embedder {spec}" in str(excinfo.value)
+    assert "user:word" not in str(excinfo.value)
+    assert "abc" not in str(excinfo.value)
 
 
 def test_what_the_user_names_is_used(attacker: Attacker, templates: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_chromas_default_is_used_where_its_files_are_and_never_downloaded(attack
 
 
 class Trap(chromadb.EmbeddingFunction[Any]):
-    """A registered function that tells when it is built from what is stored."""
+    """A registered function that records when it is built from a stored configuration."""
 
     built: list[str] = []  # noqa: RUF012
 
@@ -221,10 +221,10 @@ def test_nothing_that_is_stored_is_built_when_documents_are_added(
 
 def test_a_collection_in_hand_brings_only_the_function_that_its_holder_passed(built: list[str]) -> None:
     client = chromadb.EphemeralClient()
-    held = client.create_collection("held-trap", embedding_function=Trap())
+    trap_collection = client.create_collection("held-trap", embedding_function=Trap())
     try:
-        held.add(ids=["a"], documents=["A ledger."])
-        assert ChromaCorpus.open(collection=held).embedder.name == "chroma:trap"
+        trap_collection.add(ids=["a"], documents=["A ledger."])
+        assert ChromaCorpus.open(collection=trap_collection).embedder.name == "chroma:trap"
         built.clear()
         for collection in (client.get_collection("held-trap"), client.get_collection("held-trap", None)):
             with pytest.raises(ConfigError, match="'trap'"):
@@ -278,15 +278,15 @@ def test_a_dotenv_of_the_working_directory_does_not_configure_chroma(
 @pytest.mark.parametrize("step", ["ctx1", "collection"])
 def test_a_link_in_an_index_folder_leads_nowhere(step: str, templates: Path, tmp_path: Path) -> None:
     build(HostileIndex("h"), tmp_path / "i", templates)
-    own, victim = tmp_path / "i" / "ctx1", tmp_path / "victim"
+    link, victim = tmp_path / "i" / "ctx1", tmp_path / "victim"
     (victim / "photos").mkdir(parents=True)
     client = chromadb.PersistentClient(str(tmp_path / "i"))
     number = str(client.get_collection("documents", None).id)
     client.close()  # type: ignore[attr-defined]
     if step == "collection":
-        own.mkdir()
-        own = own / number
-    own.symlink_to(victim)
+        link.mkdir()
+        link = link / number
+    link.symlink_to(victim)
     (victim / number / "photos").mkdir(parents=True)
     with pytest.raises(CorpusCorruptError, match="is a link"):
         ChromaCorpus.open(tmp_path / "i", embedder=HashEmbedder(384))
@@ -306,7 +306,7 @@ def test_a_pipe_in_an_index_folder_does_not_block_a_reader(name: str, tmp_path: 
         index_documents(DOCUMENTS, tmp_path / "i")
 
 
-WHOLE = {
+COMPLETE_MANIFEST = {
     "schema": 1,
     "embedder": "static",
     "dimension": 384,
@@ -318,7 +318,7 @@ WHOLE = {
 
 def test_a_whole_manifest_is_read() -> None:
     expected = Manifest("static", 384, Chunking(1, 0, "c"), mrr={"dense": 0.5}, weights={"dense": 1.0})
-    assert parse_manifest("documents", json.dumps(WHOLE)) == expected
+    assert parse_manifest("documents", json.dumps(COMPLETE_MANIFEST)) == expected
     assert parse_manifest("documents", None) is None
 
 
@@ -346,14 +346,14 @@ def test_a_whole_manifest_is_read() -> None:
 )
 def test_a_manifest_with_an_absurd_value_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(CorpusCorruptError, match="'documents'"):
-        parse_manifest("documents", json.dumps({**WHOLE, **change}))
+        parse_manifest("documents", json.dumps({**COMPLETE_MANIFEST, **change}))
 
 
 @pytest.mark.parametrize("entry", ["", "[]", "{}", "nul", 7, b"{}", "[" * 100_000, '{"a":' * 20_000, " " * 200_000])
 def test_what_is_no_manifest_is_refused(entry: object) -> None:
-    with pytest.raises(CorpusCorruptError, match="damaged") as raised:
+    with pytest.raises(CorpusCorruptError, match="damaged") as excinfo:
         parse_manifest("documents", entry)
-    assert len(str(raised.value)) < 500
+    assert len(str(excinfo.value)) < 500
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "{", "x" * 1_000_001])
@@ -389,18 +389,18 @@ def test_no_stored_data_opens_anything_else(configuration: object, schema: objec
 
 
 @settings(max_examples=300, deadline=None)
-@given(VALUES, st.sampled_from(sorted(WHOLE)))
+@given(VALUES, st.sampled_from(sorted(COMPLETE_MANIFEST)))
 def test_no_manifest_raises_anything_else(value: object, key: str) -> None:
-    for entry in (json.dumps(value), json.dumps({**WHOLE, key: value})):
+    for entry in (json.dumps(value), json.dumps({**COMPLETE_MANIFEST, key: value})):
         with contextlib.suppress(CorpusCorruptError):
             parse_manifest("documents", entry)
 
 
 def test_the_function_in_hand_keeps_the_length_of_its_vectors() -> None:
     client = chromadb.EphemeralClient()
-    held = client.create_collection("held-long", embedding_function=Trap())
+    collection = client.create_collection("held-long", embedding_function=Trap())
     try:
-        embedder = ChromaEmbedder.of_collection(held)
+        embedder = ChromaEmbedder.of_collection(collection)
         assert embedder is not None
         assert np.linalg.norm(embedder.embed_query("a")) > 19
     finally:

@@ -27,9 +27,9 @@ def ask(films: Films, number: int = 0, *, limit: int | None = None, window: int 
         return agent.search(questions[number][0])
 
 
-def shown(trajectory: Trajectory) -> list[str]:
-    returned = [event for event in trajectory.events if isinstance(event, ToolResult)]
-    return [segment.id for event in returned for segment in event.segments if isinstance(segment, Block)]
+def shown_ids(trajectory: Trajectory) -> list[str]:
+    results = [event for event in trajectory.events if isinstance(event, ToolResult)]
+    return [segment.id for event in results for segment in event.segments if isinstance(segment, Block)]
 
 
 def test_it_searches_spawns_once_and_ranks_in_four_critical_steps(films: Films) -> None:
@@ -49,16 +49,16 @@ def _acts(trajectory: Trajectory) -> list[ActionTaken]:
 
 def test_it_finds_what_the_first_search_only_names(films: Films) -> None:
     questions = films[1]
-    found = [recall(ask(films, number), questions[number][1]) for number in range(12)]
-    assert sum(found) / len(found) > 0.9
+    recalls = [recall(ask(films, number), questions[number][1]) for number in range(12)]
+    assert sum(recalls) / len(recalls) > 0.9
 
 
 def test_no_chunk_is_shown_by_two_sub_agents_or_by_one_and_the_orchestrator(films: Films) -> None:
     result = ask(films)
     first = [segment.id for event in _first_turn(result) for segment in event.segments if isinstance(segment, Block)]
-    every = [*first, *(item for searcher in result.searchers for item in shown(searcher))]
-    assert len(every) == len(set(every)) > len(first)
-    assert set(shown(result.trajectories[0])) <= set(every)
+    all_ids = [*first, *(item for searcher in result.searchers for item in shown_ids(searcher))]
+    assert len(all_ids) == len(set(all_ids)) > len(first)
+    assert set(shown_ids(result.trajectories[0])) <= set(all_ids)
 
 
 def _first_turn(result: SearchResult) -> list[ToolResult]:
@@ -66,9 +66,9 @@ def _first_turn(result: SearchResult) -> list[ToolResult]:
 
 
 def test_the_same_question_gives_the_same_traces(films: Films) -> None:
-    one, other = ask(films, 3), ask(films, 3)
-    assert [t.without_timestamps() for t in (*one.trajectories, *one.searchers)] == [
-        t.without_timestamps() for t in (*other.trajectories, *other.searchers)
+    first, second = ask(films, 3), ask(films, 3)
+    assert [t.without_timestamps() for t in (*first.trajectories, *first.searchers)] == [
+        t.without_timestamps() for t in (*second.trajectories, *second.searchers)
     ]
 
 
@@ -84,7 +84,7 @@ def test_a_sub_agent_ranks_only_what_it_was_shown_itself(films: Films) -> None:
     for searcher in result.searchers:
         assert searcher.end is not None
         chunks = {chunk.id for document in searcher.end.documents for chunk in document.chunks}
-        assert chunks <= set(shown(searcher))
+        assert chunks <= set(shown_ids(searcher))
 
 
 def test_a_question_that_names_nothing_is_answered_all_the_same(films: Films) -> None:

@@ -26,13 +26,13 @@ from tests.swarm.acting import QUESTION, Searching, run, spawn
 TASKS = ("comets and rivers", "operas and painters", "engines and gardens")
 
 
-def spawned(result: SearchResult) -> ToolResult:
+def spawn_result(result: SearchResult) -> ToolResult:
     """The result of the first call for sub-agents."""
     events = result.trajectories[0].events
     return next(event for event in events if isinstance(event, ToolResult) and event.name == "spawn_searchers")
 
 
-def told(event: ToolResult) -> str:
+def result_text(event: ToolResult) -> str:
     return "".join(segment.text for segment in event.segments if isinstance(segment, Text))
 
 
@@ -42,7 +42,7 @@ def reasons(event: ToolResult) -> list[str]:
 
 def test_rankings_are_merged_by_rank_into_blocks_of_the_orchestrator_s_view(corpus: MemoryCorpus) -> None:
     result = run(corpus, spawn(*TASKS), rank_all)
-    event = spawned(result)
+    event = spawn_result(result)
     blocks = [segment for segment in event.segments if isinstance(segment, Block)]
     rankings = [end.documents for searcher in result.searchers if (end := searcher.end) is not None]
     assert [block.document_id for block in blocks] == [document.id for document in fuse(rankings)]
@@ -50,21 +50,21 @@ def test_rankings_are_merged_by_rank_into_blocks_of_the_orchestrator_s_view(corp
     assert [block.hit.rank for block in blocks] == list(range(1, len(blocks) + 1))
     assert len(result.searchers) == len(rankings) == 3
     assert {document.id for document in result.documents} <= {block.document_id for block in blocks}
-    assert "1: 3 documents; 2: 3 documents; 3: 3 documents" in told(event)
+    assert "1: 3 documents; 2: 3 documents; 3: 3 documents" in result_text(event)
 
 
 def test_what_comes_back_can_be_pruned_restored_and_ranked_like_any_block(corpus: MemoryCorpus) -> None:
     views: list[View] = []
 
-    def look(view: View) -> Action:
+    def prune_first(view: View) -> Action:
         views.append(view)
         return prune(view.blocks[0].id)
 
-    def back(view: View) -> Action:
+    def restore_first(view: View) -> Action:
         views.append(view)
         return restore(views[0].blocks[0].id)
 
-    result = run(corpus, spawn(*TASKS), look, back, lambda view: rank(view.blocks[0].id))
+    result = run(corpus, spawn(*TASKS), prune_first, restore_first, lambda view: rank(view.blocks[0].id))
     assert views[0].blocks[0] not in views[1].blocks
     assert result.documents[0].id == views[0].blocks[0].document_id
     result.trajectories[0].verify()
@@ -73,7 +73,7 @@ def test_what_comes_back_can_be_pruned_restored_and_ranked_like_any_block(corpus
 def test_without_a_swarm_the_tool_does_not_exist(corpus: MemoryCorpus) -> None:
     result = SearchAgent(corpus, ScriptedPolicy([spawn(*TASKS), search("comets"), rank_all])).search(QUESTION)
     assert "spawn_searchers" not in result.trajectories[0].header.profile.tools
-    assert spawned(result).mistake == "invalid_call"
+    assert spawn_result(result).mistake == "invalid_call"
     assert result.searchers == ()
 
 
@@ -83,15 +83,15 @@ def test_a_sub_agent_cannot_start_others(corpus: MemoryCorpus) -> None:
     assert len(result.searchers) == 1
     first = next(event for event in result.searchers[0].events if isinstance(event, ToolResult))
     assert (first.mistake, first.delegated) == ("invalid_call", ())
-    assert "there is no tool 'spawn_searchers'" in told(first)
+    assert "there is no tool 'spawn_searchers'" in result_text(first)
 
 
 def test_one_that_fails_hangs_breaks_or_finds_nothing_stops_no_other(corpus: MemoryCorpus) -> None:
     tasks = ("comets", "fail", "hang", "break", "nothing", "unopened", "word " * 2_100)
     swarm = Swarm(breadth=7, budget=4096, turns=4, seconds=4.0, policy=Searching())
-    began = time.perf_counter()
-    event = spawned(run(corpus, spawn(*tasks), rank_all, swarm=swarm))
-    assert time.perf_counter() - began < 50, "the one that hangs would take a minute"
+    start = time.perf_counter()
+    event = spawn_result(run(corpus, spawn(*tasks), rank_all, swarm=swarm))
+    assert time.perf_counter() - start < 50, "the one that hangs would take a minute"
     ends = ["finished", "policy_error", "time", "cancelled", "finished", "not_started", "not_started"]
     assert reasons(event) == ends
     errors = [item.error for item in event.delegated]
@@ -99,7 +99,7 @@ def test_one_that_fails_hangs_breaks_or_finds_nothing_stops_no_other(corpus: Mem
     assert (errors[1], errors[5]) == ("no reply from the\nmodel", "the server is down")
     assert errors[3] == "unexpected ZeroDivisionError: a bug"
     assert "past the soft threshold" in str(errors[6])
-    result = told(event)
+    result = result_text(event)
     assert "1: 3 documents; 2: failed (no reply from the model), 3 documents; 3: out of time, 2 documents" in result
     assert "5: nothing found; 6: failed (the server is down), nothing found" in result
     assert [item.documents for item in event.delegated] == [3, 3, 2, 0, 0, 0, 0]
@@ -112,16 +112,16 @@ def test_all_may_fail_and_the_orchestrator_goes_on(corpus: MemoryCorpus) -> None
 
 
 def test_a_spawn_of_a_thousand_is_cut_to_the_breadth_and_told(corpus: MemoryCorpus) -> None:
-    event = spawned(run(corpus, spawn(*(f"comets {number}" for number in range(1000))), rank_all))
+    event = spawn_result(run(corpus, spawn(*(f"comets {number}" for number in range(1000))), rank_all))
     assert len(event.delegated) == 4
     assert event.mistake == "too_many_tasks"
-    assert "996 past the limit of 4 in one turn" in told(event)
+    assert "996 past the limit of 4 in one turn" in result_text(event)
     assert any(isinstance(segment, Block) for segment in event.segments)
 
 
 def test_the_breadth_is_that_of_a_turn_and_tasks_count_once_an_episode(corpus: MemoryCorpus) -> None:
-    both = Action(calls=(*spawn("comets", "rivers", "operas").calls, *spawn("engines", "gardens").calls))
-    result = run(corpus, both, spawn("Comets ", "gardens"), rank_all)
+    two_spawns = Action(calls=(*spawn("comets", "rivers", "operas").calls, *spawn("engines", "gardens").calls))
+    result = run(corpus, two_spawns, spawn("Comets ", "gardens"), rank_all)
     first, second, third = (item for item in result.trajectories[0].events if isinstance(item, ToolResult))
     assert [item.task for item in first.delegated] == ["comets", "rivers", "operas"]
     assert ([item.task for item in second.delegated], second.mistake) == (["engines"], "too_many_tasks")
@@ -130,10 +130,10 @@ def test_the_breadth_is_that_of_a_turn_and_tasks_count_once_an_episode(corpus: M
 
 @pytest.mark.parametrize("tasks", [["", "  "], []])
 def test_empty_tasks_start_nothing_and_are_told(corpus: MemoryCorpus, tasks: list[str]) -> None:
-    event = spawned(run(corpus, Action(calls=(ToolCall("spawn_searchers", {"tasks": tasks}),)), rank_all))
+    event = spawn_result(run(corpus, Action(calls=(ToolCall("spawn_searchers", {"tasks": tasks}),)), rank_all))
     assert event.delegated == ()
     assert event.mistake in {"empty_tasks", "invalid_call"}
-    assert told(event)
+    assert result_text(event)
 
 
 def test_past_the_hard_cutoff_no_sub_agent_is_started(corpus: MemoryCorpus) -> None:
@@ -141,7 +141,7 @@ def test_past_the_hard_cutoff_no_sub_agent_is_started(corpus: MemoryCorpus) -> N
         return spawn("comets") if view.tier is Tier.HARD else search(*TASKS, limit=10)
 
     result = run(corpus, *[fill] * 6, rank_all, budget=2048)
-    event = spawned(result)
+    event = spawn_result(result)
     assert (event.mistake, event.delegated, result.searchers) == ("hard_cutoff", (), ())
 
 
@@ -160,9 +160,9 @@ def test_tokens_of_sub_agents_are_shared_out_and_count_against_the_agent_s_limit
     corpus: MemoryCorpus, limit: int
 ) -> None:
     result = run(corpus, spawn(*TASKS), *[search("comets")] * 9, limits=Limits(tokens=limit), budget=4096)
-    event = spawned(result)
-    before = sum(_placed(item) for item in result.trajectories[0].events[:2])
-    share = (limit - before) // 4
+    event = spawn_result(result)
+    tokens_before = sum(_placed(item) for item in result.trajectories[0].events[:2])
+    share = (limit - tokens_before) // 4
     assert len(event.delegated) == 3
     assert [item.header.limits["tokens"] for item in result.searchers] == [share] * 3
     assert all(item.header.budget.hard <= max(share, 384) for item in result.searchers)
@@ -187,28 +187,28 @@ def test_a_swarm_s_own_tokens_are_what_all_its_sub_agents_may_have(corpus: Memor
 
 
 def test_with_too_few_tokens_left_no_sub_agent_is_started(corpus: MemoryCorpus) -> None:
-    event = spawned(run(corpus, spawn(*TASKS), rank_all, swarm=Swarm(tokens=900, policy=Searching())))
+    event = spawn_result(run(corpus, spawn(*TASKS), rank_all, swarm=Swarm(tokens=900, policy=Searching())))
     assert (event.delegated, event.mistake) == ((), "no_tokens")
-    assert "too few tokens are left" in told(event)
+    assert "too few tokens are left" in result_text(event)
 
 
 @pytest.mark.parametrize("fresh", Fresh)
 def test_what_sub_agents_are_kept_from_showing_again(corpus: MemoryCorpus, fresh: Fresh) -> None:
     swarm = Swarm(fresh=fresh, policy=Searching())
     result = run(corpus, search("comets", limit=3), spawn("comets", " comets!"), rank_all, swarm=swarm)
-    own = {block.id for block in _blocks(result.trajectories[0], "search_corpus")}
+    own_ids = {block.id for block in _blocks(result.trajectories[0], "search_corpus")}
     first, second = ({block.id for block in _blocks(searcher, "search_corpus")} for searcher in result.searchers)
-    assert len(own) == len(first) == len(second) == 3
-    assert (own == first == second) == (fresh is Fresh.OWN)
-    assert (not own & (first | second)) == (fresh is not Fresh.OWN)
+    assert len(own_ids) == len(first) == len(second) == 3
+    assert (own_ids == first == second) == (fresh is Fresh.OWN)
+    assert (not own_ids & (first | second)) == (fresh is not Fresh.OWN)
     assert (not first & second) == (fresh is Fresh.OTHERS)
-    back = {block.id for block in _blocks(result.trajectories[0], "spawn_searchers")}
-    assert back == (first | second) - own, "no chunk is shown twice in one view"
+    returned_ids = {block.id for block in _blocks(result.trajectories[0], "spawn_searchers")}
+    assert returned_ids == (first | second) - own_ids, "no chunk is shown twice in one view"
 
 
 def _blocks(trajectory: Trajectory, name: str) -> list[Block]:
-    returned = [item for item in trajectory.events if isinstance(item, ToolResult) and item.name == name]
-    return [segment for item in returned for segment in item.segments if isinstance(segment, Block)]
+    results = [item for item in trajectory.events if isinstance(item, ToolResult) and item.name == name]
+    return [segment for item in results for segment in item.segments if isinstance(segment, Block)]
 
 
 class Waiting(MemoryCorpus):
@@ -232,17 +232,17 @@ def test_one_worker_or_eight_and_quick_or_slow_give_the_same_trace(fresh: Fresh)
 async def test_in_step_each_has_its_turn_after_those_before_it_and_none_waits_for_one_that_ended() -> None:
     step, order = TurnOrder(set()), []
 
-    async def agent(place: int, pauses: tuple[float, ...]) -> None:
+    async def agent(position: int, pauses: tuple[float, ...]) -> None:
         for turn, pause in enumerate(pauses):
-            await step.taken(place, turn)
+            await step.taken(position, turn)
             await asyncio.sleep(pause)
-            await step.wait(place)
-            order.append((turn, place))
-        await step.taken(place)
+            await step.wait(position)
+            order.append((turn, position))
+        await step.taken(position)
 
     pauses = ((0.02, 0.0, 0.01), (0.0,), (0.0, 0.03, 0.0))
-    places = [step.join() for _ in pauses]
-    await asyncio.wait_for(asyncio.gather(*map(agent, places, pauses)), 5)
+    positions = [step.join() for _ in pauses]
+    await asyncio.wait_for(asyncio.gather(*map(agent, positions, pauses)), 5)
     assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 2)]
 
 
@@ -253,7 +253,7 @@ def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: Memory
     assert main.header.parent is None
     assert {item.header.parent for item in subs} == {main.header.id}
     assert [item.header.question for item in subs] == list(TASKS)
-    assert [item.id for item in spawned(result).delegated] == [item.header.id for item in subs]
+    assert [item.id for item in spawn_result(result).delegated] == [item.header.id for item in subs]
     assert (main, tuple(subs)) == (result.trajectories[0], result.searchers)
     for path in result.paths[1:]:
         path.unlink()
@@ -264,7 +264,7 @@ def test_trajectories_nest_on_disk_and_the_main_one_replays_alone(corpus: Memory
 
 def test_critical_steps_count_the_longest_sub_agent(corpus: MemoryCorpus) -> None:
     result = run(corpus, search("comets"), spawn("comets and rivers", "nothing"), rank_all)
-    assert [item.steps for item in spawned(result).delegated] == [2, 1]
+    assert [item.steps for item in spawn_result(result).delegated] == [2, 1]
     assert result.critical_steps == 3 + 2
     assert result.to_json()["critical_steps"] == 5
     alone = SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all])).search(QUESTION)
@@ -272,14 +272,14 @@ def test_critical_steps_count_the_longest_sub_agent(corpus: MemoryCorpus) -> Non
 
 
 def test_observers_are_told_of_sub_agents_too(corpus: MemoryCorpus) -> None:
-    seen: list[Header] = []
+    headers: list[Header] = []
 
     def observe(header: Header):  # type: ignore[no-untyped-def]
-        seen.append(header)
+        headers.append(header)
         return lambda event, view: None
 
     run(corpus, spawn(*TASKS), rank_all, observers=[observe])
-    assert [item.parent for item in seen] == [None, *[seen[0].id] * 3]
+    assert [item.parent for item in headers] == [None, *[headers[0].id] * 3]
 
 
 async def test_a_deadline_ends_the_sub_agents_with_the_orchestrator(corpus: MemoryCorpus) -> None:
@@ -302,16 +302,16 @@ class FailingCorpus(MemoryCorpus):
 
 def test_a_corpus_that_fails_beside_sub_agents_ends_the_episode_after_they_have_ended() -> None:
     calls = (*search("broken").calls, *spawn("comets", "operas").calls)
-    ended: list[str] = []
+    ended_tasks: list[str] = []
 
     def last(view: View) -> Action:
-        ended.append(view.question)
+        ended_tasks.append(view.question)
         return rank_all(view)
 
     sub_agents = ScriptedPolicy([search("comets", limit=2), last], delay=0.2)
     with pytest.raises(CorpusError, match="the index is gone"):
         run(FailingCorpus(made_documents()), Action(calls=calls), swarm=Swarm(policy=sub_agents))
-    assert len(ended) == 2
+    assert len(ended_tasks) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"breadth": 0}, {"breadth": 65}, {"tokens": 0}, {"turns": -1}, {"seconds": 0}])
@@ -321,7 +321,7 @@ def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_a_trajectory_of_the_older_format_still_reads(corpus: MemoryCorpus, tmp_path: Path) -> None:
-    """What a swarm adds is absent where there is none: but for the parent, which an older file need not name."""
+    """Without a swarm, a file has no field of swarms but `parent`, which older files may lack."""
     path = (
         SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), trajectories=tmp_path)
         .search(QUESTION)
@@ -334,10 +334,10 @@ def test_a_trajectory_of_the_older_format_still_reads(corpus: MemoryCorpus, tmp_
 
 
 def test_the_essence_names_no_sub_agent_by_its_random_id(corpus: MemoryCorpus) -> None:
-    result = spawned(run(corpus, spawn("comets"), rank_all))
-    one = result.delegated[0]
-    assert isinstance(one, SubAgentRecord)
-    assert one.id
+    result = spawn_result(run(corpus, spawn("comets"), rank_all))
+    record = result.delegated[0]
+    assert isinstance(record, SubAgentRecord)
+    assert record.id
     trajectory = Trajectory(
         replace(run(corpus, rank()).trajectories[0].header, parent="x"), (result,)
     ).without_timestamps()

@@ -1,4 +1,4 @@
-"""Critical steps: of those that ran side by side the slowest counts."""
+"""Critical steps: of sub-agents that run side by side, the slowest counts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STAGES = st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=6)
 def nested(stages: list[list[int]], *, calls: int = 1) -> Trajectory:
     """A trajectory whose n-th action started sub-agents of these steps, in one call or in several."""
     events: list[Event] = []
-    for turn, others in enumerate(stages):
+    for turn, counts in enumerate(stages):
         events.append(ActionTaken(turn, Action(), "", 0))
-        made = [
-            SubAgentRecord(f"{turn}.{place}", "task", "finished", steps=count) for place, count in enumerate(others)
+        records = [
+            SubAgentRecord(f"{turn}.{index}", "task", "finished", steps=count) for index, count in enumerate(counts)
         ]
         events += [
-            ToolResult(turn, call, "spawn_searchers", {}, (), delegated=tuple(made[call::calls]))
+            ToolResult(turn, call, "spawn_searchers", {}, (), delegated=tuple(records[call::calls]))
             for call in range(calls)
         ]
     return Trajectory(Header("id", "question", {}, Budget()), tuple(events))
@@ -38,7 +38,7 @@ def test_critical_steps_take_the_slowest_of_those_that_ran_together() -> None:
 @PATIENT
 @given(STAGES)
 def test_an_episode_has_its_actions_and_the_longest_of_each_turn_s_sub_agents(stages: list[list[int]]) -> None:
-    assert nested(stages).critical_steps == len(stages) + sum(max(others, default=0) for others in stages)
+    assert nested(stages).critical_steps == len(stages) + sum(max(counts, default=0) for counts in stages)
 
 
 @PATIENT

@@ -1,4 +1,4 @@
-"""Which tasks are started, and what is said of the others."""
+"""Which tasks are started, and what the message says about the others."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_good_tasks_are_started_in_order_without_a_word() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TASKS, st.integers(0, 5))
-def test_every_task_is_started_once_or_accounted_for(named: list[str], breadth: int) -> None:
-    result = plan_tasks(named, breadth)
+def test_every_task_is_started_once_or_accounted_for(tasks: list[str], breadth: int) -> None:
+    result = plan_tasks(tasks, breadth)
     keys = [folded(task) for task in result.tasks]
     assert len(keys) == len(set(keys)) <= breadth
     assert all(keys)
     left_out = sum(int(word) for word in result.message.split() if word.isdecimal()) if result.message else 0
     limit = breadth if "past the limit" in result.message else 0
-    assert len(result.tasks) + left_out - limit == len(named)
-    assert (result.mistake is None) == (len(result.tasks) == len(named))
+    assert len(result.tasks) + left_out - limit == len(tasks)
+    assert (result.mistake is None) == (len(result.tasks) == len(tasks))

@@ -1,8 +1,8 @@
-"""Quotes planted in the demo's passages, each with the text it should, or should not, be found in.
+"""Quotes from the demo's passages, each with a text in which it should, or should not, be found.
 
-Half of a thousand: verbatim quotes, quotes whose text or whose own form differs in spaces, in links or in punctuation,
-and paraphrases, the hard ones first of all: the same words in the same order but for one number, one name or one
-negation, the same beginning with an invented end, the same words rearranged, and words dropped throughout.
+There are 500: verbatim quotes; quotes that differ from the text in spaces, links or punctuation; and paraphrases, which
+should not be found. The paraphrases are hard: one number, name or word differs, a negation is added, the end is
+invented, the words are rearranged, or words are replaced or dropped throughout.
 """
 
 import json
@@ -18,7 +18,7 @@ COUNTS = {"exact": 90, "folded": 90, "punctuation": 90, "link": 90, "paraphrase"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A quote and a text, and whether the one stands in the other."""
+    """A quote, a text, and whether the quote is in the text."""
 
     kind: str
     quote: str
@@ -39,8 +39,8 @@ def passages() -> list[str]:
     return [text for text in (json.loads(line)["text"] for line in lines) if len(text.split()) > 30]
 
 
-def _stretch(draw: random.Random, text: str, least: int = 4, most: int = 18) -> tuple[int, int]:
-    """Where a run of whole words stands, without the mark that closes it."""
+def _span(draw: random.Random, text: str, least: int = 4, most: int = 18) -> tuple[int, int]:
+    """Start and end of a run of whole words, without closing punctuation."""
     words = list(re.finditer(r"\S+", text))
     length = draw.randint(least, min(most, len(words)))
     first = draw.randrange(len(words) - length + 1)
@@ -48,17 +48,17 @@ def _stretch(draw: random.Random, text: str, least: int = 4, most: int = 18) -> 
 
 
 def _exact(draw: random.Random, text: str, _: list[str]) -> Planted:
-    start, end = _stretch(draw, text, least=1)
+    start, end = _span(draw, text, least=1)
     return Planted("exact", text[start:end], text, True)
 
 
 def _folded(draw: random.Random, text: str, _: list[str]) -> Planted:
-    start, end = _stretch(draw, text)
+    start, end = _span(draw, text)
     spaces = ("\n", "  ", "\n    ", "\u00a0", "\r\n", "\t", "\u2009")
-    broken = re.sub(" ", lambda match: draw.choice(spaces) if draw.random() < 0.4 else " ", text[start:end])
+    respaced = re.sub(" ", lambda match: draw.choice(spaces) if draw.random() < 0.4 else " ", text[start:end])
     if draw.random() < 0.5:
-        return Planted("folded", broken, text, True)
-    return Planted("folded", text[start:end], text[:start] + broken + text[end:], True)
+        return Planted("folded", respaced, text, True)
+    return Planted("folded", text[start:end], text[:start] + respaced + text[end:], True)
 
 
 MARKS: tuple[Callable[[str], str], ...] = (
@@ -75,7 +75,7 @@ MARKS: tuple[Callable[[str], str], ...] = (
 
 
 def _punctuation(draw: random.Random, text: str, _: list[str]) -> Planted:
-    start, end = _stretch(draw, text)
+    start, end = _span(draw, text)
     change = draw.choice(MARKS)
     if draw.random() < 0.5:
         return Planted("punctuation", change(text[start:end]), text, True)
@@ -96,30 +96,30 @@ LINKS: tuple[Callable[[str], str], ...] = (
 
 
 def _link(draw: random.Random, text: str, _: list[str]) -> Planted:
-    start, end = _stretch(draw, text)
+    start, end = _span(draw, text)
     quote = text[start:end]
     words = quote.split(" ")
     first = draw.randrange(len(words))
     last = draw.randint(first + 1, len(words))
-    linked = draw.choice(LINKS)(" ".join(words[first:last]))
-    dressed = " ".join([*words[:first], linked, *words[last:]])
+    link = draw.choice(LINKS)(" ".join(words[first:last]))
+    with_link = " ".join([*words[:first], link, *words[last:]])
     if draw.random() < 0.3:
-        return Planted("link", dressed, text, True)
-    return Planted("link", quote, text[:start] + dressed + text[end:], True)
+        return Planted("link", with_link, text, True)
+    return Planted("link", quote, text[:start] + with_link + text[end:], True)
 
 
 NAMES = ("Ruben", "Maldive", "Corsham", "Ilse", "Quentin", "Vesper")
-OTHER = "orchard silver lantern quarrel marble winter harvest thunder velvet copper meadow pilgrim".split()
+OTHER_WORDS = "orchard silver lantern quarrel marble winter harvest thunder velvet copper meadow pilgrim".split()
 
 
 def _paraphrase(draw: random.Random, text: str, texts: list[str]) -> Planted:
-    """A change that keeps most of the words; another is drawn where the stretch has nothing to change."""
+    """A changed quote that keeps most of the words. Another one is drawn if nothing changed."""
     while True:
-        start, end = _stretch(draw, text, least=9)
+        start, end = _span(draw, text, least=9)
         quote = text[start:end]
-        changed = draw.choice(CHANGES)(draw, quote)
-        if _bare(changed) not in _bare(text):
-            return Planted("paraphrase", changed, text, False)
+        paraphrase = draw.choice(CHANGES)(draw, quote)
+        if _bare(paraphrase) not in _bare(text):
+            return Planted("paraphrase", paraphrase, text, False)
 
 
 def _bare(text: str) -> str:
@@ -141,17 +141,17 @@ def _negated(draw: random.Random, quote: str) -> str:
 
 def _other_end(draw: random.Random, quote: str) -> str:
     words = quote.split()
-    result = max(6, len(words) * 2 // 3)
-    return " ".join([*words[:result], "and", *draw.sample(OTHER, 3)])
+    keep = max(6, len(words) * 2 // 3)
+    return " ".join([*words[:keep], "and", *draw.sample(OTHER_WORDS, 3)])
 
 
 def _one_word(draw: random.Random, quote: str) -> str:
-    long = [word for word in quote.split() if len(word) > 4 and word.isalpha()]
-    return quote.replace(draw.choice(long), draw.choice(OTHER), 1) if long else quote
+    long_words = [word for word in quote.split() if len(word) > 4 and word.isalpha()]
+    return quote.replace(draw.choice(long_words), draw.choice(OTHER_WORDS), 1) if long_words else quote
 
 
 def _every_third(draw: random.Random, quote: str) -> str:
-    return " ".join(draw.choice(OTHER) if place % 3 == 2 else word for place, word in enumerate(quote.split()))
+    return " ".join(draw.choice(OTHER_WORDS) if index % 3 == 2 else word for index, word in enumerate(quote.split()))
 
 
 def _rearranged(draw: random.Random, quote: str) -> str:
@@ -161,9 +161,9 @@ def _rearranged(draw: random.Random, quote: str) -> str:
 
 
 def _thinned(draw: random.Random, quote: str) -> str:
-    """The quote without every other word that is not small: a summary in the same order."""
-    long = [place for place, word in enumerate(quote.split()) if len(word) > 3]
-    return " ".join(word for place, word in enumerate(quote.split()) if place not in long[1::2])
+    """The quote without every other long word: a summary in the same order."""
+    long_indices = [index for index, word in enumerate(quote.split()) if len(word) > 3]
+    return " ".join(word for index, word in enumerate(quote.split()) if index not in long_indices[1::2])
 
 
 CHANGES = (_other_number, _other_name, _negated, _other_end, _one_word, _every_third, _rearranged, _thinned)

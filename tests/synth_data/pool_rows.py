@@ -1,4 +1,4 @@
-"""A stage whose rows worker processes work on, and what those open."""
+"""A stage whose rows are processed by worker processes, and the contexts that the workers open."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def cannot_open(call: CallParent) -> None:
 
 
 async def doubled(folder: Path, row: Mapping[str, Any]) -> KeptRows:
-    """Odd numbers are dropped. While the folder has a file with a row's id, the process of that row dies."""
-    number, fatal = int(row["id"]), folder / f"{row['id']}.fatal"
+    """Drop odd numbers. If the folder has a `.fatal` file for the row, remove it and kill this process."""
+    number, fatal_file = int(row["id"]), folder / f"{row['id']}.fatal"
     with (folder / "processes").open("a") as file:
         file.write(f"{number} {os.getpid()}\n")
-    if fatal.exists():
-        fatal.unlink()
+    if fatal_file.exists():
+        fatal_file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     if (folder / "halt").exists() and number >= 6:
         raise StageHalted("the cap is reached")

@@ -1,4 +1,4 @@
-"""Which quotes stand in a text, by which comparison, and where."""
+"""Which quotes are found in a text, by which comparison, and where."""
 
 import pytest
 
@@ -26,10 +26,10 @@ TEXT = (
 def test_precision_and_recall_on_planted_quotes_reach_the_bound():
     cases = [case for seed in range(3) for case in planted(seed)]
     assert len(cases) == 3 * sum(COUNTS.values()) == 1500
-    matched = [case for case in cases if find_quote(case.quote, case.text)]
-    right = sum(case.stands for case in matched)
-    assert right / len(matched) >= BOUND
-    assert right / sum(case.stands for case in cases) >= BOUND
+    matches = [case for case in cases if find_quote(case.quote, case.text)]
+    true_positives = sum(case.stands for case in matches)
+    assert true_positives / len(matches) >= BOUND
+    assert true_positives / sum(case.stands for case in cases) >= BOUND
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""The quality stage: what goes says why, what stays is labelled, and a rerun does nothing twice.
+"""The quality stage: dropped tasks have reasons, kept tasks have labels, and a rerun repeats no finished work.
 
-pass@N: attempts that really differ, counted by the gold they reach.
+pass@N: attempts that really differ, counted by the gold that they find.
 """
 
 import json
@@ -72,9 +72,9 @@ async def test_attempts_drop_the_trivial_and_the_hopeless(corpus, tmp_path):
     assert reasons(out) == {"easy": "always solved", "hard": "never solved"}
     trial = PassAtN(trial.attempts, "effort", k=1, drop=frozenset({"never"}))
     await filter_tasks([EASY, HARD], corpus, tmp_path / "other.jsonl", pass_at_n=trial)
-    (kept,) = load_tasks(tmp_path / "other.jsonl")
-    assert kept.labels["passes"]["solved"] == 2
-    assert kept.labels["difficulty"]["misses"] == 0
+    (kept_task,) = load_tasks(tmp_path / "other.jsonl")
+    assert kept_task.labels["passes"]["solved"] == 2
+    assert kept_task.labels["difficulty"]["misses"] == 0
 
 
 async def test_a_rerun_asks_again_only_where_the_policy_failed(corpus, tmp_path):
@@ -110,13 +110,13 @@ async def test_other_settings_are_not_mixed_into_a_run(corpus, tmp_path):
 async def test_near_duplicates_are_those_of_the_rows_as_they_stand_now(corpus, tmp_path):
     out = tmp_path / "kept.jsonl"
     await filter_tasks(TASKS, corpus, out)
-    again = [TASKS[1], *TASKS[2:], TASKS[0]]
-    report = await filter_tasks(again, corpus, out)
+    reordered = [TASKS[1], *TASKS[2:], TASKS[0]]
+    report = await filter_tasks(reordered, corpus, out)
     assert [item.id for item in load_tasks(out)] == ["again", "other"]
     assert reasons(out)["easy"] == "near-duplicate"
     assert report.resumed == 3, "the two that changed places were judged anew"
     fresh = tmp_path / "fresh.jsonl"
-    await filter_tasks(again, corpus, fresh)
+    await filter_tasks(reordered, corpus, fresh)
     assert out.read_bytes() == fresh.read_bytes()
     assert dropped_path(out).read_bytes() == dropped_path(fresh).read_bytes()
 
@@ -127,10 +127,10 @@ def test_the_same_words_about_the_same_documents_are_one_task():
         task("b", "d2", "d1", question="What is the birth place of the director of the film “Zone”?"),
         task("c", "d2", "d1", question="In which year did the first bridge over that river fall?"),
     ]
-    (found,) = find_duplicates(tasks)
-    assert (found.task.id, found.of) == ("b", "a")
-    assert 0.7 <= found.likeness < 1
-    assert "asks what a asks" in found.reason
+    (duplicate,) = find_duplicates(tasks)
+    assert (duplicate.task.id, duplicate.of) == ("b", "a")
+    assert 0.7 <= duplicate.likeness < 1
+    assert "asks what a asks" in duplicate.reason
 
 
 def test_a_template_about_other_documents_is_kept():
@@ -151,7 +151,7 @@ def test_tasks_without_gold_are_compared_word_for_word_alone():
 
 
 def test_a_dropped_task_drops_no_other():
-    """b is like a, c is like b but not like a: only b goes."""
+    """b is like a, and c is like b but not like a: only b is dropped."""
     words = "one two three four five six seven eight nine ten eleven twelve".split()
     texts = [" ".join(words), " ".join([*words[:10], "x1", "x2"]), " ".join([*words[:8], "y1", "y2", "x1", "x2"])]
     tasks = [task(name, "d", question=text) for name, text in zip("abc", texts, strict=True)]
@@ -163,32 +163,36 @@ def test_a_dropped_task_drops_no_other():
 
 @pytest.mark.parametrize("likeness", [0.3, 0.5, 0.7, 0.9, 1.0])
 def test_the_filter_loses_no_pair(likeness):
-    """Against comparing all with all."""
+    """The result equals that of comparing all pairs."""
     draw = random.Random(0)
-    words = [f"w{at}" for at in range(12)]
-    tasks = [task(str(at), "d", question=" ".join(draw.choices(words, k=6))) for at in range(150)]
-    grams = {one.id: shingles(one.question) for one in tasks}
-    dropped: set[str] = set()
-    for one, other in combinations(tasks, 2):
-        alike = len(grams[one.id] & grams[other.id]) / len(grams[one.id] | grams[other.id]) >= likeness
-        if one.id not in dropped and (alike or question_key(one.question) == question_key(other.question)):
-            dropped.add(other.id)
-    assert {one.task.id for one in find_duplicates(tasks, likeness=likeness)} == dropped
+    words = [f"w{number}" for number in range(12)]
+    tasks = [task(str(number), "d", question=" ".join(draw.choices(words, k=6))) for number in range(150)]
+    grams = {item.id: shingles(item.question) for item in tasks}
+    dropped_ids: set[str] = set()
+    for earlier, later in combinations(tasks, 2):
+        similar = len(grams[earlier.id] & grams[later.id]) / len(grams[earlier.id] | grams[later.id]) >= likeness
+        if earlier.id not in dropped_ids and (
+            similar or question_key(earlier.question) == question_key(later.question)
+        ):
+            dropped_ids.add(later.id)
+    assert {duplicate.task.id for duplicate in find_duplicates(tasks, likeness=likeness)} == dropped_ids
 
 
 def test_few_pairs_of_questions_are_compared(monkeypatch):
     compared = 0
 
-    def counted(left, right):
+    def counting_jaccard(left, right):
         nonlocal compared
         compared += 1
         return similarity(left, right)
 
     similarity = quality._jaccard
-    monkeypatch.setattr(quality, "_jaccard", counted)
+    monkeypatch.setattr(quality, "_jaccard", counting_jaccard)
     draw = random.Random(0)
-    words = [f"word{at}" for at in range(5000)]
-    tasks = [task(str(at), f"d{at % 20}", question=" ".join(draw.choices(words, k=14))) for at in range(2_000)]
+    words = [f"word{number}" for number in range(5000)]
+    tasks = [
+        task(str(number), f"d{number % 20}", question=" ".join(draw.choices(words, k=14))) for number in range(2_000)
+    ]
     assert len(find_duplicates(tasks)) < 10
     assert compared < 20_000, "of 99,000 pairs about the same documents"
 
@@ -214,8 +218,8 @@ def rivals():
             Document("painter", "Ilse Brandt came into the world in Norden.", "Ilse Brandt"),
             Document("rival", "Harbour at Dusk: the painter of the harbour was born at dawn.", "Harbour at Dusk"),
             *(
-                Document(f"x{at}", f"Notes on steam engine number {at} and its boiler.", f"Engine {at}")
-                for at in range(20)
+                Document(f"x{number}", f"Notes on steam engine number {number} and its boiler.", f"Engine {number}")
+                for number in range(20)
             ),
         ]
     )
@@ -229,22 +233,22 @@ def plain(rivals):
 
 
 def test_a_look_alike_makes_it_harder(rivals, plain):
-    result = task("a", "painting", "painter", question=QUESTION, hops=2)
-    assert rival_margin(result, rivals) > rival_margin(result, plain)
-    assert estimate_difficulty(result, rivals).score > estimate_difficulty(result, plain).score
+    target = task("a", "painting", "painter", question=QUESTION, hops=2)
+    assert rival_margin(target, rivals) > rival_margin(target, plain)
+    assert estimate_difficulty(target, rivals).score > estimate_difficulty(target, plain).score
 
 
 def test_a_distractor_named_by_the_task_is_a_rival_wherever_search_ranks_it(rivals):
-    result = task("a", "painting", question=QUESTION)
-    near = task("a", "painting", question=QUESTION, distractors=("painting-copy", "rival"))
-    assert rival_margin(near, rivals) >= rival_margin(result, rivals)
-    assert rival_margin(near, rivals) is not None
+    without_named = task("a", "painting", question=QUESTION)
+    with_named = task("a", "painting", question=QUESTION, distractors=("painting-copy", "rival"))
+    assert rival_margin(with_named, rivals) >= rival_margin(without_named, rivals)
+    assert rival_margin(with_named, rivals) is not None
 
 
 def test_what_proves_the_task_is_no_rival(plain):
-    both = task("a", "painting", "painter", question=QUESTION)
-    lone = task("a", "painter", question=QUESTION)
-    assert rival_margin(both, plain) < rival_margin(lone, plain)
+    two_gold = task("a", "painting", "painter", question=QUESTION)
+    one_gold = task("a", "painter", question=QUESTION)
+    assert rival_margin(two_gold, plain) < rival_margin(one_gold, plain)
 
 
 def test_more_hops_are_harder(rivals):
@@ -257,11 +261,11 @@ def test_more_hops_are_harder(rivals):
 
 
 def test_what_attempts_needed_counts_where_it_was_measured(rivals):
-    def passed(recalls, turns, hops):
+    def difficulty_labels(recalls, turns, hops):
         labels = {"passes": {"recalls": recalls, "turns": turns}, "other": 1}
         return label_difficulty(task("a", "painting", question=QUESTION, labels=labels, hops=hops), rivals).labels
 
-    easy, hard = passed([1, 1], [2, 2], 1), passed([0, 0.5], [9, 12], 4)
+    easy, hard = difficulty_labels([1, 1], [2, 2], 1), difficulty_labels([0, 0.5], [9, 12], 4)
     assert easy["other"] == 1
     assert easy["difficulty"]["score"] < hard["difficulty"]["score"]
     assert easy["difficulty"]["misses"] == 0
@@ -270,13 +274,13 @@ def test_what_attempts_needed_counts_where_it_was_measured(rivals):
 
 
 def test_gold_that_is_not_there_leaves_the_part_out(rivals):
-    result = estimate_difficulty(task("a", "nowhere", question=QUESTION, hops=3), rivals)
-    assert set(result.parts) == {"hops"}
-    assert result.score == pytest.approx(2 / 3)
+    difficulty = estimate_difficulty(task("a", "nowhere", question=QUESTION, hops=3), rivals)
+    assert set(difficulty.parts) == {"hops"}
+    assert difficulty.score == pytest.approx(2 / 3)
 
 
 class Wavering:
-    """A policy that finds the entry on even seeds only, as one that samples would now and then."""
+    """A policy that finds the entry on even seeds only, as a sampling policy would from time to time."""
 
     name, counter = "wavering", None
 
@@ -284,8 +288,8 @@ class Wavering:
         return ""
 
     def open(self, question, corpus, *, profile, seed=0):
-        found = actions.rank_all if seed % 2 == 0 else (lambda view: actions.rank())
-        return ScriptedPolicy([actions.search(question), found]).open(question, corpus, profile=profile)
+        last_step = actions.rank_all if seed % 2 == 0 else (lambda view: actions.rank())
+        return ScriptedPolicy([actions.search(question), last_step]).open(question, corpus, profile=profile)
 
 
 ENTRY = task("a", "d7", question="SENTINEL-0007 closes the entry")
@@ -305,11 +309,11 @@ async def test_seeds_make_a_sampling_policy_differ(corpus):
 async def test_the_embedded_policy_differs_by_effort(corpus):
     attempts = build_attempts(corpus, BridgePolicy(), 3, "effort")
     assert [attempt.label for attempt in attempts] == ["searches 1", "searches 5", "searches 28"]
-    hidden = task("b", "d3", "d21", question="What does the entry that Entry 3 cites tell of?", hops=2)
-    passes = await PassAtN(attempts, "effort").run(hidden)
+    two_hop = task("b", "d3", "d21", question="What does the entry that Entry 3 cites tell of?", hops=2)
+    passes = await PassAtN(attempts, "effort").run(two_hop)
     calls = []
     for attempt in attempts:
-        result = await attempt.agent.asearch(hidden.question)
+        result = await attempt.agent.asearch(two_hop.question)
         calls.append(
             sum(event.name == "search_corpus" for event in result.trajectories[0].events if hasattr(event, "name"))
         )
@@ -357,22 +361,22 @@ def test_what_is_always_or_never_solved_goes_as_asked(corpus, recalls, drop, fou
 
 
 async def test_half_the_gold_is_enough_where_that_is_the_threshold(corpus):
-    result = task("c", "d7", "nowhere", question=ENTRY.question)
+    half_gold = task("c", "d7", "nowhere", question=ENTRY.question)
     trial = PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed", threshold=0.5)
-    passes = await trial.run(result)
+    passes = await trial.run(half_gold)
     assert passes.recalls == (0.5,)
     assert passes.solved(trial.threshold) == 1
 
 
 async def test_facts_are_met_by_any_of_their_chunks(corpus):
-    result = task("c", question=ENTRY.question, facts=(("nowhere_0", "d7_0"),))
-    assert (await PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed").run(result)).recalls == (1.0,)
+    by_fact = task("c", question=ENTRY.question, facts=(("nowhere_0", "d7_0"),))
+    assert (await PassAtN(build_attempts(corpus, Wavering(), 1, "seed"), "seed").run(by_fact)).recalls == (1.0,)
 
 
 async def test_an_attempt_that_broke_off_is_no_miss(corpus):
-    def broken(view) -> Action:
+    def fail(view) -> Action:
         raise PolicyError("the server is down")
 
-    policy = ScriptedPolicy([actions.search(ENTRY.question), broken])
+    policy = ScriptedPolicy([actions.search(ENTRY.question), fail])
     with pytest.raises(PolicyError, match="seed 0: the server is down"):
         await PassAtN(build_attempts(corpus, policy, 1, "seed"), "seed").run(ENTRY)

@@ -1,4 +1,4 @@
-"""The review page in a real browser: it shows what it should, runs nothing foreign, keeps and hands out judgements."""
+"""The review page in a real browser: what it shows, that it runs no foreign code, and how it stores judgements."""
 
 import json
 import time
@@ -46,7 +46,7 @@ def corpus():
 
 @pytest.fixture
 def sheet(browser, corpus, tmp_path):
-    """The page, open, with nothing kept from before, and downloads going to the test's folder."""
+    """The open page, with empty local storage and downloads into the test's folder."""
     page = tmp_path / "review.html"
     page.write_text(review_page(TASKS, corpus, f"Review {EVIL}"), encoding="utf-8")
     behaviour = {"behavior": "allow", "downloadPath": str(tmp_path / "downloads")}
@@ -58,10 +58,10 @@ def sheet(browser, corpus, tmp_path):
     browser.run("localStorage.clear()")
 
 
-def downloaded(folder, name):
-    ends = time.monotonic() + 20
+def read_download(folder, name):
+    deadline = time.monotonic() + 20
     while not (folder / name).exists():
-        assert time.monotonic() < ends, list(folder.iterdir()) if folder.exists() else "nothing downloaded"
+        assert time.monotonic() < deadline, list(folder.iterdir()) if folder.exists() else "nothing downloaded"
         time.sleep(0.02)
     return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
 
@@ -74,10 +74,10 @@ def test_a_task_is_shown_with_its_quotes_marked(browser, sheet):
         "came into the world in",
     ]
     assert browser.texts("article mark.truth") == ["Norden"]
-    result = "\n".join(browser.texts("#task"))
-    assert "Quote not found in it: won a prize" in result
-    assert "Ilse Brandt (painter), marked as stating the answer" in result
-    assert "Harbour at Dusk (rival): states the answer" in result
+    page_text = "\n".join(browser.texts("#task"))
+    assert "Quote not found in it: won a prize" in page_text
+    assert "Ilse Brandt (painter), marked as stating the answer" in page_text
+    assert "Harbour at Dusk (rival): states the answer" in page_text
     assert "Not in the index." in browser.run("return document.querySelector('#task').textContent")
 
 
@@ -87,10 +87,10 @@ def test_keys_judge_and_move(browser, sheet):
     assert browser.texts(".question") == ["Third?"]
     browser.press("j", "k", "k", "a")
     assert browser.texts("#count") == ["0 accepted, 1 rejected, 2 left"]
-    pressed = "return document.querySelector('.verdict [aria-pressed=true]')?.dataset.verdict ?? ''"
-    assert browser.run(pressed) == ""
+    pressed_verdict = "return document.querySelector('.verdict [aria-pressed=true]')?.dataset.verdict ?? ''"
+    assert browser.run(pressed_verdict) == ""
     browser.press("r")
-    assert browser.run(pressed) == "reject"
+    assert browser.run(pressed_verdict) == "reject"
     assert "1 of 3" in browser.texts("#task")[0]
     browser.press("c")
     browser.press("ajr")
@@ -116,9 +116,9 @@ def test_progress_is_kept_and_is_the_pages_own(browser, sheet, corpus, tmp_path)
     browser.open(sheet)
     assert browser.texts("#count") == ["1 accepted, 1 rejected, 1 left"]
     assert browser.texts(".question") == ["Third?"]
-    other = tmp_path / "other.html"
-    other.write_text(review_page(TASKS[:2], corpus, "Another"), encoding="utf-8")
-    browser.open(other)
+    other_page = tmp_path / "other.html"
+    other_page.write_text(review_page(TASKS[:2], corpus, "Another"), encoding="utf-8")
+    browser.open(other_page)
     assert browser.texts("#count") == ["0 accepted, 0 rejected, 2 left"]
 
 
@@ -128,7 +128,7 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
     browser.press("a", "j", "r", "c")
     browser.press("not \u201cproven\u201d", "\ue00c")
     browser.click("#download")
-    rows = downloaded(tmp_path / "downloads", "Ann-B..jsonl")
+    rows = read_download(tmp_path / "downloads", "Ann-B..jsonl")
     assert [(row["task"], row["judge"], row["verdict"], row["comment"]) for row in rows] == [
         ("set/train/1", "Ann B.", "accept", ""),
         ("__proto__", "Ann B.", "reject", "not \u201cproven\u201d"),
@@ -139,12 +139,12 @@ def test_judgements_are_downloaded_and_continued_elsewhere(browser, sheet, tmp_p
     browser.run("localStorage.clear()")
     browser.open(sheet)
     file = tmp_path / "more.jsonl"
-    extra = [
+    bad_lines = [
         "no json",
         encode_row({"task": "unknown", "verdict": "accept"}),
         encode_row({"task": "third", "verdict": 7}),
     ]
-    file.write_text("\n".join([*map(encode_row, rows), *extra]), encoding="utf-8")
+    file.write_text("\n".join([*map(encode_row, rows), *bad_lines]), encoding="utf-8")
     browser.driver.find_element("id", "import").send_keys(str(file))
     browser.wait("document.getElementById('status').textContent.includes('2 judgements')")
     assert browser.texts("#status") == ["2 judgements imported, 3 lines skipped."]
@@ -168,22 +168,24 @@ def test_equal_tasks_give_an_equal_page(corpus):
 
 
 def test_the_sample_is_drawn_by_seed():
-    many = [task(str(at)) for at in range(50)]
-    assert draw_sample(many, 10, 1) == draw_sample(many, 10, 1) != draw_sample(many, 10, 2)
-    assert sorted(item.id for item in draw_sample(many, 100, 0)) == sorted(item.id for item in many)
+    tasks = [task(str(number)) for number in range(50)]
+    assert draw_sample(tasks, 10, 1) == draw_sample(tasks, 10, 1) != draw_sample(tasks, 10, 2)
+    assert sorted(item.id for item in draw_sample(tasks, 100, 0)) == sorted(item.id for item in tasks)
 
 
 def test_a_text_is_put_together_from_overlapping_chunks():
     text = "one two three four five six"
     spans = [(0, 13), (8, 18), (10, 12), (20, 27)]
-    chunks = [Chunk(f"d_{at}", "d", at, text[a:b], a, b, 3) for at, (a, b) in enumerate(spans)]
+    chunks = [
+        Chunk(f"d_{number}", "d", number, text[start:end], start, end, 3) for number, (start, end) in enumerate(spans)
+    ]
     assert document_text(chunks) == "one two three four\nive six"
 
 
 def test_segments_put_together_are_the_text():
     text = "A \U0001f600 port; the old port was rebuilt."
-    parts, lost = segments(text, ["old port", "never there"], ["port"])
+    parts, missing = segments(text, ["old port", "never there"], ["port"])
     assert "".join(part for part, _ in parts) == text
-    assert lost == ["never there"]
+    assert missing == ["never there"]
     assert ("port", "truth") in parts
     assert segments("", [])[0] == []

@@ -1,4 +1,4 @@
-"""Files of tasks: what is written is read back, and a bad row is told."""
+"""Files of tasks: they are read back as written, and bad rows are reported."""
 
 import json
 
@@ -43,21 +43,21 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "tasks.jsonl"
     write_tasks(path, [FULL])
 
-    def broken():
+    def fail_midway():
         yield task("b")
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError):
-        write_tasks(path, broken())
+        write_tasks(path, fail_midway())
     assert load_tasks(path) == [FULL]
-    assert [item.name for item in tmp_path.iterdir()] == ["tasks.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["tasks.jsonl"]
 
 
 def test_a_lone_surrogate_survives(tmp_path):
     path = tmp_path / "tasks.jsonl"
-    odd = task("a", "d1", question="What is \ud800?")
-    write_tasks(path, [odd])
-    assert load_tasks(path) == [odd]
+    surrogate = task("a", "d1", question="What is \ud800?")
+    write_tasks(path, [surrogate])
+    assert load_tasks(path) == [surrogate]
 
 
 BAD = {

@@ -1,4 +1,4 @@
-"""What several tests of training need."""
+"""Fixtures that several tests of training share."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def small() -> ToyEnvironment:
 
 @pytest.fixture(scope="session")
 def words(small: ToyEnvironment) -> WordRenderer:
-    """The spelling of all that is said in it."""
+    """The renderer of that world, with a token for each word."""
     return WordRenderer(environment_texts(small))
 
 
 @pytest.fixture(scope="session")
 def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny policy that a teacher has shown how to search: good enough for rewards to differ."""
+    """A tiny policy trained on a teacher's demonstrations: good enough for rewards to differ."""
     pytest.importorskip("trl")
     from context_agent.train import sft
 
@@ -37,6 +37,6 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def forked() -> ForkServerContext:
-    """Makes processes that begin with the trainer imported."""
+    """A context whose processes start with the trainer already imported."""
     pytest.importorskip("trl")
     return forks.prepared()

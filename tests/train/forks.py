@@ -1,6 +1,6 @@
-"""Processes that begin with the trainer imported: forks of one process that has imported it and does nothing else.
+"""Processes that start with the trainer already imported: forks of one process that does nothing else.
 
-A process that is spawned imports torch and trl anew, which takes longer than most of what tests have it do.
+A spawned process imports torch and trl again, which takes longer than most of the tests.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ IMPORTED = ["context_agent.train.rl.loop", "context_agent.train.rl.rollout_worke
 
 
 def prepared() -> ForkServerContext:
-    """Starts the process, which ends with this one; gives the context of its forks."""
+    """Starts the fork server, which ends with this process; returns the context of its forks."""
     forkserver.set_forkserver_preload(IMPORTED)
     forkserver.ensure_running()
     return get_context("forkserver")
 
 
 def inherited() -> None:
-    """Has a process that `os.fork` made use the forks of its parent; only the parent can ask whether they still run."""
+    """Lets a child of `os.fork` use its parent's fork server; only the parent can check whether that still runs."""
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""Kills a run that samples while it trains, at random moments, resumes it each time, and judges what became of it.
+"""Kills a run that samples while it trains, at random moments, resumes it each time, and judges the result.
 
     python -m tests.train.kills --student FOLDER --out FOLDER [--kills 25] [--steps 40] [--quota 1.0 ...] [--seed 0]
 
 The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
 calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
-checkpoint that the next one goes on from does not count. `judge` compares that with the promise: no episode is lost,
+checkpoint that the next one resumes from does not count. `judge` compares that with the promise: no episode is lost,
 none is trained twice. Each life, and the process in which it samples, is a fork of one that has everything imported.
 Prints a line of JSON for each quota.
 """
@@ -29,15 +29,17 @@ from tests.train import forks, runs
 SUBSTEPS = 2
 SMALL = {"groups": 3, "rollouts": 4, "substeps": SUBSTEPS, "concurrency": 8, "save_every": 0}
 LIFE = 40
-"""Entries of the ledger that a life lasts at most."""
+"""The most ledger entries that a life lasts."""
 PATIENCE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a ledger tells. `lost` were finished, on disk, and not what a step took; `twice` were trained by two updates
-    of the course that counts; `again` were finished a second time; `unlike` did not go on from where they were parked;
-    `missing` were asked and never taken.
+    """What a ledger shows about its episodes.
+
+    `lost` were finished and on disk, but no step took them as they were; `twice` were trained by two updates that
+    count; `again` were finished a second time; `unlike` did not resume from where they were parked; `missing` is how
+    many were asked for and never taken.
     """
 
     finished: int
@@ -77,59 +79,59 @@ def judge(ledger: Iterable[Mapping[str, Any]], *, episodes: int, substeps: int =
                 taken[entry["step"]] = entry["episodes"]
             case "trained":
                 trained[entry["update"]] = entry["ids"]
-    course = {name: made for step in taken.values() for name, made in step.items()}
-    every = [name for ids in trained.values() for name in ids]
-    took = [name for step in taken.values() for name in step]
+    course = {name: record for step in taken.values() for name, record in step.items()}
+    trained_ids = [name for ids in trained.values() for name in ids]
+    taken_ids = [name for step in taken.values() for name in step]
     return Verdict(
         finished=len(finished),
         parked=len(parked),
-        trained=len(every),
+        trained=len(trained_ids),
         lost=tuple(name for name, trace in finished.items() if course.get(name, {}).get("trace") != trace),
-        twice=tuple(sorted({name for names in (every, took) for name in names if names.count(name) > 1})),
+        twice=tuple(sorted({name for names in (trained_ids, taken_ids) for name in names if names.count(name) > 1})),
         again=tuple(again),
         unlike=tuple(name for name, calls in parked.items() if not _goes_on(course.get(name), calls)),
-        missing=episodes - len(set(took)) + len(set(every) - set(took)),
+        missing=episodes - len(set(taken_ids)) + len(set(trained_ids) - set(taken_ids)),
     )
 
 
-def _goes_on(made: Mapping[str, Any] | None, calls: Mapping[int, int]) -> bool:
-    return made is not None and all(made["calls"][place : place + 1] == [call] for place, call in calls.items())
+def _goes_on(record: Mapping[str, Any] | None, calls: Mapping[int, int]) -> bool:
+    return record is not None and all(record["calls"][index : index + 1] == [call] for index, call in calls.items())
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The ledger's entries; what a kill cut short is left out."""
-    found = []
+    """The ledger's entries, without those that a kill cut short."""
+    entries = []
     for line in path.read_bytes().splitlines():
         try:
-            found.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return entries
 
 
 class Ledger:
-    """Writes an entry at once, and where a kill cuts one short the next begins on a line of its own."""
+    """Writes each entry at once; if a kill cuts one short, the next still starts on its own line."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def add(self, what: str, **more: Any) -> None:
-        os.write(self._file, b"\n" + json.dumps({"what": what, **more}).encode() + b"\n")
+    def add(self, what: str, **fields: Any) -> None:
+        os.write(self._file, b"\n" + json.dumps({"what": what, **fields}).encode() + b"\n")
 
 
-def watched(ledger: Ledger) -> None:
-    """Has this process write the ledger."""
+def watch(ledger: Ledger) -> None:
+    """Makes this process write the ledger."""
     from context_agent.train.rl import loop, rollout_log, rollouts
     from context_agent.train.training_run import TrainingRun
 
     begin, write = TrainingRun.__init__, rollout_log.RolloutLog.write
     score, fresh = rollouts.EpisodeScorer.score, loop.fresh_rows
 
-    def beginning(self: Any, *given: Any, **more: Any) -> None:
-        begin(self, *given, **more)
+    def begin_and_log(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
         ledger.add("begun", update=self.first_update)
 
-    def writing(self: Any, records: Sequence[Any]) -> None:
+    def write_and_log(self: Any, records: Sequence[Any]) -> None:
         write(self, records)
         for record in records:
             if record["kind"] == "done":
@@ -138,20 +140,20 @@ def watched(ledger: Ledger) -> None:
                 calls = [_code(call["sample"]["ids"]) for call in record["calls"]]
                 ledger.add("parked", id=record["episode"], first=record["first"], calls=calls)
 
-    def taking(self: Any, step: int, played: Any, progress: float) -> Any:
+    def score_and_log(self: Any, step: int, played: Any, progress: float) -> Any:
         ledger.add("taken", step=step, episodes={result.header.id: _course(result) for result in played.results})
         return score(self, step, played, progress)
 
-    def training(rows: Any, update: int, staleness: int) -> Any:
+    def fresh_and_log(rows: Any, update: int, staleness: int) -> Any:
         rows = fresh(rows, update, staleness)
         ledger.add("trained", update=update, ids=sorted({item.row.episode_id for item in rows}))
         return rows
 
-    TrainingRun.__init__ = beginning  # type: ignore[method-assign,assignment]
-    rollout_log.RolloutLog.write = writing  # type: ignore[method-assign,assignment]
-    rollouts.EpisodeScorer.score = taking  # type: ignore[method-assign,assignment]
-    loop.fresh_rows = training  # type: ignore[assignment]
-    # So that the file is made anew within a test's few episodes too.
+    TrainingRun.__init__ = begin_and_log  # type: ignore[method-assign,assignment]
+    rollout_log.RolloutLog.write = write_and_log  # type: ignore[method-assign,assignment]
+    rollouts.EpisodeScorer.score = score_and_log  # type: ignore[method-assign,assignment]
+    loop.fresh_rows = fresh_and_log  # type: ignore[assignment]
+    # A low bound, so that a test's few episodes are enough to compact the file.
     rollout_log.RolloutLog.compact.__defaults__ = (1_000,)
 
 
@@ -169,7 +171,7 @@ def _course(trajectory: Any) -> dict[str, Any]:
 
 
 def _trace(trajectory: Any) -> int:
-    """What was sampled, and by which versions."""
+    """A checksum of what was sampled and by which versions."""
     from context_agent.policies.tokens.prompt import calls
 
     return _code([(list(call.output), list(call.logprobs), call.version) for call in calls(trajectory)])
@@ -190,8 +192,8 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
     )
 
 
-def live(chosen: argparse.Namespace, out: Path, quota: float, context: Any) -> int:
-    """A process that trains; its id."""
+def start_life(options: argparse.Namespace, out: Path, quota: float, context: Any) -> int:
+    """Forks a process that trains; returns its id."""
     if (pid := os.fork()) != 0:
         return pid
     status = 1
@@ -200,9 +202,9 @@ def live(chosen: argparse.Namespace, out: Path, quota: float, context: Any) -> i
 
         rollout_workers.processes.get_context = lambda _: context
         forks.inherited()
-        watched(Ledger(out / "ledger.jsonl"))
+        watch(Ledger(out / "ledger.jsonl"))
         with (out / "notes.txt").open("a") as notes:
-            run = run_of(chosen.student, out / "run", steps=chosen.steps, quota=quota)
+            run = run_of(options.student, out / "run", steps=options.steps, quota=quota)
             loop.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
         status = 0
     except BaseException:  # noqa: BLE001
@@ -213,11 +215,11 @@ def live(chosen: argparse.Namespace, out: Path, quota: float, context: Any) -> i
         os._exit(status)
 
 
-def killed(pid: int, ledger: Path, rng: random.Random) -> bool:
-    """Kills a process after some entries and some milliseconds; False where it had ended before."""
-    seen, until = ledger.stat().st_size if ledger.exists() else 0, time.monotonic() + PATIENCE
+def kill_at_random(pid: int, ledger: Path, rng: random.Random) -> bool:
+    """Kills a process after a random number of entries and milliseconds; returns False if it had already ended."""
+    offset, deadline = ledger.stat().st_size if ledger.exists() else 0, time.monotonic() + PATIENCE
     entries = rng.randrange(LIFE)
-    while _entries(ledger, seen) < entries and time.monotonic() < until:
+    while _count_entries(ledger, offset) < entries and time.monotonic() < deadline:
         if os.waitpid(pid, os.WNOHANG)[0]:
             return False
         time.sleep(0.002)
@@ -229,7 +231,7 @@ def killed(pid: int, ledger: Path, rng: random.Random) -> bool:
     return True
 
 
-def _entries(ledger: Path, after: int) -> int:
+def _count_entries(ledger: Path, after: int) -> int:
     if not ledger.exists():
         return 0
     with ledger.open("rb") as file:
@@ -238,31 +240,31 @@ def _entries(ledger: Path, after: int) -> int:
 
 
 def main() -> int:
-    """Runs and judges each quota; 1 where the promise was not kept."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--student", required=True)
-    options.add_argument("--out", required=True, type=Path)
-    options.add_argument("--kills", type=int, default=25)
-    options.add_argument("--steps", type=int, default=40)
-    options.add_argument("--quota", type=float, nargs="+", default=[1.0])
-    options.add_argument("--seed", type=int, default=0)
-    chosen = options.parse_args()
+    """Runs and judges each quota; returns 1 if the promise was not kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--student", required=True)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--quota", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
     import context_agent.train.rl.loop  # noqa: F401 - once, for all lives
 
     context = forks.prepared()
-    return int(not all(sound_under_kills(chosen, chosen.out / str(quota), quota, context) for quota in chosen.quota))
+    return int(not all(sound_under_kills(options, options.out / str(quota), quota, context) for quota in options.quota))
 
 
-def sound_under_kills(chosen: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
-    """Kills a run, resumes it each time, and prints the verdict as JSON; whether the promise was kept."""
+def sound_under_kills(options: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
+    """Kills a run, resumes it each time, and prints the verdict as JSON; returns whether the promise was kept."""
     out.mkdir(parents=True, exist_ok=True)
-    rng, kills, ledger = random.Random(chosen.seed), 0, out / "ledger.jsonl"
-    while kills < chosen.kills:
-        if not killed(live(chosen, out, quota, context), ledger, rng):
+    rng, kills, ledger = random.Random(options.seed), 0, out / "ledger.jsonl"
+    while kills < options.kills:
+        if not kill_at_random(start_life(options, out, quota, context), ledger, rng):
             break
         kills += 1
-    _, status = os.waitpid(live(chosen, out, quota, context), 0)
-    verdict = judge(read(ledger), episodes=chosen.steps * SMALL["groups"] * SMALL["rollouts"])  # type: ignore[operator]
+    _, status = os.waitpid(start_life(options, out, quota, context), 0)
+    verdict = judge(read(ledger), episodes=options.steps * SMALL["groups"] * SMALL["rollouts"])  # type: ignore[operator]
     notes = (out / "notes.txt").read_text().splitlines()
     course = {
         "kills": kills,

@@ -33,21 +33,21 @@ def demonstrations(out: Path, **changes: Any) -> RunConfig:
 
 
 def rewards(student: Path, out: Path, **changes: Any) -> RunConfig:
-    """A run by rewards, from what the demonstrations left."""
+    """A run by rewards, from the policy that demonstrations trained."""
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
     return config.parse_run(merged(run, changes))
 
 
-def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The tables of both, value by value; the other's go before."""
-    made = dict(one)
-    for key, value in other.items():
-        made[key] = merged(one.get(key, {}), value) if isinstance(value, dict) else value
-    return made
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The tables of both, value by value; `changes` take precedence."""
+    tables = dict(base)
+    for key, value in changes.items():
+        tables[key] = merged(base.get(key, {}), value) if isinstance(value, dict) else value
+    return tables
 
 
 def timeless(out: str | Path) -> list[dict[str, Any]]:
-    """A run's metrics without what a clock decides."""
+    """A run's metrics without those that a clock decides."""
     lines = [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if not key.endswith("seconds")} for line in lines]
 

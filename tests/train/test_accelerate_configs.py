@@ -25,13 +25,13 @@ PATIENCE = 400
 """Seconds; it takes some twenty."""
 
 
-def launched(name: str) -> tuple[Any, dict[str, str]]:
+def launch_settings(name: str) -> tuple[Any, dict[str, str]]:
     """What `accelerate launch` makes of the file: its arguments, and the environment that ranks are started in."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-    given = ["--config_file", str(CONFIGS / f"{name}.yaml"), "-m", "context_agent.cli", "train", "rl"]
-    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(given))
+    command = ["--config_file", str(CONFIGS / f"{name}.yaml"), "-m", "context_agent.cli", "train", "rl"]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args(command))
     if args.use_deepspeed:
         args.deepspeed_fields_from_accelerate_config = ""
         return args, dict(prepare_deepspeed_cmd_env(args)[1])
@@ -40,7 +40,7 @@ def launched(name: str) -> tuple[Any, dict[str, str]]:
 
 @pytest.mark.parametrize(("name", "machines", "processes"), [("multi_gpu", 1, 4), ("two_nodes", 2, 16)])
 def test_copies_of_the_model(name: str, machines: int, processes: int) -> None:
-    args, environment = launched(name)
+    args, environment = launch_settings(name)
     assert (args.multi_gpu, args.num_machines, args.num_processes) == (True, machines, processes)
     assert (args.use_fsdp, args.use_deepspeed, args.mixed_precision) == (False, False, "no")
     assert environment["ACCELERATE_MIXED_PRECISION"] == "no"
@@ -49,7 +49,7 @@ def test_copies_of_the_model(name: str, machines: int, processes: int) -> None:
 def test_states_spread_by_fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate.utils import FullyShardedDataParallelPlugin
 
-    args, environment = launched("fsdp2")
+    args, environment = launch_settings("fsdp2")
     assert args.use_fsdp
     for name, value in environment.items():
         if name.startswith(("FSDP_", "ACCELERATE_")):
@@ -61,13 +61,13 @@ def test_states_spread_by_fsdp(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_states_spread_by_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    args, environment = launched("zero3")
+    args, environment = launch_settings("zero3")
     assert (args.use_deepspeed, args.zero_stage) == (True, 3)
     assert environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == "3"
     assert environment["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] == "true"
 
 
-def toml(folder: Path, kind: str) -> Path:
+def write_toml(folder: Path, kind: str) -> Path:
     """A small run, two processes wide."""
     changes: dict[str, Any] = {"out": str(folder / kind), "evaluation": {"every": 1, "questions": 2}}
     if kind == "sft":
@@ -83,12 +83,12 @@ def toml(folder: Path, kind: str) -> Path:
     return path
 
 
-def _tables(plain: dict[str, Any], at: str) -> list[str]:
+def _tables(plain: dict[str, Any], prefix: str) -> list[str]:
     lines = []
     for key, value in plain.items():
         if isinstance(value, dict):
             inner = [f"{k} = {json.dumps(v)}" for k, v in value.items() if not isinstance(v, dict)]
-            lines += [f"[{at}{key}]", *inner, *_tables(value, f"{at}{key}.")]
+            lines += [f"[{prefix}{key}]", *inner, *_tables(value, f"{prefix}{key}.")]
     return lines
 
 
@@ -97,7 +97,7 @@ def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
     Where it hangs, the error says where in each process.
     """
-    file = toml(folder, kind)
+    file = write_toml(folder, kind)
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / "multi_gpu.yaml")]
     command = ["--num_processes", "2", "--main_process_port", "0", "-m", "context_agent.cli", "train", kind]
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -108,34 +108,34 @@ def launch(kind: str, folder: Path) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    ) as started:
+    ) as process:
         try:
-            out, told = started.communicate(timeout=PATIENCE)
+            stdout, stderr = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             import psutil
 
-            for rank in psutil.Process(started.pid).children(recursive=True):
+            for rank in psutil.Process(process.pid).children(recursive=True):
                 rank.send_signal(signal.SIGABRT)
-            out, told = started.communicate()
-    return subprocess.CompletedProcess(command, started.returncode, out, told)
+            stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
     for kind in ("sft", "rl"):
-        ended = launch(kind, tmp_path)
-        assert ended.returncode == 0, ended.stderr[-8000:]
-        # The first process alone tells what came of it, and writes.
-        (told,) = ended.stdout.splitlines()
-        trained, out = json.loads(told), tmp_path / kind
+        completed = launch(kind, tmp_path)
+        assert completed.returncode == 0, completed.stderr[-8000:]
+        # Only the first process prints a summary and writes files.
+        (summary,) = completed.stdout.splitlines()
+        result, out = json.loads(summary), tmp_path / kind
         metrics = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
         assert metrics == sorted(set(metrics))
-        assert metrics[-1] == trained["updates"] > 1
+        assert metrics[-1] == result["updates"] > 1
         assert (out / "final" / "model.safetensors").is_file()
         newest = Checkpoints(out / "checkpoints", kind=kind, settings={}).all()[-1]
-        assert newest.step == trained["updates"]
+        assert newest.step == result["updates"]
         states = {path.name for path in newest.path.glob("trainer/rng_state_*.pth")}
         assert states == {"rng_state_0.pth", "rng_state_1.pth"}
     # Each process played its share of the questions.
-    about = json.loads((tmp_path / "rl" / "run.json").read_text())
-    assert about["rollouts"]["groups"] == 3
+    run_json = json.loads((tmp_path / "rl" / "run.json").read_text())
+    assert run_json["rollouts"]["groups"] == 3

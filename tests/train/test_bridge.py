@@ -1,4 +1,4 @@
-"""Training the embedded policy on a corpus of one's own."""
+"""Training the embedded policy on your own corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK = FitRecipe(hidden=(8,), members=1, epochs=6)
 
 
 class OverlapReader:
-    """A reader that counts the words that question and passage share, and says it twice."""
+    """A reader that counts the words that question and passage share, and returns the count twice."""
 
     width = 2
 
@@ -38,26 +38,28 @@ READERS = dict.fromkeys(range(FOLDS), OverlapReader())
 def source():
     documents, questions = world()
     corpus = MemoryCorpus(documents, embedder=HashEmbedder())
-    asked = [Question(str(number), text, gold=tuple(sorted(gold))) for number, (text, gold) in enumerate(questions)]
-    return BridgeSource("films", corpus, asked)
+    question_rows = [
+        Question(str(number), text, gold=tuple(sorted(gold))) for number, (text, gold) in enumerate(questions)
+    ]
+    return BridgeSource("films", corpus, question_rows)
 
 
 def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
-    said = []
+    reports = []
     few = BridgeSource(source.name, source.corpus, source.questions[:60])
     effort = Effort(searches=10)
-    trained = train([few], policy=BridgePolicy(untrained=True, effort=effort), effort=effort, rounds=1, recipe=QUICK,
-                    readers=READERS, report=lambda what, share: said.append((what, share)))  # fmt: skip
-    assert trained.recall["films"].mean > 0.9
-    assert trained.seen["films"].mean >= trained.recall["films"].mean
-    assert set(trained.unread) == {"films"}
-    assert {what for what, _ in said} == {"round 1: episodes", "round 1: networks", "reading"}
-    assert all(0 <= share <= 1 for _, share in said)
-    trained.scorer.save(tmp_path / "weights", trained.notes())
+    result = train([few], policy=BridgePolicy(untrained=True, effort=effort), effort=effort, rounds=1, recipe=QUICK,
+                   readers=READERS, report=lambda what, share: reports.append((what, share)))  # fmt: skip
+    assert result.recall["films"].mean > 0.9
+    assert result.seen["films"].mean >= result.recall["films"].mean
+    assert set(result.unread) == {"films"}
+    assert {what for what, _ in reports} == {"round 1: episodes", "round 1: networks", "reading"}
+    assert all(0 <= share <= 1 for _, share in reports)
+    result.scorer.save(tmp_path / "weights", result.notes())
     policy = BridgePolicy(Scorer.load(tmp_path / "weights"))
-    asked = source.questions[80]
-    assert recall(SearchAgent(source.corpus, policy).search(asked.question), set(asked.gold)) == 1.0
-    assert json.loads(trained.notes()["cross_validated_recall_at_5"])["films"][0] > 0.9
+    question = source.questions[80]
+    assert recall(SearchAgent(source.corpus, policy).search(question.question), set(question.gold)) == 1.0
+    assert json.loads(result.notes()["cross_validated_recall_at_5"])["films"][0] > 0.9
 
 
 def test_too_few_questions_with_gold_are_refused_if_there_is_nothing_to_keep(source):
@@ -71,26 +73,24 @@ def test_too_few_questions_with_gold_are_refused_if_there_is_nothing_to_keep(sou
 def test_with_few_questions_the_present_networks_are_kept(source, monkeypatch):
     monkeypatch.setattr("context_agent.train.bridge.shipped_reader", OverlapReader)
     present = Scorer.shipped()
-    trained = train([BridgeSource("films", source.corpus, source.questions[:21])], fallback=present)
-    assert trained.kept
-    assert trained.scorer.networks is present.networks
-    assert trained.recall["films"].mean > 0.5
+    result = train([BridgeSource("films", source.corpus, source.questions[:21])], fallback=present)
+    assert result.kept
+    assert result.scorer.networks is present.networks
+    assert result.recall["films"].mean > 0.5
 
 
 def test_worse_networks_do_not_replace_the_present_ones(source, monkeypatch):
     monkeypatch.setattr("context_agent.train.bridge.shipped_reader", OverlapReader)
     few = BridgeSource("films", source.corpus, source.questions[:60])
     blind = FitRecipe(hidden=(1,), members=1, epochs=1, steps=(1, 1))
-    trained = train(
-        [few], fallback=Scorer.shipped(), effort=Effort(searches=6), rounds=1, recipe=blind, readers=READERS
-    )
-    assert trained.kept
+    result = train([few], fallback=Scorer.shipped(), effort=Effort(searches=6), rounds=1, recipe=blind, readers=READERS)
+    assert result.kept
 
 
 def test_a_correction_of_the_reader_is_learned_only_if_it_helps_on_other_questions():
-    draw = np.random.default_rng(0)
-    rows = draw.normal(size=(4_000, 3)).astype(np.float32)
-    labels = (draw.random(4_000) < 1 / (1 + np.exp(-(rows[:, 0] - 2 * rows[:, 2])))).astype(np.float32)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4_000, 3)).astype(np.float32)
+    labels = (rng.random(4_000) < 1 / (1 + np.exp(-(rows[:, 0] - 2 * rows[:, 2])))).astype(np.float32)
     head = fit_head(rows, labels, 30.0)
     assert head is not None
     np.testing.assert_allclose(head[:3], [0, 0, -2], atol=0.25)

@@ -61,10 +61,10 @@ def test_every_question_comes_with_one_that_has_no_answer(films: BridgeSource) -
 
 
 def test_logistic_regression_finds_the_model_that_made_the_data() -> None:
-    draw = np.random.default_rng(3)
-    rows = draw.normal(size=(4000, 2)) * [1, 10] + [0, 50]
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(4000, 2)) * [1, 10] + [0, 50]
     logits = 1.0 + 2.0 * rows[:, 0] - 0.1 * (rows[:, 1] - 50)
-    labels = draw.random(4000) < 1 / (1 + np.exp(-logits))
+    labels = rng.random(4000) < 1 / (1 + np.exp(-logits))
     fitted = logistic_regression(rows, labels, np.ones(4000))
     np.testing.assert_allclose(fitted, [6.0, 2.0, -0.1], rtol=0.15)
     predicted = 1 / (1 + np.exp(-(fitted[0] + rows @ fitted[1:])))
@@ -83,10 +83,10 @@ def test_the_calibration_tells_questions_without_an_answer(films: BridgeSource) 
     shipped = Scorer.shipped()
     assert shipped is not None
     policy = BridgePolicy(shipped, effort=Effort(searches=8))
-    reported: list[float] = []
-    episodes = assessed_episodes([few], dict.fromkeys(range(FOLDS), policy), lambda _, share: reported.append(share))
+    shares: list[float] = []
+    episodes = assessed_episodes([few], dict.fromkeys(range(FOLDS), policy), lambda _, share: shares.append(share))
     assert len(episodes) == 16
-    assert reported[-1] == 1.0
+    assert shares[-1] == 1.0
     assert sum(e.weight for e in episodes if e.answerable) == pytest.approx(8)
     agent = SearchAgent(few.corpus, BridgePolicy(Scorer.of(shipped.networks, fit_calibration(episodes))))
     answered, unanswered = agent.search(films.questions[50].question), agent.search("Who painted the Night Watch?")

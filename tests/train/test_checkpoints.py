@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whatever happens while it is written."""
+"""A checkpoint is complete or absent, whatever happens while it is written."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from context_agent.train.checkpoints import MANIFEST, Checkpoints
 SETTINGS: dict[str, Any] = {"seed": 0, "out": "a", "rollouts": {"groups": 8}, "model": {"name": "m"}}
 
 
-def saved(folder: Path, *steps: int, keep: int = 2, settings: dict[str, Any] | None = None) -> Checkpoints:
-    made = Checkpoints(folder, kind="rl", settings=settings or SETTINGS, keep=keep)
+def save_steps(folder: Path, *steps: int, keep: int = 2, settings: dict[str, Any] | None = None) -> Checkpoints:
+    checkpoints = Checkpoints(folder, kind="rl", settings=settings or SETTINGS, keep=keep)
     for step in steps:
-        place = made.open(step)
-        (place / "trainer").mkdir()
-        (place / "trainer" / "weights").write_bytes(bytes(range(step % 256)))
-        made.commit(step)
-    return made
+        partial = checkpoints.open(step)
+        (partial / "trainer").mkdir()
+        (partial / "trainer" / "weights").write_bytes(bytes(range(step % 256)))
+        checkpoints.commit(step)
+    return checkpoints
 
 
 def test_the_newest_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
-    made = saved(tmp_path, 4, 8, 12)
-    assert [one.step for one in made.all()] == [8, 12]
-    newest = made.newest()
+    checkpoints = save_steps(tmp_path, 4, 8, 12)
+    assert [checkpoint.step for checkpoint in checkpoints.all()] == [8, 12]
+    newest = checkpoints.newest()
     assert newest is not None
     assert newest.step == 12
     assert (newest.path / "trainer" / "weights").stat().st_size == 12
     assert {path.name for path in tmp_path.iterdir()} == {"step-00000008", "step-00000012"}
 
 
-def test_one_that_was_not_written_to_its_end_does_not_count(tmp_path: Path) -> None:
-    made = saved(tmp_path, 4)
-    (made.open(8) / "weights").write_bytes(b"half")
-    newest = made.newest()
+def test_an_incomplete_checkpoint_does_not_count(tmp_path: Path) -> None:
+    checkpoints = save_steps(tmp_path, 4)
+    (checkpoints.open(8) / "weights").write_bytes(b"half")
+    newest = checkpoints.newest()
     assert newest is not None
     assert newest.step == 4
-    made.sweep()
+    checkpoints.sweep()
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "lost", "manifest"])
-def test_one_that_lost_something_does_not_count(damage: str, tmp_path: Path) -> None:
-    made = saved(tmp_path, 4, 8)
+def test_a_damaged_checkpoint_does_not_count(damage: str, tmp_path: Path) -> None:
+    checkpoints = save_steps(tmp_path, 4, 8)
     last = tmp_path / "step-00000008"
     match damage:
         case "cut":
@@ -61,13 +61,13 @@ def test_one_that_lost_something_does_not_count(damage: str, tmp_path: Path) -> 
             (last / "trainer" / "weights").unlink()
         case "manifest":
             (last / MANIFEST).write_text("{")
-    newest = made.newest()
+    newest = checkpoints.newest()
     assert newest is not None
     assert newest.step == 4
 
 
-def test_another_run_s_is_refused_by_what_differs(tmp_path: Path) -> None:
-    saved(tmp_path, 4)
+def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
+    save_steps(tmp_path, 4)
     other = {"seed": 0, "out": "b", "rollouts": {"groups": 16}, "model": {"name": "m"}}
     with pytest.raises(ConfigError, match=r"rollouts\.groups was 8 and is 16\. Resume with those settings"):
         Checkpoints(tmp_path, kind="rl", settings=other).newest()
@@ -83,14 +83,14 @@ def test_fewer_than_two_are_not_enough(tmp_path: Path) -> None:
 
 
 def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
-    made = saved(tmp_path, 4, 4)
-    assert [one.step for one in made.all()] == [4]
-    assert made.all()[0].settings == SETTINGS
+    checkpoints = save_steps(tmp_path, 4, 4)
+    assert [checkpoint.step for checkpoint in checkpoints.all()] == [4]
+    assert checkpoints.all()[0].settings == SETTINGS
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.01, 0.03, 0.07])
 def test_a_process_killed_while_it_saves_leaves_whole_ones(wait: float, tmp_path: Path) -> None:
-    """Saves in a loop until it is killed; whatever moment that was, two whole checkpoints or more are there."""
+    """Saves in a loop until it is killed; at any moment, at least two complete checkpoints remain."""
     program = textwrap.dedent(
         """
         import sys
@@ -105,17 +105,17 @@ def test_a_process_killed_while_it_saves_leaves_whole_ones(wait: float, tmp_path
         """
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
-    made = Checkpoints(tmp_path, kind="rl", settings={}, keep=2)
-    until = time.monotonic() + 60
-    while len(made.all()) < 2 and time.monotonic() < until:
+    checkpoints = Checkpoints(tmp_path, kind="rl", settings={}, keep=2)
+    deadline = time.monotonic() + 60
+    while len(checkpoints.all()) < 2 and time.monotonic() < deadline:
         time.sleep(0.005)
     time.sleep(wait)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    found = made.all()
-    assert len(found) >= 2
-    for one in found:
-        data = json.loads((one.path / MANIFEST).read_text())
-        assert {(one.path / name).read_bytes()[0] for name in data["files"]} == {one.step % 256}
-    made.open(found[-1].step + 1)
-    assert [path.name for path in tmp_path.glob(".*")] == [f".step-{found[-1].step + 1:08d}.partial"]
+    complete = checkpoints.all()
+    assert len(complete) >= 2
+    for checkpoint in complete:
+        data = json.loads((checkpoint.path / MANIFEST).read_text())
+        assert {(checkpoint.path / name).read_bytes()[0] for name in data["files"]} == {checkpoint.step % 256}
+    checkpoints.open(complete[-1].step + 1)
+    assert [path.name for path in tmp_path.glob(".*")] == [f".step-{complete[-1].step + 1:08d}.partial"]

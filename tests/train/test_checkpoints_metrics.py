@@ -27,7 +27,7 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"loss":1}\n{"step":1}\n', 'no json\n{"step":1}\n'])
-def test_a_line_that_is_none_is_told_with_its_number(text: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_with_its_number(text: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(text)
     with pytest.raises(DataError, match="line 1: not a line of metrics"):

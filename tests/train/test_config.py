@@ -24,7 +24,7 @@ JUDGE = {"model": "m", "max_calls": 1}
 ALONE = {"judge": 1.0, "output": 0.0, "trajectory": 0.0, "answer": 0.0}
 
 
-def test_what_a_file_leaves_out_is_the_report_s() -> None:
+def test_the_defaults_are_those_of_the_report() -> None:
     run = parse_run(LEAST)
     assert run.rewards == RewardConfig()
     assert (run.rollouts.groups, run.rollouts.rollouts, run.rollouts.substeps) == (128, 8, 4)
@@ -123,7 +123,7 @@ def test_a_call_shows_the_profile_s_share_of_the_window_as_in_serving() -> None:
         ({"episodes": {"reserve": 0}}, "episodes.reserve: .* greater than 0"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_refused_by_name(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_run(LEAST | change)
 
@@ -147,7 +147,7 @@ def test_a_run_without_a_judge_binds_nothing_of_it() -> None:
     assert binding_differences(judged.plain(), other.plain()) == ["judge.model was 'm' and is 'n'"]
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the run file"):
         read_run(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("model = ")
@@ -155,7 +155,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         read_run(tmp_path / "bad.toml")
 
 
-def test_changes_go_before_the_file(tmp_path: Path) -> None:
+def test_changes_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('out = "a"\n[model]\nname = "m"\n[data]\n')
     run = read_run(path, {"out": "b", "rollouts.groups": 4})
@@ -171,9 +171,9 @@ def test_a_run_is_made_again_from_its_plain_data() -> None:
 
 def test_what_decides_what_is_learned_is_in_the_digest_and_the_rest_is_not() -> None:
     run = parse_run(LEAST)
-    excluded_ids = parse_run(LEAST | {"out": "other", "checkpoints": {"every": 9}, "logging": {"to": ["tensorboard"]}})
-    assert settings_digest(run.plain()) == settings_digest(excluded_ids.plain())
-    assert binding_differences(run.plain(), excluded_ids.plain()) == []
+    unbound = parse_run(LEAST | {"out": "other", "checkpoints": {"every": 9}, "logging": {"to": ["tensorboard"]}})
+    assert settings_digest(run.plain()) == settings_digest(unbound.plain())
+    assert binding_differences(run.plain(), unbound.plain()) == []
     other = parse_run(LEAST | {"rollouts": {"groups": 64}, "seed": 3})
     assert settings_digest(run.plain()) != settings_digest(other.plain())
     assert binding_differences(run.plain(), other.plain()) == [
@@ -187,7 +187,7 @@ def test_all_of_a_run_binds_but_what_is_named_free() -> None:
     free = {key.split(".")[0] for key, _ in flat_settings(plain)} - {
         key.split(".")[0] for key in binding_settings(plain)
     }
-    # A run without a judge: one that has one binds the model, the rubric and what else decides a verdict.
+    # This run has no judge; a run with one binds the model, the rubric and whatever else decides a verdict.
     assert free == {"out", "checkpoints", "evaluation", "logging", "expected", "judge"}
 
 
@@ -196,9 +196,9 @@ def test_the_configurations_that_come_with_it_fit_their_machines(path: Path) -> 
     run = read_run(path)
     if run.model.tiny is None and run.model.renderer == "words":
         run = read_run(path, {"model.name": "", "model.tiny": {}})
-    found = estimate_run(run)
-    assert found.room is None or found.memory.peak <= found.room, found.lines()
-    assert found.memory.peak > 0
+    estimate = estimate_run(run)
+    assert estimate.room is None or estimate.memory.peak <= estimate.room, estimate.lines()
+    assert estimate.memory.peak > 0
 
 
 def test_there_is_one_for_each_machine_that_is_promised() -> None:

@@ -14,7 +14,7 @@ STAGED = Curriculum((CurriculumStage(0.25, 1), CurriculumStage(0.5, 2)), beta=(4
 @pytest.mark.parametrize(("progress", "most"), [(0.0, 1), (0.24, 1), (0.25, 2), (0.49, 2), (0.5, 3), (0.99, 3)])
 def test_easy_questions_come_first(progress: float, most: int) -> None:
     admitted = STAGED.admitted(QUESTIONS, progress)
-    assert admitted == [one for one in QUESTIONS if one.hops <= most]
+    assert admitted == [question for question in QUESTIONS if question.hops <= most]
 
 
 def test_beta_falls_as_training_goes_on() -> None:
@@ -22,9 +22,9 @@ def test_beta_falls_as_training_goes_on() -> None:
     assert Curriculum().rewards(RewardConfig(beta=7), 0.0).beta == 4.0
 
 
-def test_a_stage_that_admits_nothing_is_told() -> None:
+def test_a_stage_that_admits_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at most 1 hops"):
-        STAGED.admitted([one for one in QUESTIONS if one.hops == 3], 0.1)
+        STAGED.admitted([question for question in QUESTIONS if question.hops == 3], 0.1)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_stages_rise_to_one(stages: tuple[CurriculumStage, ...]) -> None:
 def test_a_draw_depends_on_seed_and_step_alone() -> None:
     assert draw_questions(QUESTIONS, 8, seed=1, step=2) == draw_questions(QUESTIONS, 8, seed=1, step=2)
     assert draw_questions(QUESTIONS, 8, seed=1, step=2) != draw_questions(QUESTIONS, 8, seed=1, step=3)
-    assert len({one.id for one in draw_questions(QUESTIONS, 20, seed=0, step=0)}) == 20
+    assert len({question.id for question in draw_questions(QUESTIONS, 20, seed=0, step=0)}) == 20
 
 
-def test_more_than_there_are_come_again() -> None:
+def test_questions_come_again_where_there_are_too_few() -> None:
     assert len(draw_questions(QUESTIONS[:3], 7, seed=0, step=0)) == 7

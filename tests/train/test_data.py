@@ -19,7 +19,7 @@ from tests.train import runs
 
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A file of three questions, one of whose gold no corpus has; the index is in memory."""
+    """A file of three questions; the gold of one is not in the index, which is in memory."""
     from contextlib import nullcontext
 
     path = tmp_path / "tasks.jsonl"
@@ -30,19 +30,19 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
-def collected(data: DataConfig) -> tuple[list[str], list[str]]:
+def collect_ids(data: DataConfig) -> tuple[list[str], list[str]]:
     notes: list[str] = []
-    with open_data(data, notes.append) as found:
-        return [one.id for one in found.questions], notes
+    with open_data(data, notes.append) as training_data:
+        return [question.id for question in training_data.questions], notes
 
 
 def test_gold_that_is_not_in_the_index_is_refused(questions: str) -> None:
     with pytest.raises(DataError, match=r"1 of 3 gold items, of 1 questions, are not in the index: nowhere"):
-        collected(DataConfig(questions=(questions,), path="x"))
+        collect_ids(DataConfig(questions=(questions,), path="x"))
 
 
-def test_or_its_questions_are_dropped_and_told(questions: str) -> None:
-    ids, notes = collected(DataConfig(questions=(questions,), path="x", missing_gold="drop"))
+def test_questions_with_missing_gold_can_be_dropped_and_reported(questions: str) -> None:
+    ids, notes = collect_ids(DataConfig(questions=(questions,), path="x", missing_gold="drop"))
     assert ids == ["q0", "q1"]
     assert any("1 of 3 questions dropped" in note for note in notes)
     assert any("not valid JSON" in note for note in notes)
@@ -55,24 +55,24 @@ def test_or_its_questions_are_dropped_and_told(questions: str) -> None:
         ({"questions": ("q.jsonl",)}, r"the run file names no index: set data\.path"),
     ],
 )
-def test_what_is_not_named_is_asked_for(data: dict[str, Any], told: str) -> None:
+def test_a_missing_setting_is_asked_for(data: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        collected(DataConfig(**data))
+        collect_ids(DataConfig(**data))
 
 
 def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_else(tmp_path: Path) -> None:
     run = runs.demonstrations(tmp_path, data={"world": {"worlds": 3}}, sft={"demonstrations": 90})
     world = environment_of(run.data)
     assert world is not None
-    every = (world, *world.others)
+    environments = (world, *world.others)
     words = WordRenderer(environment_texts(world))
-    shown = {row.group_id for row in demonstration_rows(run, words, print, world)}
-    assert len(shown) == 90
-    for one in every:
-        asked = {question.id for question in one.questions["train"][:30]}
-        assert len(shown & asked) == 30
-        assert all("<unk>" not in words.decode(words.encode(chunk.text)) for chunk in one.corpus.chunks)
-    texts = [{chunk.id: chunk.text for chunk in one.corpus.chunks} for one in every]
+    shown_ids = {row.group_id for row in demonstration_rows(run, words, print, world)}
+    assert len(shown_ids) == 90
+    for environment in environments:
+        train_ids = {question.id for question in environment.questions["train"][:30]}
+        assert len(shown_ids & train_ids) == 30
+        assert all("<unk>" not in words.decode(words.encode(chunk.text)) for chunk in environment.corpus.chunks)
+    texts = [{chunk.id: chunk.text for chunk in environment.corpus.chunks} for environment in environments]
     shared = texts[0].keys() & texts[1].keys()
     assert shared
     assert sum(texts[0][name] == texts[1][name] for name in shared) < len(shared) / 2
@@ -84,11 +84,11 @@ def test_the_expert_plays_in_the_windows_in_turn(tmp_path: Path) -> None:
     world = environment_of(run.data)
     assert world is not None
     words = WordRenderer(environment_texts(world))
-    named: dict[str, set[str]] = {}
+    windows_of_question: dict[str, set[str]] = {}
     for row in demonstration_rows(run, words, print, world):
         windows = re.findall(r"/ ([\d ]+) \]", words.decode(row.input_ids))
-        named.setdefault(row.group_id, set()).update(windows)
-    assert sorted(named.values(), key=str) == [{"5 1 2"}] * 10 + [{"9 6"}] * 10
+        windows_of_question.setdefault(row.group_id, set()).update(windows)
+    assert sorted(windows_of_question.values(), key=str) == [{"5 1 2"}] * 10 + [{"9 6"}] * 10
 
 
 def test_a_world_with_others_is_itself_the_same_world() -> None:

@@ -56,15 +56,15 @@ def test_an_action_is_spelled_and_read_back(action: Action, spelled: str) -> Non
     words = WordRenderer(["home maker of the east isle pale lamp", SWARM_WORDS])
     ids = words.reply(action)
     assert words.decode(ids) == spelled
-    read = words.parse(ids)
-    assert [(call.name, call.arguments) for call in read.calls] == [
+    parsed = words.parse(ids)
+    assert [(call.name, call.arguments) for call in parsed.calls] == [
         (
             call.name,
             {key: value if key != "query" else str(value).lower() for key, value in dict(call.arguments).items()},
         )  # type: ignore[arg-type]
         for call in action.calls
     ]
-    assert read.ranking == action.ranking
+    assert parsed.ranking == action.ranking
 
 
 def test_whatever_is_sampled_can_be_read(words: WordRenderer) -> None:
@@ -97,57 +97,64 @@ def test_a_search_beside_a_ranking_goes_on(words: WordRenderer) -> None:
 
 
 def test_a_sampled_episode_becomes_rows_of_what_was_sampled(small: ToyEnvironment, words: WordRenderer) -> None:
-    asked = next(one for one in small.questions["train"] if one.hops == 2)
-    first, second = (small.titles[one].lower() for one in asked.gold)
-    said = [f"search {first} ; search {second}", f"keep {first} , {second}", f"rank {first} , {second}"]
-    engine = FakeEngine([(*words.encode(line), *words.stop) for line in said])
+    question = next(question for question in small.questions["train"] if question.hops == 2)
+    first, second = (small.titles[document_id].lower() for document_id in question.gold)
+    lines = [f"search {first} ; search {second}", f"keep {first} , {second}", f"rank {first} , {second}"]
+    engine = FakeEngine([(*words.encode(line), *words.stop) for line in lines])
     agent = SearchAgent(small.corpus, TokenPolicy(engine, words), profile=words_profile(), budget=512)
-    result = agent.search(asked.question, question_id=asked.id)
-    assert measure_outcome(result.trajectories[0], asked).recall == 1.0
+    result = agent.search(question.question, question_id=question.id)
+    assert measure_outcome(result.trajectories[0], question).recall == 1.0
     rows = sampled_rows(result.trajectories[0])
     assert sum(row.trained for row in rows) == sum(len(sample.ids) for sample in engine.samples)
     assert len(rows) == 2
 
 
 def test_the_teacher_finds_every_chain_when_it_is_careful(small: ToyEnvironment, words: WordRenderer) -> None:
-    asked = small.questions["train"][:40]
-    teacher = NoisyExpert(asked, small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
+    questions = small.questions["train"][:40]
+    teacher = NoisyExpert(questions, small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
     agent = SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512)
-    found = [measure_outcome(agent.search(one.question).trajectories[0], one) for one in asked]
-    assert sum(one.recall for one in found) / len(found) > 0.9
-    assert sum(one.pruned_gold for one in found) == 0
-    assert sum(one.pruned for one in found) > 0
+    outcomes = [measure_outcome(agent.search(question.question).trajectories[0], question) for question in questions]
+    assert sum(outcome.recall for outcome in outcomes) / len(outcomes) > 0.9
+    assert sum(outcome.pruned_gold for outcome in outcomes) == 0
+    assert sum(outcome.pruned for outcome in outcomes) > 0
 
 
 def test_a_careless_teacher_leaves_something_to_learn(small: ToyEnvironment, words: WordRenderer) -> None:
-    asked = [one for one in small.questions["train"] if one.hops > 1][:40]
-    teacher = NoisyExpert(asked, small.titles, ExpertNoise(0.5, 0.2, 0.5), VocabularyCounter(words))
+    questions = [question for question in small.questions["train"] if question.hops > 1][:40]
+    teacher = NoisyExpert(questions, small.titles, ExpertNoise(0.5, 0.2, 0.5), VocabularyCounter(words))
     agent = SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512)
-    found = [measure_outcome(agent.search(one.question, seed=7).trajectories[0], one) for one in asked]
-    assert 0.3 < sum(one.recall for one in found) / len(found) < 0.85
+    outcomes = [
+        measure_outcome(agent.search(question.question, seed=7).trajectories[0], question) for question in questions
+    ]
+    assert 0.3 < sum(outcome.recall for outcome in outcomes) / len(outcomes) < 0.85
 
 
 def test_a_lesson_is_trained_word_for_word(small: ToyEnvironment, words: WordRenderer) -> None:
-    asked = next(one for one in small.questions["train"] if one.hops == 3)
-    teacher = NoisyExpert([asked], small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
+    question = next(question for question in small.questions["train"] if question.hops == 3)
+    teacher = NoisyExpert([question], small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
     trajectory = (
-        SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512).search(asked.question).trajectories[0]
+        SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512)
+        .search(question.question)
+        .trajectories[0]
     )
     rows = demonstrated_rows(trajectory, words)
-    spelled = words.decode(
-        [one for row in rows for one, mask in zip(row.input_ids, row.loss_mask, strict=True) if mask]
+    text = words.decode(
+        [token for row in rows for token, mask in zip(row.input_ids, row.loss_mask, strict=True) if mask]
     )
-    assert spelled.startswith("search ")
-    assert spelled.endswith("<end>")
-    assert "rank " in spelled
+    assert text.startswith("search ")
+    assert text.endswith("<end>")
+    assert "rank " in text
 
 
 def test_splits_share_no_gold(small: ToyEnvironment) -> None:
-    gold = {split: {one for asked in questions for one in asked.gold} for split, questions in small.questions.items()}
+    gold = {
+        split: {document_id for question in questions for document_id in question.gold}
+        for split, questions in small.questions.items()
+    }
     assert not gold["train"] & gold["test"]
     assert not gold["train"] & gold["dev"]
-    known = {chunk.document_id for chunk in small.corpus.chunks}
-    assert set().union(*gold.values()) <= known
+    document_ids = {chunk.document_id for chunk in small.corpus.chunks}
+    assert set().union(*gold.values()) <= document_ids
 
 
 def test_the_harness_takes_the_profile(small: ToyEnvironment) -> None:
@@ -162,13 +169,13 @@ def test_the_harness_takes_the_profile(small: ToyEnvironment) -> None:
 def test_a_lesson_says_which_relation_it_follows_before_it_searches_for_the_name_at_its_end(
     small: ToyEnvironment, words: WordRenderer
 ) -> None:
-    question = next(one for one in small.questions["train"] if len(one.gold) == 3)
+    question = next(question for question in small.questions["train"] if len(question.gold) == 3)
     teacher = NoisyExpert([question], small.titles, ExpertNoise(0, 0, 0), VocabularyCounter(words))
     with SearchAgent(small.corpus, teacher, profile=words_profile(), budget=512) as agent:
         (trajectory,) = agent.search(question.question).trajectories
     *_, last, first, _ = question.question.split(" of ")
     replies = [words.reply(event.action) for event in trajectory.events if isinstance(event, ActionTaken)]
-    said = [words.decode(reply) for reply in replies]
-    assert said[1].startswith(f"so {first.removeprefix('the ')} ; ")
-    assert said[2].startswith(f"so {last.rpartition('the ')[2]} ; ")
+    texts = [words.decode(reply) for reply in replies]
+    assert texts[1].startswith(f"so {first.removeprefix('the ')} ; ")
+    assert texts[2].startswith(f"so {last.rpartition('the ')[2]} ; ")
     assert [words.reply(words.parse(reply)) for reply in replies] == replies

@@ -49,19 +49,19 @@ def test_states_of_a_full_fine_tune_and_the_scores_of_eager_attention() -> None:
 
 
 def test_the_peak_of_lora_at_the_whole_window_is_what_was_estimated_by_hand() -> None:
-    chosen = {"name": "openai/gpt-oss-20b", "lora": asdict(EXPERTS), "attention": "flash_attention_4"}
-    found = memory_needs(run(model=chosen, engine={"kind": "vllm"}), OSS)
-    assert 55 <= sum(found.parts.values()) / GB <= 70
-    assert found.server["weights"] / GB == pytest.approx(42, abs=0.5)
-    assert found.shared
+    model = {"name": "openai/gpt-oss-20b", "lora": asdict(EXPERTS), "attention": "flash_attention_4"}
+    needs = memory_needs(run(model=model, engine={"kind": "vllm"}), OSS)
+    assert 55 <= sum(needs.parts.values()) / GB <= 70
+    assert needs.server["weights"] / GB == pytest.approx(42, abs=0.5)
+    assert needs.shared
 
 
 def test_a_sampler_beside_the_trainer_has_a_copy_of_what_is_trained() -> None:
-    beside = {"engine": {"kind": "transformers"}, "async_rollouts": {}}
-    adapted = memory_needs(run(**beside), OSS).parts
-    assert adapted["sampler's copy"] == adapted["adapters"] > 0
+    tables = {"engine": {"kind": "transformers"}, "async_rollouts": {}}
+    parts = memory_needs(run(**tables), OSS).parts
+    assert parts["sampler's copy"] == parts["adapters"] > 0
     assert (
-        memory_needs(run(**beside, model={"name": "openai/gpt-oss-20b"}), OSS).parts["sampler's copy"]
+        memory_needs(run(**tables, model={"name": "openai/gpt-oss-20b"}), OSS).parts["sampler's copy"]
         == OSS.parameters * 2
     )
 
@@ -74,13 +74,13 @@ def test_attention_that_holds_its_scores_does_not_fit_long_rows() -> None:
 
 def test_a_step_s_cost_is_its_tokens_over_the_rates() -> None:
     expected = {"sampled": 1_000, "row_tokens": 8_000, "sampled_per_second": 2_000, "trained_per_second": 4_000}
-    found = step_cost(run(rollouts={"groups": 16, "rollouts": 8}, expected=expected), OSS)
-    assert (found.episodes, found.sampled, found.trained) == (128, 128_000, 1_024_000)
-    assert found.seconds == 64 + 256
-    assert found.flops == OSS.active * (2 * 128_000 + 8 * 1_024_000)
+    cost = step_cost(run(rollouts={"groups": 16, "rollouts": 8}, expected=expected), OSS)
+    assert (cost.episodes, cost.sampled, cost.trained) == (128, 128_000, 1_024_000)
+    assert cost.seconds == 64 + 256
+    assert cost.flops == OSS.active * (2 * 128_000 + 8 * 1_024_000)
     assert step_cost(run(), OSS).seconds is None
-    shown = {"data": {"trajectories": "lessons"}, "rollouts": {"groups": 16, "rollouts": 8, "demonstrations": 2}}
-    mixed = step_cost(run(**shown, expected=expected), OSS)
+    tables = {"data": {"trajectories": "lessons"}, "rollouts": {"groups": 16, "rollouts": 8, "demonstrations": 2}}
+    mixed = step_cost(run(**tables, expected=expected), OSS)
     assert (mixed.episodes, mixed.sampled, mixed.trained) == (128, 96_000, 1_024_000), "demonstrations are not sampled"
 
 

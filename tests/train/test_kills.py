@@ -13,7 +13,11 @@ def finished(episode: str, trace: int = 1) -> dict[str, Any]:
 
 
 def taken(step: int, *episodes: str, trace: int = 1) -> dict[str, Any]:
-    return {"what": "taken", "step": step, "episodes": {one: {"trace": trace, "calls": [7, 8]} for one in episodes}}
+    return {
+        "what": "taken",
+        "step": step,
+        "episodes": {episode: {"trace": trace, "calls": [7, 8]} for episode in episodes},
+    }
 
 
 def trained(update: int, *episodes: str) -> dict[str, Any]:
@@ -24,31 +28,31 @@ BEGUN = {"what": "begun", "update": 0}
 STEP = [BEGUN, finished("a"), finished("b"), taken(0, "a", "b"), trained(0, "a"), trained(1, "b")]
 
 
-def judged(*ledger: dict[str, Any], episodes: int = 2) -> Verdict:
+def verdict(*ledger: dict[str, Any], episodes: int = 2) -> Verdict:
     return judge(ledger, episodes=episodes, substeps=2)
 
 
 def test_a_course_without_a_kill_is_sound() -> None:
-    assert judged(*STEP).sound
+    assert verdict(*STEP).sound
 
 
 def test_what_a_kill_took_back_does_not_count_as_trained() -> None:
     again = [taken(0, "a", "b"), trained(0, "a"), trained(1, "b")]
-    assert judged(*STEP, BEGUN, *again).sound
+    assert verdict(*STEP, BEGUN, *again).sound
     half = [{"what": "begun", "update": 1}, trained(1, "b")]
-    assert judged(*STEP, *half).sound
+    assert verdict(*STEP, *half).sound
 
 
 def test_each_break_is_seen() -> None:
-    assert judged(*STEP, taken(1, "a"), trained(2, "a")).twice == ("a",)
-    assert judged(*STEP, finished("a")).again == ("a",)
-    assert judged(*STEP, finished("c")).lost == ("c",)
-    assert judged(*STEP[:1], finished("a", 5), *STEP[2:]).lost == ("a",), "another was trained under its name"
-    assert judged(*STEP, episodes=3).missing == 1
-    assert judged(*STEP, BEGUN).missing == 2
+    assert verdict(*STEP, taken(1, "a"), trained(2, "a")).twice == ("a",)
+    assert verdict(*STEP, finished("a")).again == ("a",)
+    assert verdict(*STEP, finished("c")).lost == ("c",)
+    assert verdict(*STEP[:1], finished("a", 5), *STEP[2:]).lost == ("a",), "another was trained under its name"
+    assert verdict(*STEP, episodes=3).missing == 1
+    assert verdict(*STEP, BEGUN).missing == 2
     parked = {"what": "parked", "id": "a", "first": 1, "calls": [8]}
-    assert judged(*STEP, parked).sound
-    assert judged(*STEP, parked | {"first": 0}).unlike == ("a",)
+    assert verdict(*STEP, parked).sound
+    assert verdict(*STEP, parked | {"first": 0}).unlike == ("a",)
 
 
 def test_an_entry_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def test_what_was_seen_counts_beside_what_was_ranked() -> None:
     ],
 )
 def test_prunes_cost_beyond_a_streak_of_three_turns(prunes: tuple[int, ...], penalty: float) -> None:
-    told = compute_reward(replace(PERFECT, prunes=prunes, calls=tuple(max(1, count) for count in prunes)))
-    assert told.terms["repeated_prunes"] == pytest.approx(-penalty)
-    assert told.total == pytest.approx(2 - penalty)
+    reward = compute_reward(replace(PERFECT, prunes=prunes, calls=tuple(max(1, count) for count in prunes)))
+    assert reward.terms["repeated_prunes"] == pytest.approx(-penalty)
+    assert reward.total == pytest.approx(2 - penalty)
 
 
 @pytest.mark.parametrize(("turns", "penalty"), [(1, 0.0), (64, 0.0), (96, 0.25), (128, 0.5), (500, 0.5)])
@@ -75,9 +75,9 @@ def test_an_episode_that_earned_less_than_the_floor_gets_the_floor_whatever_it_i
 
 
 def test_a_fine_never_takes_more_than_down_to_the_floor_and_never_adds() -> None:
-    told = compute_reward(replace(PERFECT, calls=(1,) * 128, prunes=(1,) * 128))
-    assert told.total == pytest.approx(1.0)
-    assert told.before == pytest.approx(2.0)
+    reward = compute_reward(replace(PERFECT, calls=(1,) * 128, prunes=(1,) * 128))
+    assert reward.total == pytest.approx(1.0)
+    assert reward.before == pytest.approx(2.0)
 
 
 def test_who_does_not_finish_gets_less_than_the_floor() -> None:
@@ -89,8 +89,8 @@ def test_options_count_when_they_are_given_a_weight() -> None:
     settings = RewardConfig(
         output=0, trajectory=0, answer=0, prune_accuracy=1, diversity=0.5, parallel=0.25, mistake=0.1
     )
-    told = compute_reward(replace(PERFECT, pruned=4, pruned_gold=1, mistakes=2, calls=(3, 2)), settings)
-    assert told.terms == pytest.approx(
+    reward = compute_reward(replace(PERFECT, pruned=4, pruned_gold=1, mistakes=2, calls=(3, 2)), settings)
+    assert reward.terms == pytest.approx(
         {
             "output": 0,
             "trajectory": 0,
@@ -104,7 +104,7 @@ def test_options_count_when_they_are_given_a_weight() -> None:
             "mistakes": -0.2,
         }
     )
-    assert told.total == pytest.approx(0.75 + 0.5 + 0.25 * 0.75 - 0.2)
+    assert reward.total == pytest.approx(0.75 + 0.5 + 0.25 * 0.75 - 0.2)
 
 
 def test_the_same_query_again_is_not_diverse() -> None:
@@ -158,8 +158,8 @@ def test_the_reward_stays_between_floor_and_what_was_earned(
     outcome = EpisodeOutcome(
         Ending.FINISHED, precision, recall, seen, answered, calls=(1,) * turns, prunes=(int(pruning),) * turns
     )
-    told = compute_reward(outcome)
-    assert 0.001 <= told.total <= max(0.001, told.before) <= 2.0 + 1e-9
+    reward = compute_reward(outcome)
+    assert 0.001 <= reward.total <= max(0.001, reward.before) <= 2.0 + 1e-9
 
 
 def test_a_judge_s_verdict_is_a_term_like_any_other() -> None:
@@ -188,8 +188,8 @@ STEP = [
 
 
 def test_an_advantage_is_the_reward_less_its_group_s_mean() -> None:
-    found = group_advantages(STEP)
-    assert found.by_episode == {"a1": 1.0, "a2": 0.0, "a3": -1.0}
+    advantages = group_advantages(STEP)
+    assert advantages.by_episode == {"a1": 1.0, "a2": 0.0, "a3": -1.0}
 
 
 def test_groups_of_equal_rewards_are_left_out_and_named() -> None:
@@ -218,11 +218,11 @@ def test_a_demonstration_counts_in_the_mean_and_is_trained_on_only_above_it() ->
 
 def test_part_of_the_negative_episodes_can_be_left_out() -> None:
     step = [EpisodeReward(f"e{number}", "g", float(number)) for number in range(10)]
-    found = group_advantages(step, keep_negative=0.4, seed=3)
-    assert sum(value < 0 for value in found.by_episode.values()) == 2
-    assert sum(value > 0 for value in found.by_episode.values()) == 5
-    assert len(found.dropped) == 3
-    assert found.dropped == group_advantages(step[::-1], keep_negative=0.4, seed=3).dropped
+    advantages = group_advantages(step, keep_negative=0.4, seed=3)
+    assert sum(value < 0 for value in advantages.by_episode.values()) == 2
+    assert sum(value > 0 for value in advantages.by_episode.values()) == 5
+    assert len(advantages.dropped) == 3
+    assert advantages.dropped == group_advantages(step[::-1], keep_negative=0.4, seed=3).dropped
     assert not any(value < 0 for value in group_advantages(step, keep_negative=0).by_episode.values())
 
 
@@ -239,11 +239,11 @@ def test_an_episode_twice_and_a_share_that_is_none_are_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(-1, 2)), min_size=1, max_size=40), st.sampled_from(Baseline))
-def test_order_does_not_matter_and_groups_sum_to_nothing(made: list[tuple[int, float]], baseline: Baseline) -> None:
-    step = [EpisodeReward(f"e{number}", f"g{group}", reward) for number, (group, reward) in enumerate(made)]
-    found = group_advantages(step, baseline=baseline).by_episode
+def test_order_does_not_matter_and_groups_sum_to_nothing(rewards: list[tuple[int, float]], baseline: Baseline) -> None:
+    step = [EpisodeReward(f"e{number}", f"g{group}", reward) for number, (group, reward) in enumerate(rewards)]
+    advantages = group_advantages(step, baseline=baseline).by_episode
     shuffled = random.Random(0).sample(step, len(step))
-    assert group_advantages(shuffled, baseline=baseline).by_episode == found
-    group_of = {one.episode: one.group for one in step}
+    assert group_advantages(shuffled, baseline=baseline).by_episode == advantages
+    group_of = {reward.episode: reward.group for reward in step}
     for group in set(group_of.values()):
-        assert sum(v for e, v in found.items() if group_of[e] == group) == pytest.approx(0, abs=1e-6)
+        assert sum(v for e, v in advantages.items() if group_of[e] == group) == pytest.approx(0, abs=1e-6)

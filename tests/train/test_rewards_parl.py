@@ -44,13 +44,13 @@ WEIGHTS = st.floats(0, 1)
 
 
 def test_the_paper_s_form_adds_both_terms_to_the_performance() -> None:
-    made = with_parl(
+    reward = with_parl(
         compute_reward(GOOD), GOOD, Delegation(started=2, finished=1), ParlConfig(parallel=0.4, finish=0.2, breadth=4)
     )
-    assert made.total == pytest.approx(compute_reward(GOOD).total + 0.4 * 2 / 4 + 0.2 * 1 / 2)
-    assert made.terms["parl_parallel"] == pytest.approx(0.2)
-    assert made.terms["parl_finish"] == pytest.approx(0.1)
-    assert compute_reward(GOOD).terms.items() <= made.terms.items()
+    assert reward.total == pytest.approx(compute_reward(GOOD).total + 0.4 * 2 / 4 + 0.2 * 1 / 2)
+    assert reward.terms["parl_parallel"] == pytest.approx(0.2)
+    assert reward.terms["parl_finish"] == pytest.approx(0.1)
+    assert compute_reward(GOOD).terms.items() <= reward.terms.items()
 
 
 def test_more_sub_agents_than_the_breadth_earn_no_more() -> None:
@@ -58,9 +58,13 @@ def test_more_sub_agents_than_the_breadth_earn_no_more() -> None:
     assert [parallel_term(Delegation(count), settings) for count in (0, 1, 4, 9)] == [0.0, 0.25, 1.0, 1.0]
 
 
-def test_what_was_started_and_finishes_nothing_earns_nothing_for_finishing() -> None:
+def test_sub_agents_that_do_not_finish_earn_nothing_for_finishing() -> None:
     settings = ParlConfig(finish=1.0)
-    assert [finish_term(one, settings) for one in (Delegation(), Delegation(4), Delegation(4, 3))] == [0.0, 0.0, 0.75]
+    assert [finish_term(delegation, settings) for delegation in (Delegation(), Delegation(4), Delegation(4, 3))] == [
+        0.0,
+        0.0,
+        0.75,
+    ]
 
 
 def test_the_weights_fall_to_nothing_on_a_line() -> None:
@@ -80,21 +84,21 @@ def test_the_mixed_form_weighs_delegation_against_success() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(WEIGHTS, WEIGHTS, st.integers(0, 9), st.integers(0, 9), st.sampled_from(ParlForm))
-def test_the_terms_that_parl_adds_are_what_it_adds(
+def test_the_total_changes_by_the_terms_that_parl_adds(
     first: float, second: float, started: int, finished: int, form: ParlForm
 ) -> None:
     settings = ParlConfig(form=form, parallel=first, finish=second if form is ParlForm.SUM else 0.0)
     before = compute_reward(GOOD)
-    made = with_parl(before, GOOD, Delegation(started, min(started, finished)), settings)
-    assert made.total - before.total == pytest.approx(sum(made.terms.values()) - sum(before.terms.values()))
+    reward = with_parl(before, GOOD, Delegation(started, min(started, finished)), settings)
+    assert reward.total - before.total == pytest.approx(sum(reward.terms.values()) - sum(before.terms.values()))
 
 
 @pytest.mark.parametrize("ending", [Ending.MALFORMED, Ending.CUT])
 @pytest.mark.parametrize("form", ParlForm)
 def test_an_episode_that_did_not_finish_earns_nothing_for_delegating(ending: Ending, form: ParlForm) -> None:
-    ended = replace(GOOD, ending=ending, recall=0.0)
-    made = with_parl(compute_reward(ended), ended, ALL, ParlConfig(form=form, parallel=0.5))
-    assert made.total <= max(0.0, compute_reward(ended).total)
+    outcome = replace(GOOD, ending=ending, recall=0.0)
+    reward = with_parl(compute_reward(outcome), outcome, ALL, ParlConfig(form=form, parallel=0.5))
+    assert reward.total <= max(0.0, compute_reward(outcome).total)
 
 
 def test_it_is_off_unless_given_a_weight_or_the_other_form() -> None:
@@ -103,7 +107,7 @@ def test_it_is_off_unless_given_a_weight_or_the_other_form() -> None:
     assert with_parl(compute_reward(lost), lost, ALL, ParlConfig()).total == compute_reward(lost).total
     without = ParlConfig(form=ParlForm.MIXED)
     assert without.on
-    assert [with_parl(compute_reward(one), one, ALL, without).total for one in (GOOD, lost)] == [
+    assert [with_parl(compute_reward(outcome), outcome, ALL, without).total for outcome in (GOOD, lost)] == [
         compute_reward(GOOD).total,
         0.0,
     ]
@@ -122,12 +126,12 @@ def test_it_is_off_unless_given_a_weight_or_the_other_form() -> None:
         {"form": ParlForm.MIXED, "parallel": 0.1, "finish": 0.1},
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         ParlConfig(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_sub_agent_has_finished_that_ranked_something_of_its_own_accord() -> None:
+def test_a_sub_agent_has_finished_if_it_ended_on_its_own_and_ranked_something() -> None:
     ends = [
         ("finished", 3, None),
         ("finished", 0, None),
@@ -135,28 +139,29 @@ def test_a_sub_agent_has_finished_that_ranked_something_of_its_own_accord() -> N
         ("policy_error", 3, "gone"),
         ("time", 2, None),
     ]
-    made = tuple(
-        SubAgentRecord(str(place), "task", end, found, error=why) for place, (end, found, why) in enumerate(ends)
+    records = tuple(
+        SubAgentRecord(str(index), "task", ending, ranked, error=why)
+        for index, (ending, ranked, why) in enumerate(ends)
     )
-    events = (ToolResult(0, 0, "spawn_searchers", {}, (), delegated=made[:2]),
+    events = (ToolResult(0, 0, "spawn_searchers", {}, (), delegated=records[:2]),
               ToolResult(0, 1, "search_corpus", {}, ()),
-              ToolResult(1, 0, "spawn_searchers", {}, (), delegated=made[2:]))  # fmt: skip
+              ToolResult(1, 0, "spawn_searchers", {}, (), delegated=records[2:]))  # fmt: skip
     assert delegation_of(Trajectory(Header("id", "q", {}, Budget()), events)) == Delegation(started=5, finished=1)
 
 
 def test_only_the_orchestrator_s_tokens_become_rows() -> None:
-    """Both are played by one engine; the rows hold what it sampled for the orchestrator, and nothing else."""
+    """One engine plays both; the rows hold only what it sampled for the orchestrator."""
     renderer = HarmonyRenderer()
     swarm = Swarm(breadth=2)
     end = Action(text="<Document id=d1></Document>")
-    started: list[int] = []
+    main_samples: list[int] = []
 
     def reply(request: SampleRequest) -> tuple[int, ...]:
         text = renderer.decode(request.prompt)
         first = "[Token usage" not in text
         if "spawn_searchers" not in text:
             return renderer.reply(search("comets", limit=2) if first else end)
-        started.append(len(engine.samples))
+        main_samples.append(len(engine.samples))
         spawn = ToolCall("spawn_searchers", {"tasks": ["comets", "bridges"]})
         return renderer.reply(Action((spawn,)) if first else end)
 
@@ -166,37 +171,45 @@ def test_only_the_orchestrator_s_tokens_become_rows() -> None:
     main, subs = result.trajectories[0], result.searchers
     assert len(subs) == 2
     assert len(engine.samples) == 2 + 2 * 2
-    made = sampled_rows(main)
-    trained = [t for row in made for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
-    assert trained == [token for place in started for token in engine.samples[place].ids]
-    assert sum(len(call.output) for one in subs for call in calls(one)) > 0
-    theirs_ids = {one.header.id for one in subs}
-    assert {row.episode_id for row in made} == {main.header.id}
-    assert not theirs_ids & {row.episode_id for row in made}
+    rows = sampled_rows(main)
+    trained = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
+    assert trained == [token for index in main_samples for token in engine.samples[index].ids]
+    assert sum(len(call.output) for searcher in subs for call in calls(searcher)) > 0
+    sub_ids = {searcher.header.id for searcher in subs}
+    assert {row.episode_id for row in rows} == {main.header.id}
+    assert not sub_ids & {row.episode_id for row in rows}
 
 
-def test_sub_agents_are_played_by_the_engine_that_is_theirs() -> None:
+def test_sub_agents_are_played_by_their_own_engine() -> None:
     run = config.parse_run(
         {"model": {"name": "m"}, "data": {"questions": ["q"], "path": "p"}, "episodes": {"swarm": 2}}
     )
     renderer = HarmonyRenderer()
     end = Action(text="<Document id=d1></Document>")
     spawn = Action((ToolCall("spawn_searchers", {"tasks": ["comets", "bridges"]}),))
-    main = FakeEngine([renderer.reply(one) for one in (spawn, end)], version="9")
-    theirs = FakeEngine([renderer.reply(one) for one in (search("comets"), search("bridges"), end, end)], version="0")
-    with build_agent(run, small_corpus(), main, renderer, temperature=1.0, searchers=theirs) as agent:
+    main_engine = FakeEngine([renderer.reply(action) for action in (spawn, end)], version="9")
+    sub_engine = FakeEngine(
+        [renderer.reply(action) for action in (search("comets"), search("bridges"), end, end)], version="0"
+    )
+    with build_agent(run, small_corpus(), main_engine, renderer, temperature=1.0, searchers=sub_engine) as agent:
         result = agent.search(QUESTION)
     assert {call.version for call in calls(result.trajectories[0])} == {"9"}
-    assert {call.version for one in result.searchers for call in calls(one)} == {"0"}
-    assert (len(main.samples), len(theirs.samples)) == (2, 4)
+    assert {call.version for searcher in result.searchers for call in calls(searcher)} == {"0"}
+    assert (len(main_engine.samples), len(sub_engine.samples)) == (2, 4)
 
 
 def test_what_delegating_comes_to_over_episodes() -> None:
     none, two = (
-        Trajectory(Header("a", "q", {}, Budget()), (acted(),)),
+        Trajectory(Header("a", "q", {}, Budget()), (action_taken(),)),
         Trajectory(
             Header("b", "q", {}, Budget()),
-            (acted(), ToolResult(0, 0, "spawn_searchers", {}, (), delegated=(ended(3), ended(1, "turns"))), acted()),
+            (
+                action_taken(),
+                ToolResult(
+                    0, 0, "spawn_searchers", {}, (), delegated=(sub_agent_record(3), sub_agent_record(1, "turns"))
+                ),
+                action_taken(),
+            ),
         ),
     )
     assert delegation_metrics([none, two]) == {
@@ -208,11 +221,11 @@ def test_what_delegating_comes_to_over_episodes() -> None:
     assert "searchers_finished" not in delegation_metrics([none])
 
 
-def acted() -> ActionTaken:
+def action_taken() -> ActionTaken:
     return ActionTaken(0, Action(), "", 0)
 
 
-def ended(steps: int, reason: str = "finished") -> SubAgentRecord:
+def sub_agent_record(steps: int, reason: str = "finished") -> SubAgentRecord:
     return SubAgentRecord("x", "task", reason, 1, steps=steps)
 
 

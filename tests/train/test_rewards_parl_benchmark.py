@@ -30,15 +30,15 @@ def run_of(*spawning: float) -> list[dict[str, Any]]:
     """One seed's scores: whether each question's episode started sub-agents."""
     rest = {"recall": 0.5, "critical_steps": 5, "searches": 1, "reward": 0.5, "finished": 1.0}
     return [
-        {"question": str(n), "spawning": one, "searchers": 3 * one, "done": 2 * one, **rest}
-        for n, one in enumerate(spawning)
+        {"question": str(n), "spawning": share, "searchers": 3 * share, "done": 2 * share, **rest}
+        for n, share in enumerate(spawning)
     ]
 
 
 def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_path: Path) -> None:
-    runs = [parl.rewarded(tmp_path, arm, 0) for arm in parl.ARMS]
+    runs = [parl.reward_run(tmp_path, arm, 0) for arm in parl.ARMS]
     plain = [{**run.plain(), "out": "", "parl": {}, "rewards": {}} for run in runs]
-    assert all(one == plain[0] for one in plain)
+    assert all(settings == plain[0] for settings in plain)
     assert [(run.parl.on, run.rewards == RewardConfig()) for run in runs] == [
         (False, True),
         (True, True),
@@ -46,12 +46,12 @@ def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_pat
     ]
     assert runs[0].parl == ParlConfig()
     assert all(run.parl.at(parl.UNTIL) == run.parl.at(1.0) for run in runs)
-    demonstrations = parl.demonstrations(tmp_path)
+    demonstrations = parl.demonstration_run(tmp_path)
     assert {run.episodes.searchers for run in runs} == {f"{demonstrations.out}/final"}
 
 
 @pytest.mark.parametrize(
-    ("after", "gone"),
+    ("after", "collapsed"),
     [
         ([[0.0] * 40], True),
         ([[0.0] * 40, [1.0] * 40], False),
@@ -59,31 +59,31 @@ def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_pat
         ([[1.0] * 4 + [0.0] * 36], True),
     ],
 )
-def test_an_arm_has_collapsed_below_half_of_what_was_taught_and_beyond_chance(
-    parl: Any, after: Sequence[Sequence[float]], gone: bool
+def test_an_arm_has_collapsed_if_significantly_less_than_half_of_the_demonstrated_share_is_left(
+    parl: Any, after: Sequence[Sequence[float]], collapsed: bool
 ) -> None:
     before = [run_of(*[0.0, 1.0, 1.0, 1.0] * 10)]
-    assert parl.collapsed([run_of(*one) for one in after], before * len(after)) is gone
+    assert parl.collapsed([run_of(*shares) for shares in after], before * len(after)) is collapsed
 
 
 def test_figures_are_means_over_seeds_and_differences_of_the_same_questions(
     parl: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {
+    scores = {
         "before": [run_of(1, 0, 1, 0), run_of(1, 1, 0, 0)],
         "without": [run_of(0, 0, 0, 0), run_of(0, 0, 0, 0)],
         "with": [run_of(1, 1, 1, 1), run_of(1, 1, 1, 0)],
     }
-    found = parl.measured(asked)
-    assert (found["seeds"], found["questions"]) == ({"before": 2, "without": 2, "with": 2}, 4)
-    assert found["figures"]["before"]["spawning"]["mean"] == 0.5
-    assert found["against_without"]["with"]["spawning"]["mean"] == 0.875
-    assert found["collapsed"] == {"without": True, "with": False}
-    assert found["done"] == {"before": pytest.approx(2 / 3), "without": None, "with": pytest.approx(2 / 3)}
+    summary = parl.summarize(scores)
+    assert (summary["seeds"], summary["questions"]) == ({"before": 2, "without": 2, "with": 2}, 4)
+    assert summary["figures"]["before"]["spawning"]["mean"] == 0.5
+    assert summary["against_without"]["with"]["spawning"]["mean"] == 0.875
+    assert summary["collapsed"] == {"without": True, "with": False}
+    assert summary["done"] == {"before": pytest.approx(2 / 3), "without": None, "with": pytest.approx(2 / 3)}
     lines = [{"step": n, "spawning": float(n > 50)} for n in range(1, 101)]
-    trained = {"with": parl.tenths([[{"step": 0}, *lines], lines])}
+    trained = {"with": parl.spawning_by_tenths([[{"step": 0}, *lines], lines])}
     assert trained["with"] == [0.0] * 5 + [1.0] * 5
-    parl.show({**found, "split": "dev", "minutes": {"demonstrations": 1.0}, "training": trained})
-    told = capsys.readouterr().out
-    assert "without r_parallel and r_finish: spawning less half" in told
-    assert told.count("no collapse") == 1
+    parl.print_summary({**summary, "split": "dev", "minutes": {"demonstrations": 1.0}, "training": trained})
+    output = capsys.readouterr().out
+    assert "without r_parallel and r_finish: spawning less half" in output
+    assert output.count("no collapse") == 1

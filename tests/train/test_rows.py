@@ -33,33 +33,33 @@ def played(request: pytest.FixtureRequest, corpus: MemoryCorpus) -> Played:
     return play(corpus, HarmonyRenderer(parallel=seed % 2 == 0), seed, profile=profile)
 
 
-def made(played: Played) -> list[TrainingRow]:
+def rows_of(played: Played) -> list[TrainingRow]:
     return sampled_rows(played.result.trajectories[0])
 
 
 def test_tokens_trained_are_tokens_sampled(played: Played) -> None:
-    trained = [t for row in made(played) for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
+    trained = [t for row in rows_of(played) for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
     assert trained == [token for sample in played.engine.samples for token in sample.ids]
 
 
 def test_each_sampled_token_stands_behind_the_prompt_it_was_sampled_on(played: Played) -> None:
     calls = iter(zip(played.engine.requests, played.engine.samples, strict=True))
-    for row in made(played):
-        at = 0
-        while at < len(row.input_ids):
+    for row in rows_of(played):
+        end = 0
+        while end < len(row.input_ids):
             request, sample = next(calls)
-            at = len(request.prompt) + len(sample.ids)
-            assert tuple(row.input_ids[:at]) == request.prompt + sample.ids
-            assert row.loss_mask[len(request.prompt) : at] == [1] * len(sample.ids)
-            assert tuple(row.logprobs[len(request.prompt) : at]) == sample.logprobs
+            end = len(request.prompt) + len(sample.ids)
+            assert tuple(row.input_ids[:end]) == request.prompt + sample.ids
+            assert row.loss_mask[len(request.prompt) : end] == [1] * len(sample.ids)
+            assert tuple(row.logprobs[len(request.prompt) : end]) == sample.logprobs
     assert next(calls, None) is None
 
 
 def test_a_row_ends_where_an_edit_broke_the_prefix(played: Played) -> None:
     views = played.views
     edits = sum(1 for before, after in itertools.pairwise(views) if before.hidden != after.hidden and before.blocks)
-    assert len(made(played)) <= edits + 1
-    assert len(made(played)) >= 1
+    assert len(rows_of(played)) <= edits + 1
+    assert len(rows_of(played)) >= 1
 
 
 def test_a_summary_is_trained_as_it_was_sampled_and_read_as_content(corpus: MemoryCorpus) -> None:
@@ -70,9 +70,9 @@ def test_a_summary_is_trained_as_it_was_sampled_and_read_as_content(corpus: Memo
             return search("comets and operas", "rivers")
         return summarize(words, *(block.id for block in view.blocks[:4])) if view.turn == 1 else search("engines")
 
-    played = play(corpus, RENDERER, 1, profile=summary(), turns=3, choose=turn)
-    (block,) = played.views[-1].summaries
-    first, second = made(played)
+    episode = play(corpus, RENDERER, 1, profile=summary(), turns=3, choose=turn)
+    (block,) = episode.views[-1].summaries
+    first, second = rows_of(episode)
     parts = [[RENDERER.decode(ids) for ids in split(row)] for row in (first, second)]
     trained, read = zip(*parts, strict=True)
     assert trained[0].count(words) == 1, "the call that wrote it, once"
@@ -80,7 +80,7 @@ def test_a_summary_is_trained_as_it_was_sampled_and_read_as_content(corpus: Memo
     assert block.text in read[1], "its block stands in the prompts behind the edit"
     assert words in read[1].replace(block.text, ""), "and so does the call, as every action does"
     assert words not in read[0]
-    replaced = [one.text for one in played.views[-1].pruned]
+    replaced = [pruned_block.text for pruned_block in episode.views[-1].pruned]
     assert len(replaced) == 4
     assert all(text in read[0] and text not in read[1] for text in replaced)
 
@@ -92,14 +92,14 @@ def split(row: TrainingRow) -> tuple[list[int], list[int]]:
 
 
 def test_logprobs_are_zero_where_nothing_is_trained(played: Played) -> None:
-    for row in made(played):
+    for row in rows_of(played):
         assert all(keep or logprob == 0.0 for keep, logprob in zip(row.loss_mask, row.logprobs, strict=True))
         assert row.policy_version == "fake-0"
         assert row.group_id == QUESTION
         assert row.episode_id == played.result.trajectories[0].header.id
 
 
-calls_drawn = st.lists(
+call_specs = st.lists(
     st.tuples(
         st.floats(0, 1), st.lists(st.integers(0, 9), max_size=5), st.lists(st.integers(10, 19), min_size=1, max_size=5)
     ),
@@ -108,25 +108,25 @@ calls_drawn = st.lists(
 )
 
 
-@given(calls_drawn)
+@given(call_specs)
 @settings(max_examples=300, deadline=None)
-def test_any_calls_make_rows_that_train_each_id_once(drawn: list[tuple[float, list[int], list[int]]]) -> None:
+def test_any_calls_make_rows_that_train_each_id_once(specs: list[tuple[float, list[int], list[int]]]) -> None:
     calls: list[TokenCall] = []
     length = 0
-    for share, new, output in drawn:
+    for share, new, output in specs:
         kept = int(share * length) if share < 0.7 else length
         calls.append(
             TokenCall(kept, tuple(new), tuple(output), tuple(-0.1 * t for t in output), version=str(len(calls)))
         )
         length = kept + len(new) + len(output)
-    found = list(rows_of_calls(calls, episode_id="e", group_id="g"))
-    trained = [(t, p) for r in found for t, k, p in zip(r.input_ids, r.loss_mask, r.logprobs, strict=True) if k]
+    rows = list(rows_of_calls(calls, episode_id="e", group_id="g"))
+    trained = [(t, p) for r in rows for t, k, p in zip(r.input_ids, r.loss_mask, r.logprobs, strict=True) if k]
     assert trained == [pair for call in calls for pair in zip(call.output, call.logprobs, strict=True)]
     wholes = [whole.prompt + whole.call.output for whole in expand(calls)]
-    for row in found:
+    for row in rows:
         assert tuple(row.input_ids) in wholes
-    assert sum(row.trained for row in found) == sum(len(call.output) for call in calls)
-    assert len(found) == 1 + sum(not whole.extends for whole in list(expand(calls))[1:])
+    assert sum(row.trained for row in rows) == sum(len(call.output) for call in calls)
+    assert len(rows) == 1 + sum(not whole.extends for whole in list(expand(calls))[1:])
 
 
 def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpus) -> None:
@@ -138,13 +138,13 @@ def test_a_teacher_s_episode_becomes_rows_of_the_same_making(corpus: MemoryCorpu
     ]
     result = SearchAgent(corpus, ScriptedPolicy(steps)).search(QUESTION)  # type: ignore[arg-type]
     (trajectory,) = result.trajectories
-    found = demonstrated_rows(trajectory, RENDERER, group_id="g")
-    assert len(found) == 2, "the prune began a new row"
-    texts = [RENDERER.decode([t for t, k in zip(row.input_ids, row.loss_mask, strict=True) if k]) for row in found]
+    rows = demonstrated_rows(trajectory, RENDERER, group_id="g")
+    assert len(rows) == 2, "the prune began a new row"
+    texts = [RENDERER.decode([t for t, k in zip(row.input_ids, row.loss_mask, strict=True) if k]) for row in rows]
     assert "multi_tool_use <|constrain|>json<|message|>" in texts[0]
     assert texts[1].count("<|channel|>final<|message|><Document id=") == 1
     assert texts[1].endswith("<|return|>")
-    whole = RENDERER.decode(found[1].input_ids)
+    whole = RENDERER.decode(rows[1].input_ids)
     assert whole.startswith("<|start|>system<|message|>")
     assert not any(block.text in whole for block in trajectory_pruned(trajectory))
 

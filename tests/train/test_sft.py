@@ -1,4 +1,4 @@
-"""Demonstrations from end to end: rows on disk, a model that learned them, and a run that goes on exactly."""
+"""End-to-end training on demonstrations: rows on disk, a model that learned them, and exact resumption."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def _unreported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not reports
 
 
-def trained(run: Any, **how: Any) -> tuple[Any, list[str]]:
+def train(run: Any, **options: Any) -> tuple[Any, list[str]]:
     from context_agent.train import sft
 
     notes: list[str] = []
-    return sft.train(run, note=notes.append, **how), notes
+    return sft.train(run, note=notes.append, **options), notes
 
 
 def test_the_lessons_are_rows_on_disk_and_are_learned(student: Path) -> None:
@@ -57,29 +57,29 @@ def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
 
     add = MetricsLog.add
 
-    def cut(self: MetricsLog, step: int, metrics: Any) -> None:
+    def add_and_cut(self: MetricsLog, step: int, metrics: Any) -> None:
         add(self, step, metrics)
         if step == 43:
             raise Cut
 
-    monkeypatch.setattr(MetricsLog, "add", cut)
+    monkeypatch.setattr(MetricsLog, "add", add_and_cut)
     with pytest.raises(Cut):
-        trained(runs.demonstrations(tmp_path))
+        train(runs.demonstrations(tmp_path))
     monkeypatch.undo()
-    done, notes = trained(runs.demonstrations(tmp_path), resume=True)
-    assert done.first_update == 40
+    result, notes = train(runs.demonstrations(tmp_path), resume=True)
+    assert result.first_update == 40
     assert "resuming from update 40" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(student.parent)
     assert runs.timeless(tmp_path) == runs.timeless(student.parent)
 
 
 def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_path: Path) -> None:
-    """On attention and on the stacked experts; what is left is the adapters, which rewards can go on with."""
+    """Those on attention and the stacked experts are all that is saved, and training by rewards can start from them."""
     safetensors = pytest.importorskip("safetensors")
     lora = {"rank": 4, "parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
-    small = {"demonstrations": 60, "epochs": 1}
-    changes = {"model": {"tiny": None, "name": str(student), "lora": lora}, "sft": small}
-    trained(runs.demonstrations(tmp_path, **changes))
+    sft_settings = {"demonstrations": 60, "epochs": 1}
+    changes = {"model": {"tiny": None, "name": str(student), "lora": lora}, "sft": sft_settings}
+    train(runs.demonstrations(tmp_path, **changes))
     with safetensors.safe_open(tmp_path / "final" / "adapter_model.safetensors", "pt") as file:
         names = list(file.keys())
     assert any("q_proj" in name for name in names)
@@ -93,8 +93,8 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
         rollouts={"steps": 1, "substeps": 1},
         evaluation={"every": 0},
     )
-    done = loop.train(run, note=lambda _: None)
-    assert (Path(done.model) / "adapter_model.safetensors").is_file()
+    result = loop.train(run, note=lambda _: None)
+    assert (Path(result.model) / "adapter_model.safetensors").is_file()
 
 
 def test_the_loss_and_its_gradient_are_those_of_all_positions(student: Path, tmp_path: Path) -> None:
@@ -140,18 +140,18 @@ def test_a_thread_that_samples_meanwhile_gets_all_positions(student: Path) -> No
 
     model = AutoModelForCausalLM.from_pretrained(student, dtype=torch.float32)
     ids = torch.tensor([[5, 6, 7, 8]])
-    with only_positions(model, torch.tensor([2])), ThreadPoolExecutor(1) as other:
+    with only_positions(model, torch.tensor([2])), ThreadPoolExecutor(1) as executor:
         assert model(input_ids=ids).logits.shape[1] == 1
-        assert other.submit(model, input_ids=ids).result().logits.shape[1] == 4
+        assert executor.submit(model, input_ids=ids).result().logits.shape[1] == 4
     assert model(input_ids=ids).logits.shape[1] == 4
 
 
-def test_nothing_to_learn_from_is_told(tmp_path: Path) -> None:
+def test_missing_or_empty_trajectories_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"the run file names no trajectories: set data\.trajectories"):
-        trained(real(tmp_path, None))
+        train(harmony_run(tmp_path, None))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="contains no trajectory"):
-        trained(real(tmp_path, str(tmp_path / "empty")))
+        train(harmony_run(tmp_path, str(tmp_path / "empty")))
 
 
 def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_out(tmp_path: Path) -> None:
@@ -161,20 +161,22 @@ def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_ou
     from tests.actions import rank_all, search
 
     corpus = MemoryCorpus([Document("a", "Comets are made of ice.", "Comets")])
-    kept = tmp_path / "made" / "kept"
-    with SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), budget=8_192, trajectories=kept) as agent:
+    trajectories = tmp_path / "made" / "kept"
+    with SearchAgent(
+        corpus, ScriptedPolicy([search("comets"), rank_all]), budget=8_192, trajectories=trajectories
+    ) as agent:
         agent.search("what are comets made of?")
-    (kept / "broken.jsonl").write_text("{")
-    done, notes = trained(real(tmp_path, str(tmp_path / "made")))
-    assert done.updates == 1
+    (trajectories / "broken.jsonl").write_text("{")
+    result, notes = train(harmony_run(tmp_path, str(tmp_path / "made")))
+    assert result.updates == 1
     assert any("broken.jsonl" in note for note in notes)
     assert "1 trajectories could not be made into rows" in notes
-    long = real(tmp_path / "other", str(tmp_path / "made"), positions=512)
+    long = harmony_run(tmp_path / "other", str(tmp_path / "made"), positions=512)
     with pytest.raises(DataError, match="the model takes 512: make trajectories with a smaller window"):
-        trained(long)
+        train(long)
 
 
-def real(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:
+def harmony_run(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:
     from context_agent.train.config import parse_run
 
     tiny = {"hidden": 32, "layers": 1, "positions": positions}

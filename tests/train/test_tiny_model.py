@@ -27,19 +27,19 @@ def test_the_real_vocabulary_is_rebuilt_id_for_id() -> None:
     assert len(tokenizer.get_added_tokens_decoder()) == len(
         {real.special(s) for s in harmony_encoding().special_tokens_set}
     )
-    draw = random.Random(0)
-    mine = TokenizerVocabulary(tokenizer, "rebuilt")
+    rng = random.Random(0)
+    rebuilt = TokenizerVocabulary(tokenizer, "rebuilt")
     for _ in range(300):
-        text = "".join(draw.choice(ALPHABET) for _ in range(draw.randint(0, 80))) + draw.choice(["", *FORGERIES])
-        ids = mine.encode(text)
+        text = "".join(rng.choice(ALPHABET) for _ in range(rng.randint(0, 80))) + rng.choice(["", *FORGERIES])
+        ids = rebuilt.encode(text)
         assert ids == real.encode(text)
-        assert mine.decode(ids) == real.decode(ids) == text
+        assert rebuilt.decode(ids) == real.decode(ids) == text
     for name in SPECIALS:
-        assert mine.special(name) == real.special(name)
-    view = random_view(draw, default())
+        assert rebuilt.special(name) == real.special(name)
+    view = random_view(rng, default())
     from context_agent.policies.tokens.prompt import Prompt
 
-    assert Prompt(HarmonyRenderer(mine), default()).show(view) == Prompt(HarmonyRenderer(), default()).show(view)
+    assert Prompt(HarmonyRenderer(rebuilt), default()).show(view) == Prompt(HarmonyRenderer(), default()).show(view)
 
 
 def test_a_small_vocabulary_carries_harmony() -> None:

@@ -80,7 +80,7 @@ class DemoEvaluator:
 
     def __init__(self, plan: DemoPlan, world: ToyEnvironment | None, note: Notify) -> None:
         self._plan, self._world, self._note = plan, world, note
-        self._questions = plan.asked(world)
+        self._questions = plan.test_questions(world)
 
     def read(self, evaluation: DemoEvaluation) -> DemoScores | None:
         """The scores of every temperature, None where one was not asked yet."""
@@ -182,7 +182,7 @@ class DemoCourse:
         world = environment_of(plan.sft.data)
         self._learn(DEMONSTRATIONS, plan.sft, sft.train)
         evaluator = DemoEvaluator(plan, world, self._note)
-        _write_questions(plan.out / "questions.jsonl", plan.asked(world))
+        _write_questions(plan.out / "questions.jsonl", plan.test_questions(world))
         before = self._evaluate(evaluator, self._evaluation("before", plan.sft))
         self._learn(f"rewards{plan.suffix}", plan.rl, loop.train)
         full = self._evaluation(f"after{plan.suffix}", plan.rl)
@@ -218,7 +218,7 @@ class DemoCourse:
         if self._plan.material is None:
             return []
         with open_corpus(self._plan.rl.data) as corpus:
-            return one_shot_recalls(corpus, self._plan.asked(None))
+            return one_shot_recalls(corpus, self._plan.test_questions(None))
 
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
         """Trains, unless the model exists."""

@@ -75,7 +75,7 @@ QUICK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 """What `--quick` changes, by model: less data, a smaller model if that can be chosen, fewer steps.
 
-The tiny model has a single large window then: what several small ones teach takes 40 minutes.
+The tiny model then has a single large window: learning in several small ones takes 50 minutes.
 """
 MATERIAL_FILE = "material.json"
 HOPS = (2, 3)
@@ -307,7 +307,7 @@ class DemoPlan:
         """Whether the phase is this variant's, or both variants'."""
         return phase in (LESSONS, DEMONSTRATIONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
 
-    def place(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
         """The file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
         path = self.out / name
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
@@ -324,7 +324,7 @@ class DemoPlan:
             return replace(self.rl.episodes, window=self.rl.episodes.window // 2, windows=())
         return half_window(placed, self.rl.episodes)
 
-    def asked(self, world: ToyEnvironment | None) -> list[Question]:
+    def test_questions(self, world: ToyEnvironment | None) -> list[Question]:
         """The test questions, which select nothing. Raises `ConfigError` if there is none."""
         held_out = world.questions["test"] if world is not None else self.material.held_out() if self.material else []
         questions = held_out[: self.questions]

@@ -142,16 +142,18 @@ def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
     }
 
 
-def paired_gain(ours: Sequence[DemoScore], theirs: Sequence[DemoScore]) -> Figure:
-    """The paired difference of recall over the same tasks. Raises `DataError` where the tasks are not the same."""
-    return Figure.of(paired_differences(ours, theirs))
+def paired_gain(scores: Sequence[DemoScore], reference: Sequence[DemoScore]) -> Figure:
+    """The paired difference of recall over the same tasks. Raises `DataError` if the tasks differ."""
+    return Figure.of(paired_differences(scores, reference))
 
 
-def paired_differences(ours: Sequence[DemoScore], theirs: Sequence[DemoScore], measure: str = "recall") -> list[float]:
-    """Ours less theirs, task by task."""
-    if [our.question for our in ours] != [their.question for their in theirs] or not ours:
+def paired_differences(
+    scores: Sequence[DemoScore], reference: Sequence[DemoScore], measure: str = "recall"
+) -> list[float]:
+    """The scores minus the reference, task by task."""
+    if [score.question for score in scores] != [score.question for score in reference] or not scores:
         raise DataError("two evaluations are compared on the same questions, at least one")
-    return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(ours, theirs, strict=True)]
+    return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(scores, reference, strict=True)]
 
 
 def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
@@ -285,7 +287,7 @@ EVALUATION_LABELS = {
 }
 
 ScoresByTemperature = Mapping[str, Sequence[DemoScore]]
-"""By manner."""
+"""By sampling temperature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +295,8 @@ class DemoTarget:
     """A figure with its target."""
 
     name: str
-    found: str
-    wanted: str
+    result: str
+    target: str
     reached: bool
 
 
@@ -307,11 +309,11 @@ class DemoReport:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """A row for each evaluation, under `head`."""
-        for name, manners in self.data["evaluations"].items():
-            for manner, figures in manners.items():
+        for name, by_temperature in self.data["evaluations"].items():
+            for temperature, figures in by_temperature.items():
                 yield (
                     EVALUATION_LABELS[name],
-                    TEMPERATURE_LABELS[manner],
+                    TEMPERATURE_LABELS[temperature],
                     *(format_figure(figures[key]) for key in REPORTED),
                 )
 
@@ -346,7 +348,7 @@ def write_report(
         "rl": plan.rl.plain(),
         "sft": plan.sft.plain(),
     }
-    replace_file(plan.place("report.json"), json.dumps({**report.data, "settings": about}, indent=1) + "\n")
+    replace_file(plan.path("report.json"), json.dumps({**report.data, "settings": about}, indent=1) + "\n")
     run = PlottedRuns(
         "rewards",
         (lines,),
@@ -354,15 +356,15 @@ def write_report(
         report.data["evaluations"]["after"][head],
     )
     try:
-        drawing = plot([run], PANELS, plan.place("plot.png"))
+        drawing = plot([run], PANELS, plan.path("plot.png"))
     except MissingExtraError as error:
         drawing, notice = "", f"<p>{escape(str(error))}</p>"
     else:
-        replace_file(plan.place("plot.svg"), drawing)
+        replace_file(plan.path("plot.svg"), drawing)
         notice = ""
     folder = plan.out / "trajectories" / f"after{plan.suffix}-{head}"
     episodes = [read(path) for path in sorted(folder.glob("*.jsonl"))[:PAGE_EPISODES]]
-    replace_file(plan.place("report.html"), report_page(report, drawing, notice, episodes))
+    replace_file(plan.path("report.html"), report_page(report, drawing, notice, episodes))
     return report
 
 
@@ -370,33 +372,42 @@ def make_report(
     scores: Mapping[str, ScoresByTemperature],
     half: EpisodeConfig,
     seconds: Mapping[str, Any],
-    wanted: DemoTargets,
+    limits: DemoTargets,
     one_shot: Sequence[float] = (),
 ) -> DemoReport:
-    """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by manner."""
-    head = temperature_name(wanted.temperature)
-    gains = {manner: paired_gain(scores["after"][manner], scores["before"][manner]) for manner in scores["after"]}
-    halves = {manner: paired_gain(scores["half"][manner], scores["half_unpruned"][manner]) for manner in scores["half"]}
-    evaluations = {
-        name: {manner: summarize(values) for manner, values in each.items()} for name, each in scores.items()
+    """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by temperature."""
+    head = temperature_name(limits.temperature)
+    gains = {
+        temperature: paired_gain(scores["after"][temperature], scores["before"][temperature])
+        for temperature in scores["after"]
     }
-    over = sum(results["violations"] for each in evaluations.values() for results in each.values())
+    halves = {
+        temperature: paired_gain(scores["half"][temperature], scores["half_unpruned"][temperature])
+        for temperature in scores["half"]
+    }
+    evaluations = {
+        name: {temperature: summarize(values) for temperature, values in each.items()} for name, each in scores.items()
+    }
+    violations = sum(results["violations"] for each in evaluations.values() for results in each.values())
     minutes = sum(second["seconds"] for second in seconds.values()) / 60
     complete = all(second["whole"] for second in seconds.values())
     targets = (
-        *([one_shot_target(scores["before"][head], one_shot)] if wanted.one_shot else []),
-        *([] if wanted.gain is None else [gain_target(gains[head], wanted.gain, wanted.sure)]),
-        accuracy_target(evaluations["after"][head]["prune_accuracy"], wanted),
-        DemoTarget("budget violations", str(over), "0", over == 0),
-        *([] if wanted.half is None else [half_window_target(halves[head], wanted.half)]),
-        time_target(minutes, wanted, complete=complete),
+        *([one_shot_target(scores["before"][head], one_shot)] if limits.one_shot else []),
+        *([] if limits.gain is None else [gain_target(gains[head], limits.gain, limits.sure)]),
+        accuracy_target(evaluations["after"][head]["prune_accuracy"], limits),
+        DemoTarget("budget violations", str(violations), "0", violations == 0),
+        *([] if limits.half is None else [half_window_target(halves[head], limits.half)]),
+        time_target(minutes, limits, complete=complete),
     )
     data = {
         "evaluations": evaluations,
         "temperature": head,
         "one_shot": asdict(Figure.of(one_shot)) if one_shot else None,
-        "gain": {manner: asdict(item) for manner, item in gains.items()},
-        "half_window": {"window": half.window, "gain": {manner: asdict(item) for manner, item in halves.items()}},
+        "gain": {temperature: asdict(item) for temperature, item in gains.items()},
+        "half_window": {
+            "window": half.window,
+            "gain": {temperature: asdict(item) for temperature, item in halves.items()},
+        },
         "targets": [asdict(target) for target in targets],
         "seconds": dict(seconds),
     }
@@ -409,30 +420,30 @@ def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> D
     return DemoTarget("recall, demonstrations less one search", format_difference(gain), "low > 0", gain.low > 0)
 
 
-def gain_target(gain: Figure, wanted: float, sure: float) -> DemoTarget:
+def gain_target(gain: Figure, least: float, sure: float) -> DemoTarget:
     """The target for the gain of output recall, and for the low end of its interval."""
-    reached = gain.mean >= wanted and gain.low > sure
-    target = f">= +{wanted:.3f}, low > +{sure:.3f}"
+    reached = gain.mean >= least and gain.low > sure
+    target = f">= +{least:.3f}, low > +{sure:.3f}"
     return DemoTarget("recall, rewards less demonstrations", format_difference(gain), target, reached)
 
 
-def accuracy_target(accuracy: float | None, wanted: DemoTargets) -> DemoTarget:
+def accuracy_target(accuracy: float | None, targets: DemoTargets) -> DemoTarget:
     """The target for the accuracy of prunes."""
-    reached = accuracy is not None and accuracy >= wanted.accuracy
-    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {wanted.accuracy:.3f}", reached)
+    reached = accuracy is not None and accuracy >= targets.accuracy
+    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {targets.accuracy:.3f}", reached)
 
 
-def half_window_target(gain: Figure, wanted: float) -> DemoTarget:
+def half_window_target(gain: Figure, least: float) -> DemoTarget:
     """The target for half the window."""
-    target = f">= +{wanted:.3f}, low > 0" if wanted else "low > 0"
-    reached = gain.mean >= wanted and gain.low > 0
+    target = f">= +{least:.3f}, low > 0" if least else "low > 0"
+    reached = gain.mean >= least and gain.low > 0
     return DemoTarget("half window, pruning less not", format_difference(gain), target, reached)
 
 
-def time_target(minutes: float, wanted: DemoTargets, *, complete: bool) -> DemoTarget:
-    """The target for the time of a seed; where not the `whole` of it was measured, it is not reached."""
+def time_target(minutes: float, targets: DemoTargets, *, complete: bool) -> DemoTarget:
+    """The target for the time of a seed; it is missed if not all of it was measured."""
     elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
-    return DemoTarget("minutes", elapsed, f"<= {wanted.minutes:.0f}", complete and minutes <= wanted.minutes)
+    return DemoTarget("minutes", elapsed, f"<= {targets.minutes:.0f}", complete and minutes <= targets.minutes)
 
 
 def format_difference(difference: Figure) -> str:
@@ -452,7 +463,7 @@ def format_figure(value: Any) -> str:
 def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequence[Trajectory] = ()) -> str:
     """The page: targets, evaluations, plot, episodes, seconds. It needs no server and no network."""
     targets = [
-        (target.name, target.found, target.wanted, "reached" if target.reached else "missed")
+        (target.name, target.result, target.target, "reached" if target.reached else "missed")
         for target in report.targets
     ]
     seconds = [
@@ -468,7 +479,7 @@ def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequenc
         f"{TEMPERATURE_LABELS[head]} answers. Half the window is {half} tokens; the median episode places {placed:g} "
         "in its context, pruned ones too. <i>Unpruned</i> is that window with the policy's prunes not carried out."
         f"{f' One search with the question reaches a recall of {format_figure(one_shot)}.' if one_shot else ''}</p>"
-        f"{_table(('figure', 'found', 'target', ''), targets)}"
+        f"{_table(('figure', 'result', 'target', ''), targets)}"
         f"<h2>Held-out questions</h2>{_table(report.head, list(report.rows()))}"
         f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{notice}"
         f"<p>{escape(LEGEND)}</p>"

@@ -1,4 +1,4 @@
-"""A corpus is indexed once, whatever asks for it, and an interrupted run resumes."""
+"""A corpus is indexed once for all callers, and an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from tests.conftest import made_documents
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many texts each request embedded; parts are of 20 chunks."""
+    """The number of texts in each request to the embedder. Parts have 20 chunks."""
     sizes: list[int] = []
-    inner = StaticEmbedder.embed_documents
+    embed_documents = StaticEmbedder.embed_documents
 
-    def counted(self: StaticEmbedder, texts: list[str]):
+    def count_texts(self: StaticEmbedder, texts: list[str]):
         if len(texts) > 1:  # a single text is a query
             sizes.append(len(texts))
-        return inner(self, texts)
+        return embed_documents(self, texts)
 
-    monkeypatch.setattr(StaticEmbedder, "embed_documents", counted)
+    monkeypatch.setattr(StaticEmbedder, "embed_documents", count_texts)
     monkeypatch.setattr(corpus_cache, "CHUNKS_PER_PART", 20)
     return sizes
 
 
 def test_the_second_time_nothing_is_embedded(tmp_path: Path, embedded: list[int]) -> None:
-    reported: list[tuple[int, int | None]] = []
-    first = cached_corpus(made_documents(), cache=tmp_path, progress=lambda done, total: reported.append((done, total)))
+    reports: list[tuple[int, int | None]] = []
+    first = cached_corpus(made_documents(), cache=tmp_path, progress=lambda done, total: reports.append((done, total)))
     assert sum(embedded) == 60
-    assert reported == [(20, 60), (40, 60), (60, 60)]
+    assert reports == [(20, 60), (40, 60), (60, 60)]
     assert cached_corpus(made_documents(), cache=tmp_path) == first
     assert sum(embedded) == 60
 
 
 def test_it_is_the_corpus_that_indexing_in_memory_gives(tmp_path: Path, corpus: MemoryCorpus) -> None:
-    opened = cached_corpus(made_documents(), cache=tmp_path)()
-    assert opened.name == corpus.name
+    disk_corpus = cached_corpus(made_documents(), cache=tmp_path)()
+    assert disk_corpus.name == corpus.name
     for query in ("SENTINEL-0007", "how rivers met operas"):
-        assert opened.search(query, limit=10) == corpus.search(query, limit=10)
+        assert disk_corpus.search(query, limit=10) == corpus.search(query, limit=10)
 
 
 def test_it_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    cached = cached_corpus(made_documents(), cache=tmp_path)
-    assert pickle.loads(pickle.dumps(cached)) == cached
+    opener = cached_corpus(made_documents(), cache=tmp_path)
+    assert pickle.loads(pickle.dumps(opener)) == opener
 
 
 def test_other_content_makes_another_folder(tmp_path: Path) -> None:
@@ -79,27 +79,27 @@ def test_an_interrupted_run_resumes_with_the_part_where_it_stopped(
     with pytest.raises(KeyboardInterrupt):
         cached_corpus(made_documents(), cache=tmp_path, progress=stop)
     assert embedded == [20, 20]
-    (unfinished,) = tmp_path.glob("*.part")
-    last = max(unfinished.glob("*.npy"))
-    last.write_bytes(last.read_bytes()[:100])
-    cached = cached_corpus(made_documents(), cache=tmp_path)
+    (part_folder,) = tmp_path.glob("*.part")
+    last_part = max(part_folder.glob("*.npy"))
+    last_part.write_bytes(last_part.read_bytes()[:100])
+    opener = cached_corpus(made_documents(), cache=tmp_path)
     assert embedded == [20, 20, 20, 20]
-    assert cached().count() == 60
+    assert opener().count() == 60
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_several_that_want_it_at_once_make_it_once(tmp_path: Path, embedded: list[int]) -> None:
     with ThreadPoolExecutor(4) as pool:
-        cached = list(pool.map(lambda _: cached_corpus(made_documents(), cache=tmp_path), range(4)))
-    assert len(set(cached)) == 1
+        openers = list(pool.map(lambda _: cached_corpus(made_documents(), cache=tmp_path), range(4)))
+    assert len(set(openers)) == 1
     assert sum(embedded) == 60
 
 
 def test_a_damaged_folder_says_how_to_fix_it(tmp_path: Path) -> None:
-    cached = cached_corpus(made_documents(), cache=tmp_path)
-    (cached.folder / "vectors.npy").write_bytes(b"nothing")
+    opener = cached_corpus(made_documents(), cache=tmp_path)
+    (opener.folder / "vectors.npy").write_bytes(b"nothing")
     with pytest.raises(CorpusCorruptError, match="delete it; the next run makes it again"):
-        cached()
+        opener()
 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Benchmarks by name, by folder, and in every published format, from hand-made files in that format."""
+"""Benchmarks by name, by folder, and in every published format. The files are written by hand."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def test_a_set_with_nothing_to_score_is_refused(tmp_path: Path, rows: str) -> No
     [("hotpotqa-distractor", "hotpot_dev_distractor_v1.json"), ("2wikimultihopqa", "dev.json")],
 )
 def test_hotpotqa_and_2wiki_pool_the_paragraphs_and_take_gold_by_title(tmp_path: Path, name: str, file: str) -> None:
-    other = {**hotpot_row(), "_id": "h2"}
-    write(tmp_path / file, [hotpot_row(), other, {"_id": "h3", "question": "no context?"}])
+    second_row = {**hotpot_row(), "_id": "h2"}
+    write(tmp_path / file, [hotpot_row(), second_row, {"_id": "h3", "question": "no context?"}])
     benchmark = load_benchmark(f"{name}={tmp_path}", data=NOWHERE)
     assert len(benchmark.documents) == len(PEOPLE)
     titles = by_title(benchmark)
@@ -136,30 +136,30 @@ def test_musique_takes_gold_in_the_order_of_the_hops(tmp_path: Path) -> None:
 
 
 def test_paragraphs_of_one_title_stay_two_documents(tmp_path: Path) -> None:
-    twin = musique_row()
-    twin["paragraphs"][2]["title"] = "Ada Quill"
-    write(tmp_path / "musique_ans_v1.0_dev.jsonl", [twin])
+    row = musique_row()
+    row["paragraphs"][2]["title"] = "Ada Quill"
+    write(tmp_path / "musique_ans_v1.0_dev.jsonl", [row])
     benchmark = load_benchmark(f"musique-ans={tmp_path}", data=NOWHERE)
     assert len({document.id for document in benchmark.documents}) == len(PEOPLE)
     assert benchmark.questions[0].gold[1] != next(
-        item.id for item in benchmark.documents if item.text == PEOPLE["Vellmar"]
+        document.id for document in benchmark.documents if document.text == PEOPLE["Vellmar"]
     )
 
 
 def test_multihop_rag_knows_articles_by_their_address(tmp_path: Path) -> None:
     pages = [
         {"title": title, "author": "A", "source": "The Post", "published_at": "2023-10-01", "category": "news",
-         "url": f"https://news.example/{at}", "body": text}
-        for at, (title, text) in enumerate(PEOPLE.items())
+         "url": f"https://news.example/{number}", "body": text}
+        for number, (title, text) in enumerate(PEOPLE.items())
     ]  # fmt: skip
     evidence = [{"title": page["title"], "url": page["url"], "fact": "…"} for page in (pages[1], pages[0], pages[1])]
-    null = {"query": "Who is nobody?", "answer": "Insufficient information.", "question_type": "null_query"}
+    null_row = {"query": "Who is nobody?", "answer": "Insufficient information.", "question_type": "null_query"}
     write(tmp_path / "corpus.json", pages)
     write(
         tmp_path / "MultiHopRAG.json",
         [
             {"query": QUESTION, "answer": "Vellmar", "question_type": "inference_query", "evidence_list": evidence},
-            {**null, "evidence_list": []},
+            {**null_row, "evidence_list": []},
         ],
     )
     benchmark = load_benchmark(f"multihop-rag={tmp_path}", data=NOWHERE)
@@ -179,7 +179,10 @@ def test_frames_matches_links_with_the_articles_of_the_user(tmp_path: Path) -> N
     )
     text = "\n".join("\t".join(row) for row in [header, *rows]) + "\n"
     (tmp_path / "test.tsv").write_text(text, encoding="utf-8")
-    articles = [{"url": f"https://en.m.wikipedia.org/wiki/{t.replace(' ', '_')}", "text": x} for t, x in PEOPLE.items()]
+    articles = [
+        {"url": f"https://en.m.wikipedia.org/wiki/{title.replace(' ', '_')}", "text": body}
+        for title, body in PEOPLE.items()
+    ]
     write(tmp_path / "corpus.jsonl", articles)
     benchmark = load_benchmark(f"frames={tmp_path}", data=NOWHERE)
     assert benchmark.questions[0].gold == (articles[0]["url"], articles[3]["url"])
@@ -194,7 +197,8 @@ def test_frames_without_a_folder_says_which_files_it_needs() -> None:
 
 def test_browsecomp_plus_reads_what_its_script_decrypted(tmp_path: Path) -> None:
     docs = [
-        {"docid": str(at), "text": text, "url": f"https://x.example/{at}"} for at, text in enumerate(PEOPLE.values())
+        {"docid": str(number), "text": text, "url": f"https://x.example/{number}"}
+        for number, text in enumerate(PEOPLE.values())
     ]
     row = {"query_id": "769", "query": QUESTION, "answer": "Vellmar", "negative_docs": [docs[3]]}
     row |= {"gold_docs": [docs[1]], "evidence_docs": [docs[0], docs[1]]}
@@ -206,15 +210,18 @@ def test_browsecomp_plus_reads_what_its_script_decrypted(tmp_path: Path) -> None
 
 
 def test_browsecomp_plus_as_published_says_how_to_decrypt_it(tmp_path: Path) -> None:
-    hidden = base64.b64encode(b"not to be read by machines").decode()
-    write(tmp_path / "browsecomp_plus_decrypted.jsonl", [{"query_id": "1", "query": hidden, "answer": hidden}])
+    ciphertext = base64.b64encode(b"not to be read by machines").decode()
+    write(tmp_path / "browsecomp_plus_decrypted.jsonl", [{"query_id": "1", "query": ciphertext, "answer": ciphertext}])
     write(tmp_path / "corpus.jsonl", [{"docid": "1", "text": "x"}])
     with pytest.raises(DataError, match="scripts_build_index/decrypt_dataset"):
         load_benchmark(f"browsecomp-plus={tmp_path}", data=NOWHERE)
 
 
-def beir(folder: Path) -> Path:
-    docs = [{"_id": str(at), "title": t, "text": x, "metadata": {}} for at, (t, x) in enumerate(PEOPLE.items())]
+def write_beir(folder: Path) -> Path:
+    docs = [
+        {"_id": str(number), "title": title, "text": text, "metadata": {}}
+        for number, (title, text) in enumerate(PEOPLE.items())
+    ]
     write(folder / "corpus.jsonl", docs)
     write(folder / "queries.jsonl", [{"_id": name, "text": f"{name}: {QUESTION}"} for name in ("q1", "q2", "q3")])
     (folder / "qrels").mkdir()
@@ -224,14 +231,14 @@ def beir(folder: Path) -> Path:
 
 
 def test_beir_takes_the_questions_of_the_split_and_judgements_above_zero(tmp_path: Path) -> None:
-    benchmark = load_benchmark(f"beir/scifact={beir(tmp_path / 's')}", data=NOWHERE)
+    benchmark = load_benchmark(f"beir/scifact={write_beir(tmp_path / 's')}", data=NOWHERE)
     assert [(row.id, row.gold) for row in benchmark.questions] == [("q1", ("1", "0"))]
     assert [row.id for row in benchmark.train] == ["q2"]
     assert benchmark.name == "beir/scifact"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    folder = beir(tmp_path / "s")
+    folder = write_beir(tmp_path / "s")
     (folder / "corpus.jsonl").unlink()
     with pytest.raises(DataError, match=r"has no corpus file: add corpus.jsonl or corpus.jsonl.gz"):
         load_benchmark(f"beir/scifact={folder}", data=NOWHERE)
@@ -269,9 +276,9 @@ def test_a_users_own_files_and_questions_make_a_benchmark(tmp_path: Path) -> Non
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "osk.md").write_text("# Osk\n\nA river.", encoding="utf-8")
-    question = write(tmp_path / "questions.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
-    benchmark = registry.load_own([notes], question, name="mine")
-    assert [row.id for row in benchmark.documents] == ["osk.md"]
+    questions = write(tmp_path / "questions.jsonl", [{"id": "a", "question": "Which river?", "gold": ["osk.md"]}])
+    benchmark = registry.load_own([notes], questions, name="mine")
+    assert [document.id for document in benchmark.documents] == ["osk.md"]
     assert (benchmark.name, benchmark.licence) == ("mine", "not stated")
 
 

@@ -1,4 +1,4 @@
-"""The report in its forms: every figure is in it, foreign text does no harm, and equal summaries give equal bytes."""
+"""The report in its forms: it has every figure, external text does no harm, and equal summaries give equal bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def evil(record: EvalRecord) -> EvalRecord:
+def with_evil_names(record: EvalRecord) -> EvalRecord:
     return replace(
         record,
         benchmark=EVIL + record.benchmark,
@@ -69,7 +69,7 @@ def evil(record: EvalRecord) -> EvalRecord:
     )
 
 
-def printed(summary: EvalSummary, width: int, **options: object) -> str:
+def terminal_text(summary: EvalSummary, width: int, **options: object) -> str:
     out = io.StringIO()
     show(Console(file=out, width=width, highlight=False), summary, **options)  # type: ignore[arg-type]
     return out.getvalue()
@@ -88,8 +88,11 @@ def test_the_page_holds_every_figure(page: Reader) -> None:
             assert f"{format_value(value.mean, METRICS[name])} {format_interval(value, METRICS[name])}" in page.text
             count += 1
         for name, value in cell.differences.items():
-            said = format_value(value.mean, METRICS[name], sign=True), format_interval(value, METRICS[name], sign=True)
-            assert " ".join(said) in page.text
+            figures = (
+                format_value(value.mean, METRICS[name], sign=True),
+                format_interval(value, METRICS[name], sign=True),
+            )
+            assert " ".join(figures) in page.text
     for pool in SUMMARY.pools:
         value, metric = pool.metrics["recall@5"], METRICS["recall@5"]
         assert f"{format_value(value.mean, metric)} {format_interval(value, metric)}" in page.text
@@ -118,13 +121,13 @@ def test_the_page_has_every_plot_and_asks_the_network_for_nothing(page: Reader) 
     assert all((value or "").startswith("#") for value in links)
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids)), "the plots share no id"
-    assert set(links) <= {f"#{item}" for item in ids}
+    assert set(links) <= {f"#{anchor}" for anchor in ids}
     assert not [value for name, value in page.attributes if name == "style"], "the page's policy forbids inline styles"
 
 
 def test_one_system_gets_a_table_and_a_sentence_and_no_plots() -> None:
-    only = summarise([record for record in RECORDS if record.system == "agent"], order=ORDER)
-    page = Reader(render(only))
+    one_system = summarise([record for record in RECORDS if record.system == "agent"], order=ORDER)
+    page = Reader(render(one_system))
     assert "figure" not in page.tags
     assert "hotpotqa: agent with a window of" in page.text
     assert "of the gold among its first 5 documents" in page.text
@@ -138,15 +141,17 @@ def test_the_page_says_first_what_was_compared_and_how_it_came_out() -> None:
 
 
 def test_a_plot_of_shares_goes_from_0_to_1() -> None:
-    for drawn in PLOTS.values():
-        ticks = re.findall(r">([01]\.\d)</text>", drawn(SUMMARY))
+    for plot in PLOTS.values():
+        ticks = re.findall(r">([01]\.\d)</text>", plot(SUMMARY))
         assert {"0.0", "1.0"} <= set(ticks)
 
 
 def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
     size = WINDOWS[0]
-    some = [record for record in RECORDS if (record.window == size and record.system == "agent") or not record.window]
-    page = render(summarise(some, order=ORDER))
+    records = [
+        record for record in RECORDS if (record.window == size and record.system == "agent") or not record.window
+    ]
+    page = render(summarise(records, order=ORDER))
     assert "against the window" not in page
     assert "Cost against" not in page
     assert "turn by turn" in page
@@ -154,44 +159,47 @@ def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
 
 def test_external_text_is_escaped_everywhere() -> None:
     summary = summarise(
-        [evil(record) for record in RECORDS], settings={EVIL: EVIL}, problems=[EVIL], reference=EVIL + "agent"
+        [with_evil_names(record) for record in RECORDS],
+        settings={EVIL: EVIL},
+        problems=[EVIL],
+        reference=EVIL + "agent",
     )
     page = Reader(render(summary, title=EVIL))
     assert "script" not in page.tags
     assert page.text.count("<script>alert(1)</script>") > 20
-    for drawn in PLOTS.values():
-        svg = drawn(summary)
+    for plot in PLOTS.values():
+        svg = plot(summary)
         root = ET.fromstring(svg)
-        assert not [item for item in root.iter() if item.tag.endswith("script")]
+        assert not [element for element in root.iter() if element.tag.endswith("script")]
         assert "<script" not in svg
         assert f"{(EVIL + 'agent')[:20]}" in "".join(root.itertext())
-    assert "\x1b" not in printed(summarise([replace(item, system="\x1b[31m[red]x") for item in RECORDS]), 200)
+    assert "\x1b" not in terminal_text(summarise([replace(record, system="\x1b[31m[red]x") for record in RECORDS]), 200)
 
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> None:
     svg = PLOTS[name](SUMMARY)
     root = ET.fromstring(svg)
-    words = ["".join(item.itertext()).strip("\u2060") for item in root.iter("{http://www.w3.org/2000/svg}text")]
+    words = ["".join(element.itertext()).strip("\u2060") for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"hotpotqa", "musique"} <= set(words)
-    assert any(item.startswith("agent") for item in words)
+    assert any(word.startswith("agent") for word in words)
     assert "prefers-color-scheme:dark" in svg
     assert "currentColor" in svg
     assert "#ffffff" not in svg
     assert not re.search(r"\d{4}-\d{2}-\d{2}|matplotlib", svg)
-    again: list[str] = []
-    thread = threading.Thread(target=lambda: again.append(PLOTS[name](summarise(RECORDS[::-1], order=ORDER))))
+    svgs: list[str] = []
+    thread = threading.Thread(target=lambda: svgs.append(PLOTS[name](summarise(RECORDS[::-1], order=ORDER))))
     thread.start()
     thread.join()
-    assert again == [svg]
+    assert svgs == [svg]
 
 
 def test_a_plot_shows_the_points_of_the_summary() -> None:
     cell = SUMMARY.cells[0]
     assert cell.system == "bm25"
-    less = summarise([r for r in RECORDS if r.system != "agent-unpruned"], order=ORDER)
+    without_unpruned = summarise([record for record in RECORDS if record.system != "agent-unpruned"], order=ORDER)
     assert "agent-unpruned" in plots.budget_curve(SUMMARY)
-    assert "agent-unpruned" not in plots.budget_curve(less)
+    assert "agent-unpruned" not in plots.budget_curve(without_unpruned)
     assert "bm25" not in plots.recall_by_turn(SUMMARY, WINDOWS[0]), "it has no turns"
     assert "agent-unpruned" not in plots.prune_accuracy(SUMMARY, WINDOWS[0]), "it never prunes"
     assert "recall@10" in plots.budget_curve(SUMMARY, "recall@10")
@@ -207,11 +215,11 @@ def test_the_pareto_front_has_the_cells_that_no_other_beats() -> None:
     assert [cell.system for cell in plots.pareto_front(cells, "tokens", "recall")] == ["cheap", "good", "best"]
 
 
-@pytest.mark.parametrize("records", [[], RECORDS[:1], [r for r in RECORDS if r.system == "bm25"]])
+@pytest.mark.parametrize("records", [[], RECORDS[:1], [record for record in RECORDS if record.system == "bm25"]])
 def test_little_makes_a_report_too(records: list[EvalRecord]) -> None:
     summary = summarise(records, problems=["nothing to evaluate"])
     assert "nothing to evaluate" in Reader(render(summary)).text
-    assert "nothing to evaluate" in printed(summary, 100)
+    assert "nothing to evaluate" in terminal_text(summary, 100)
     assert ET.fromstring(plots.budget_curve(summary)) is not None
     assert ET.fromstring(plots.cost_against_recall(summary)) is not None
 
@@ -221,18 +229,18 @@ def test_questions_without_gold_make_a_report_of_costs() -> None:
     summary = summarise([record])
     page = Reader(render(summary))
     assert "3.00 [3.00, 3.00]" in page.text
-    assert "3.00" in printed(summary, 100)
+    assert "3.00" in terminal_text(summary, 100)
 
 
 def test_without_matplotlib_the_page_says_which_extra_brings_the_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+    import_module = builtins.__import__
 
-    def without(name: str, *args: object, **options: object) -> object:
+    def import_without_matplotlib(name: str, *args: object, **options: object) -> object:
         if name.split(".", maxsplit=1)[0] == "matplotlib":
             raise ImportError(name)
-        return real(name, *args, **options)  # type: ignore[arg-type]
+        return import_module(name, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(builtins, "__import__", import_without_matplotlib)
     page = Reader(render(SUMMARY))
     assert "svg" not in page.tags
     assert "context-agent[plots]" in page.text
@@ -243,21 +251,21 @@ def test_without_matplotlib_the_page_says_which_extra_brings_the_plots(monkeypat
 
 def test_the_terminal_table_fits_and_holds_the_leading_figures() -> None:
     for width in (100, 140):
-        text = printed(SUMMARY, width)
+        text = terminal_text(SUMMARY, width)
         assert max(map(len, text.splitlines()[:20])) <= width
         for cell in SUMMARY.cells:
             value = cell.metrics["recall@5"]
-            figures = " [".join(f"{item:.3f}" for item in (value.mean, value.low)) + f",{value.high:.3f}]"
+            figures = " [".join(f"{number:.3f}" for number in (value.mean, value.low)) + f",{value.high:.3f}]"
             assert re.sub(r"\b0\.", ".", figures) in text
-    assert "tokens" in printed(SUMMARY, 140)
-    assert "tokens" not in printed(SUMMARY, 140, columns=["turns"])
-    assert "failed: hotpotqa, agent, window 2,048, seed 0 q005: the server is down" in printed(SUMMARY, 140)
-    assert "missing: musique, agent, window 2,048, seed 9: 1 records" in printed(SUMMARY, 140)
+    assert "tokens" in terminal_text(SUMMARY, 140)
+    assert "tokens" not in terminal_text(SUMMARY, 140, columns=["turns"])
+    assert "failed: hotpotqa, agent, window 2,048, seed 0 q005: the server is down" in terminal_text(SUMMARY, 140)
+    assert "missing: musique, agent, window 2,048, seed 9: 1 records" in terminal_text(SUMMARY, 140)
 
 
 def test_the_table_has_a_column_of_questions_if_their_numbers_differ() -> None:
-    assert " n " not in printed(SUMMARY, 120).splitlines()[1]
-    assert " n " in printed(summarise(RECORDS[5:], order=ORDER), 120).splitlines()[1]
+    assert " n " not in terminal_text(SUMMARY, 120).splitlines()[1]
+    assert " n " in terminal_text(summarise(RECORDS[5:], order=ORDER), 120).splitlines()[1]
 
 
 def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> None:
@@ -268,5 +276,5 @@ def test_a_difference_is_better_or_worse_only_where_its_interval_says_so() -> No
 
 
 def test_long_names_are_cut_in_plots() -> None:
-    long = summarise([replace(record, system=record.system + "x" * 200) for record in RECORDS])
-    assert "x" * MAX_NAME not in plots.budget_curve(long)
+    summary = summarise([replace(record, system=record.system + "x" * 200) for record in RECORDS])
+    assert "x" * MAX_NAME not in plots.budget_curve(summary)

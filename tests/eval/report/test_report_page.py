@@ -1,4 +1,4 @@
-"""The report in a real Chromium: no request, no script, nothing cut off or squeezed, whatever names and errors hold."""
+"""The report in a real Chromium: no request, no script, nothing cut off, with hostile and long names and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ATTACKS = (
 SYSTEMS = {"agent": "agent-oldest-with-a-long-name", "agent-unpruned": "agent-unpruned@4", "bm25": "hybrid+reranker"}
 
 
-def attacked(record: EvalRecord) -> EvalRecord:
+def with_attacks(record: EvalRecord) -> EvalRecord:
     attack = "".join(ATTACKS)
     return replace(
         record,
@@ -43,14 +43,14 @@ def attacked(record: EvalRecord) -> EvalRecord:
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run in which every name is an attack."""
-    records = [attacked(record) for record in made_records(12)]
+    records = [with_attacks(record) for record in made_records(12)]
     summary = summarise(
         records,
         settings={attack: attack for attack in ATTACKS},
         expected=[("".join(ATTACKS), "".join(ATTACKS), 1024, 0, "".join(ATTACKS))],
         problems=ATTACKS,
     )
-    return written(tmp_path_factory.mktemp("evil") / "report.html", render(summary, title="".join(ATTACKS)))
+    return write_page(tmp_path_factory.mktemp("evil") / "report.html", render(summary, title="".join(ATTACKS)))
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +62,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if record.benchmark == "musique"
         for suffix in ("", "-2")
     ]
-    return written(tmp_path_factory.mktemp("plain") / "report.html", render(summarise(records)))
+    return write_page(tmp_path_factory.mktemp("plain") / "report.html", render(summarise(records)))
 
 
-def written(path: Path, text: str) -> Path:
+def write_page(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -86,9 +86,9 @@ def test_nothing_that_a_run_holds_runs_or_asks_for_anything(browser: Browser, ev
     assert browser.requests() == []
     assert browser.complaints() == []
     assert browser.run("return document.querySelectorAll('script, img, iframe, [onload], [onerror]').length") == 0
-    # It is all there to be read: as text, with what cannot be seen spelled out.
-    for item in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + table td"):
-        assert any(ATTACKS[0] in text for text in browser.texts(item)), item
+    # All of it is shown as text, with invisible characters spelled out.
+    for selector in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + table td"):
+        assert any(ATTACKS[0] in text for text in browser.texts(selector)), selector
     assert browser.run("return document.body.innerText.includes('\\u202e')") is False
 
 
@@ -102,7 +102,7 @@ def test_the_page_does_not_scroll_sideways_and_no_column_of_prose_is_squeezed(op
 
 def test_no_text_of_a_plot_is_cut_off_and_no_two_touch(opened: Browser) -> None:
     assert opened.run("return document.querySelectorAll('figure svg').length") >= 5
-    wrong = opened.run(
+    problems = opened.run(
         """
         const found = [];
         for (const plot of document.querySelectorAll('figure svg')) {
@@ -121,7 +121,7 @@ def test_no_text_of_a_plot_is_cut_off_and_no_two_touch(opened: Browser) -> None:
         return found;
         """
     )
-    assert wrong == []
+    assert problems == []
 
 
 def test_plots_take_the_colour_of_the_text_around_them(opened: Browser) -> None:

@@ -1,4 +1,4 @@
-"""The viewer's page in a real Chromium: what it shows, how it is used, and that nothing in a document gets out."""
+"""The viewer's page in a real Chromium: what it shows, how it is used, and that documents cannot run code."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.eval import episodes
 
 
 def page_of(folder, gold=(), name="view.html"):
-    """The page of a folder of trajectories, written beside it."""
+    """Write the page of a folder of trajectories next to the folder."""
     path = folder.parent / f"{folder.name}-{name}"
     path.write_text(build_page(view_data(read_all([folder]), GoldQuestions(gold))), encoding="utf-8")
     return path
@@ -41,7 +41,7 @@ return turns.right <= ranking.left && Math.abs(turns.top - ranking.top) < 400;""
 
 
 def strip(browser):
-    """The segments of the open turn: (key, state) of its blocks."""
+    """The blocks of the open turn's strip: key to state."""
     return {
         int(key): state
         for key, state in browser.run(
@@ -51,11 +51,11 @@ def strip(browser):
     }
 
 
-def shares(browser, which=""):
-    """The widths of the segments of the open turn, in percent of the strip."""
+def shares(browser, selector=""):
+    """The widths of the open turn's segments, in percent of the strip."""
     return browser.run(
         "return [...document.querySelectorAll('.strip .segment' + arguments[0])].map(e => parseFloat(e.style.width))",
-        which,
+        selector,
     )
 
 
@@ -64,7 +64,7 @@ def turn(browser, number):
     return strip(browser)
 
 
-def listed(browser):
+def listed_questions(browser):
     return browser.texts(".item .question")
 
 
@@ -109,8 +109,8 @@ def test_gold_that_was_restored_is_no_loss(browser, corpus, folder):
     first, second, *_ = corpus.search(episodes.QUESTION)
     gold = [Question("q", episodes.QUESTION, gold=(first.chunk.document_id,))]
     episodes.edited(corpus, folder)
-    lost = [search(episodes.QUESTION, limit=3), prune(first.chunk.id), rank(second.chunk.id)]
-    episodes.record(corpus, lost, folder)
+    steps = [search(episodes.QUESTION, limit=3), prune(first.chunk.id), rank(second.chunk.id)]
+    episodes.record(corpus, steps, folder)
     browser.open(page_of(folder, gold))
     badges = [text for text in browser.texts(".item .badge") if "gold" in text and "★" not in text]
     assert sorted(badges) == ["1 gold lost by pruning", "1 gold pruned and restored"]
@@ -172,7 +172,7 @@ def test_sub_agents_have_lanes_and_a_lane_leads_to_its_own_trajectory_and_back(b
     browser.open(page_of(folder))
     rows = browser.texts(".item .question")
     assert [row.startswith("↳") for row in rows].count(True) == 2
-    main = next(at for at, row in enumerate(rows) if not row.startswith("↳"))
+    main = next(index for index, row in enumerate(rows) if not row.startswith("↳"))
     browser.run("document.querySelectorAll('.item button')[arguments[0]].click()", main)
     browser.wait("document.querySelectorAll('.lanelist li').length === 3")
     browser.wait("document.querySelectorAll('.lanelist .cell svg').length === 4")
@@ -191,8 +191,8 @@ def test_sub_agents_have_lanes_and_a_lane_leads_to_its_own_trajectory_and_back(b
 
 def test_gold_is_marked_where_it_is_known(browser, corpus, folder):
     episodes.edited(corpus, folder)
-    found = [hit.chunk.document_id for hit in corpus.search(episodes.QUESTION)[:3]]
-    gold = Question("other", f" {episodes.QUESTION.upper()} ", answer="the Lume", gold=(found[1], "nowhere"))
+    ranked_ids = [hit.chunk.document_id for hit in corpus.search(episodes.QUESTION)[:3]]
+    gold = Question("other", f" {episodes.QUESTION.upper()} ", answer="the Lume", gold=(ranked_ids[1], "nowhere"))
     browser.open(page_of(folder, [gold]))
     marked = browser.run(
         "return [...document.querySelectorAll('.strip .segment.gold')].map(e => [e.dataset.key, e.innerText])"
@@ -219,16 +219,16 @@ def test_nothing_in_a_document_runs_and_the_page_asks_no_network(browser, folder
         browser.run("return document.querySelectorAll('#view script, #view img, #view a, #view svg[onload]').length")
         == 0
     )
-    result = browser.run("return document.body.textContent")
-    assert "<script>window.pwned = 'text'</script>" in result
-    assert "⟨U+202E⟩turned" in result
-    assert not re.search("[\u202e\x1b\x07]", result)
+    body_text = browser.run("return document.body.textContent")
+    assert "<script>window.pwned = 'text'</script>" in body_text
+    assert "⟨U+202E⟩turned" in body_text
+    assert not re.search("[\u202e\x1b\x07]", body_text)
     assert browser.complaints() == []
     assert browser.requests() == []
 
 
 def test_the_policy_of_the_page_stops_what_would_run_and_what_would_leave(browser, corpus, folder):
-    """The check above could be satisfied by luck: here script and requests are really tried."""
+    """The check above could pass by luck. Here a script and requests are really tried."""
     episodes.edited(corpus, folder)
     browser.open(page_of(folder))
     browser.run(
@@ -247,7 +247,7 @@ def test_the_policy_of_the_page_stops_what_would_run_and_what_would_leave(browse
 def test_an_episode_of_128_turns_is_whole_and_quick_to_move_through(browser, long_page):
     browser.open(long_page)
     assert browser.run("return document.querySelectorAll('.turnmap li').length") == 128
-    spent = browser.run(
+    milliseconds = browser.run(
         """const started = performance.now();
         for (let at = 0; at < 40; at += 1) {
           document.querySelectorAll('.turnrow')[at * 3].click();
@@ -255,7 +255,7 @@ def test_an_episode_of_128_turns_is_whole_and_quick_to_move_through(browser, lon
         }
         return (performance.now() - started) / 40;"""
     )
-    assert spent < 150, f"{spent:.0f} ms a turn"
+    assert milliseconds < 150, f"{milliseconds:.0f} ms a turn"
     kinds = browser.run(
         "return [...new Set([...document.querySelectorAll('.thin path')].map(e => e.className.baseVal))]"
     )
@@ -270,7 +270,7 @@ def test_keys_go_through_trajectories_and_turns_and_the_address_keeps_the_place(
         episodes.edited(corpus, folder, question=f"{episodes.QUESTION} {number}", id=str(number))
     path = page_of(folder)
     browser.open(path)
-    names = listed(browser)
+    names = listed_questions(browser)
     assert browser.texts("h2") == [names[0]]
     browser.press(Keys.ARROW_DOWN)
     browser.wait(f"document.querySelector('h2').innerText === {json.dumps(names[1])}")
@@ -302,17 +302,17 @@ def test_within_the_strip_the_arrows_go_from_segment_to_segment(browser, corpus,
 
 @pytest.fixture
 def mixed(corpus, folder):
-    """Four trajectories that differ in what can be filtered."""
+    """The page of four trajectories that differ in everything that can be filtered."""
     first = corpus.search(episodes.QUESTION)[0].chunk
     episodes.edited(corpus, folder / "a", id="one")
     episodes.record(corpus, [search("comets"), rank("nothing")], folder / "a", question="about comets?", id="two")
     episodes.record(corpus, [search(episodes.QUESTION), rank(first.document_id)], folder / "b", id="one")
-    wrong = [search("operas"), prune("unknown"), rank(corpus.search("operas")[0].chunk.id)]
-    episodes.record(corpus, wrong, folder / "b", question="about operas?", id="four")
+    steps = [search("operas"), prune("unknown"), rank(corpus.search("operas")[0].chunk.id)]
+    episodes.record(corpus, steps, folder / "b", question="about operas?", id="four")
     return page_of(folder, [Question("one", episodes.QUESTION, gold=(first.document_id,))])
 
 
-def setting(browser, name, value):
+def set_filter(browser, name, value):
     browser.run(
         """const field = document.querySelector(`.filters [name=${arguments[0]}]`);
         if (field.type === 'checkbox') field.checked = arguments[1]; else field.value = arguments[1];
@@ -341,21 +341,21 @@ def setting(browser, name, value):
 )
 def test_the_list_can_be_filtered(browser, mixed, name, value, left):
     browser.open(mixed)
-    setting(browser, name, value)
-    assert sorted(listed(browser)) == sorted(left)
+    set_filter(browser, name, value)
+    assert sorted(listed_questions(browser)) == sorted(left)
     assert browser.texts(".count") == [f"{len(left)} of 4 trajectories"]
-    setting(browser, name, False if value is True else "")
-    assert len(listed(browser)) == 4
+    set_filter(browser, name, False if value is True else "")
+    assert len(listed_questions(browser)) == 4
 
 
 def test_the_list_can_be_sorted_and_what_has_no_value_comes_last(browser, mixed):
     browser.open(mixed)
-    setting(browser, "order", "turns")
-    assert listed(browser)[-1] == episodes.QUESTION
-    setting(browser, "descending", True)
-    assert listed(browser)[0] == episodes.QUESTION
-    setting(browser, "order", "gold_pruned")
-    assert listed(browser)[:2] == [episodes.QUESTION, episodes.QUESTION]
+    set_filter(browser, "order", "turns")
+    assert listed_questions(browser)[-1] == episodes.QUESTION
+    set_filter(browser, "descending", True)
+    assert listed_questions(browser)[0] == episodes.QUESTION
+    set_filter(browser, "order", "gold_pruned")
+    assert listed_questions(browser)[:2] == [episodes.QUESTION, episodes.QUESTION]
 
 
 def test_two_trajectories_on_the_same_question_stand_side_by_side(browser, mixed):
@@ -380,7 +380,7 @@ def test_two_trajectories_on_the_same_question_stand_side_by_side(browser, mixed
 
 
 def compare(browser):
-    """Sets the first of the other questions beside the open trajectory."""
+    """Open the first of the other questions next to the open trajectory."""
     browser.run(
         """const select = document.querySelector('select[name=partner]');
         select.value = select.querySelector('optgroup[label=Others] option').value;
@@ -462,7 +462,7 @@ def test_a_cut_file_is_shown_and_what_cannot_be_shown_is_named(browser, corpus, 
     assert "newer.jsonl" in problems
     assert "schema 99" in problems
     assert "1 other file in the folders is no trajectory" in " ".join(browser.texts("header p"))
-    setting(browser, "problems", True)
+    set_filter(browser, "problems", True)
     browser.click(".item button")
     browser.wait("document.querySelector('article .problems')")
     assert "no end: it was cut or is still being written" in " ".join(browser.texts("article .problems"))
@@ -472,12 +472,12 @@ def test_trajectories_with_the_same_id_have_addresses_of_their_own(browser, corp
     path = episodes.edited(corpus, folder / "a")
     (folder / "b").mkdir()
     shutil.copy(path, folder / "b")
-    result = page_of(folder)
-    browser.open(result)
+    page = page_of(folder)
+    browser.open(page)
     browser.press(Keys.ARROW_DOWN)
     browser.wait("document.querySelector('.item:nth-child(2) [aria-current]')")
     address = browser.run("return location.hash")
-    browser.open(result, address)
+    browser.open(page, address)
     assert browser.texts(".item [aria-current] .runname") == ["b"]
 
 
@@ -488,9 +488,9 @@ def test_a_trajectory_that_does_not_replay_is_shown_with_the_reason(browser, cor
     edit["pruned"] = [77]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     browser.open(page_of(folder))
-    (told,) = browser.texts("article .problems")
-    assert "does not replay" in told
-    assert "77" in told
+    (problem,) = browser.texts("article .problems")
+    assert "does not replay" in problem
+    assert "77" in problem
     assert len(browser.texts(".turnmap li")) == 5
 
 
@@ -501,9 +501,9 @@ def test_many_trajectories_share_their_texts_and_only_rows_in_sight_exist(browse
     for number in range(499):
         copy = header | {"id": f"copy-{number}", "question": f"question {number}?"}
         (folder / f"{number}.jsonl").write_text(json.dumps(copy) + "\n" + "".join(lines[1:]))
-    result = page_of(folder)
-    assert result.stat().st_size < 20e6
-    browser.open(result)
+    page = page_of(folder)
+    assert page.stat().st_size < 20e6
+    browser.open(page)
     assert browser.texts(".count") == ["500 of 500 trajectories"]
     assert browser.run("return document.querySelectorAll('.item').length") < 60
     browser.run("document.querySelector('.listbox').scrollTop = 1e9")

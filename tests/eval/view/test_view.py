@@ -1,4 +1,4 @@
-"""The page of a pruned conversation in a real Chromium: what went when, why, and what it cost."""
+"""The page of a pruned conversation in a real Chromium: what was pruned, when, why, and at what cost."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def test_the_page_shows_each_call_and_what_went_before_it(browser, tmp_path):
     browser.open(path, ready="document.readyState === 'complete'")
     assert browser.texts("h1") == ["Pruning: a <b>"]
     assert len(browser.texts("tr")) == 1 + len(calls)
-    (pruned, *_) = [call.report for call in calls if call.report.outcome == "pruned"]
+    (report, *_) = [call.report for call in calls if call.report.outcome == "pruned"]
     row = browser.texts("tr.pruned")[0]
-    for number in (pruned.tokens_before, pruned.tokens_after, pruned.freed, pruned.cached_lost):
+    for number in (report.tokens_before, report.tokens_after, report.freed, report.cached_lost):
         assert f"{number:,}" in row
-    first = pruned.removed[0]
-    (item,) = browser.texts(f"#m{first.message} li[data-id={first.id}]")
-    assert f"{first.tokens} tokens" in item
-    assert "less relevant than what stays" in item
-    assert first.preview in item
-    assert "restored before call" in item
+    passage = report.removed[0]
+    (passage_text,) = browser.texts(f"#m{passage.message} li[data-id={passage.id}]")
+    assert f"{passage.tokens} tokens" in passage_text
+    assert "less relevant than what stays" in passage_text
+    assert passage.preview in passage_text
+    assert "restored before call" in passage_text
     assert browser.complaints() == []
 
 
 def test_a_conversation_without_calls_or_with_problems_has_a_page():
     assert "0 calls" in conversation_page([], model_calls([], pruner()), "t")
-    broken = [{"role": "tool", "tool_call_id": "x", "content": "<i>"}]
-    page = conversation_page(broken, model_calls(broken, pruner()), "t")
+    orphan = [{"role": "tool", "tool_call_id": "x", "content": "<i>"}]
+    page = conversation_page(orphan, model_calls(orphan, pruner()), "t")
     assert "result without a call" in page
     assert "&lt;i&gt;" in page

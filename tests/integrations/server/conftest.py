@@ -1,4 +1,4 @@
-"""A server in a thread, on a port of its own, with whatever agent and settings a test wants."""
+"""A server in a thread, on a free port, with the agent and settings that a test chooses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.actions import search
 
 @dataclass
 class Running:
-    """A server that runs, and a client for it."""
+    """A running server, and a client for it."""
 
     service: Service
     url: str
@@ -33,19 +33,21 @@ class Running:
         return self.client.post("/v1/retrieve", json={"question": question, **fields})
 
     def metric(self, line: str) -> float:
-        """The value of a sample, by its name and labels; 0 where it is not there."""
+        """The value of a sample by its name and labels, or 0 if there is no such sample."""
         text = self.client.get("/metrics").text
-        return next((float(item.rpartition(" ")[2]) for item in text.splitlines() if item.startswith(f"{line} ")), 0.0)
+        return next(
+            (float(sample.rpartition(" ")[2]) for sample in text.splitlines() if sample.startswith(f"{line} ")), 0.0
+        )
 
     def expect(self, line: str, value: float) -> None:
-        """The sample gets that value: what a request adds is counted just after its last byte is sent."""
+        """Wait until the sample has that value: a request is counted just after its last byte is sent."""
         self.until(lambda: self.metric(line) == value, seconds=5)
 
-    def until(self, true: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Waits for something that happens by itself."""
-        ends = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < ends, "it did not happen"
+    def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Wait until the condition holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen"
             time.sleep(0.01)
 
 
@@ -54,34 +56,34 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 @contextmanager
 def listening(service: GatedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
-    """Runs a server in a thread until the block ends; yields its address."""
-    up = threading.Event()
+    """Run a server in a thread until the block ends, and yield its address."""
+    started = threading.Event()
 
-    # Made in the thread, whose event loop it belongs to; the list hands it out.
-    results: list[ServerProcess] = []
-    bound = bind_socket("127.0.0.1", 0)
+    # The thread makes the server, because it belongs to the thread's event loop. The list passes it out.
+    servers: list[ServerProcess] = []
+    listener = bind_socket("127.0.0.1", 0)
 
     def target() -> None:
-        results.append(ServerProcess(service, app_of(service), lambda url: up.set(), **options))
-        results[0].run(sockets=[bound])
+        servers.append(ServerProcess(service, app_of(service), lambda url: started.set(), **options))
+        servers[0].run(sockets=[listener])
 
     thread = threading.Thread(target=target)
     thread.start()
-    assert up.wait(10)
+    assert started.wait(10)
     try:
-        yield socket_url(bound)
+        yield socket_url(listener)
     finally:
-        results[0].should_exit = True
+        servers[0].should_exit = True
         thread.join(20)
     assert not thread.is_alive()
 
 
 @contextmanager
 def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
-    """Runs a server until the block ends."""
-    chosen = Settings(**{"grace": 5.0, **settings})
-    service = Service.of(agent, chosen, index)
-    headers = {"Authorization": f"Bearer {chosen.token}"} if chosen.token else {}
+    """Run a server until the block ends."""
+    server_settings = Settings(**{"grace": 5.0, **settings})
+    service = Service.of(agent, server_settings, index)
+    headers = {"Authorization": f"Bearer {server_settings.token}"} if server_settings.token else {}
     with (
         listening(service, application_of) as url,
         httpx.Client(base_url=url, timeout=30, headers=headers) as client,
@@ -91,19 +93,19 @@ def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any)
 
 @pytest.fixture
 def serve(corpus: MemoryCorpus, tmp_path: Path) -> Iterator[Serve]:
-    """Serves an agent that searches once; `policy=` takes the place of its policy, other options are `Settings`."""
+    """Serve an agent that searches once. `policy` replaces its policy; other options are `Settings`."""
     agents: list[SearchAgent] = []
 
-    def made(policy: ScriptedPolicy | None = None, *, on: Any = None, **settings: Any) -> Any:
+    def serve_agent(policy: ScriptedPolicy | None = None, *, on: Any = None, **settings: Any) -> Any:
         agent = SearchAgent(on or corpus, policy or one_search(), trajectories=tmp_path / "trajectories")
         agents.append(agent)
         return running(agent, **settings)
 
-    yield made
+    yield serve_agent
     for agent in agents:
         agent.close()
 
 
 def one_search(delay: float = 0.0) -> ScriptedPolicy:
-    """Searches once and ranks what it saw."""
+    """Search once and rank what was found."""
     return ScriptedPolicy([search("comets", limit=5)], delay=delay)

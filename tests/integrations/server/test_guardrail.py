@@ -13,7 +13,7 @@ from tests.integrations.tool_results import QUESTION, TOPICS, search
 
 
 def body(topics: tuple[str, ...] = TOPICS, task: str = QUESTION) -> dict[str, Any]:
-    """A request as LiteLLM makes it."""
+    """A request as LiteLLM sends it."""
     calls = [{"name": "search", "arguments": '{"topic": "..."}'}]
     exchanges = {f"e{n}": {"tool_calls": calls, "result": search(topic)} for n, topic in enumerate(topics)}
     questions = {name: {"type": "noul", "instructions": f"Is `{name}` still needed?"} for name in exchanges}
@@ -58,11 +58,11 @@ def test_the_budget_is_a_setting_of_the_server(serve: Serve) -> None:
 
 def test_the_endpoint(serve: Serve) -> None:
     with serve(token="abc", model="notes") as server:
-        answer = server.client.post("/v1/systemone", json=body())
-        assert answer.status_code == 200
-        assert answer.json()["model"] == "notes"
-        assert answer.json()["answers"]["e0"] == {"type": "noul", "noul": 1.0}
-        assert answer.json()["usage"]["input_tokens"] > 1_000
+        response = server.client.post("/v1/systemone", json=body())
+        assert response.status_code == 200
+        assert response.json()["model"] == "notes"
+        assert response.json()["answers"]["e0"] == {"type": "noul", "noul": 1.0}
+        assert response.json()["usage"]["input_tokens"] > 1_000
         assert (
             server.client.post("/v1/systemone", json=body(), headers={"Authorization": "Bearer x"}).status_code == 401
         )

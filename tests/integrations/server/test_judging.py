@@ -16,14 +16,14 @@ def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:
         ).json()
 
         def judge(**fields: object) -> tuple[int, dict[str, object]]:
-            result = server.client.post("/v1/feedback", json=fields)
-            return result.status_code, result.json()
+            response = server.client.post("/v1/feedback", json=fields)
+            return response.status_code, response.json()
 
         best = answer["documents"][0]["id"]
         status, first = judge(trajectory=answer["trajectory"], relevant=[best], rating=5, user="ann")
         assert (status, first["created"], first["trajectory"]) == (201, True, answer["trajectory"])
-        again = judge(request_id="r-1", relevant=[best], rating=5, user="ann")
-        assert again == (200, {**first, "created": False})
+        repeated = judge(request_id="r-1", relevant=[best], rating=5, user="ann")
+        assert repeated == (200, {**first, "created": False})
         assert judge(request_id="r-1", comment="good", id="mine")[0] == 201
     judgements = load_judgements(tmp_path / "trajectories" / JUDGEMENTS)
     assert [(judgement.relevant, judgement.rating, judgement.user, judgement.comment) for judgement in judgements] == [
@@ -34,7 +34,7 @@ def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:
 
 def test_what_cannot_be_judged(serve: Serve) -> None:
     with serve() as server:
-        known = server.ask().json()["trajectory"]
+        trajectory = server.ask().json()["trajectory"]
 
         def judge(status: int, code: str, **fields: object) -> str:
             return problem(server.client.post("/v1/feedback", json=fields), status, code)
@@ -43,9 +43,9 @@ def test_what_cannot_be_judged(serve: Serve) -> None:
         assert "'absent'" in judge(404, "unknown_trajectory", request_id="absent", rating=1)
         judge(404, "unknown_trajectory", trajectory="../../etc/passwd", rating=1)
         assert "either" in judge(422, "invalid_request", rating=1)
-        assert "either" in judge(422, "invalid_request", trajectory=known, request_id="r", rating=1)
-        assert "the judgement is empty" in judge(422, "invalid_request", trajectory=known)
-        assert "both" in judge(422, "invalid_request", trajectory=known, relevant=["a"], irrelevant=["a"])
-        judge(422, "invalid_request", trajectory=known, rating=6)
-        server.client.post("/v1/feedback", json={"trajectory": known, "rating": 1, "id": "j"})
-        judge(409, "conflict", trajectory=known, rating=2, id="j")
+        assert "either" in judge(422, "invalid_request", trajectory=trajectory, request_id="r", rating=1)
+        assert "the judgement is empty" in judge(422, "invalid_request", trajectory=trajectory)
+        assert "both" in judge(422, "invalid_request", trajectory=trajectory, relevant=["a"], irrelevant=["a"])
+        judge(422, "invalid_request", trajectory=trajectory, rating=6)
+        server.client.post("/v1/feedback", json={"trajectory": trajectory, "rating": 1, "id": "j"})
+        judge(409, "conflict", trajectory=trajectory, rating=2, id="j")

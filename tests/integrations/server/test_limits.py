@@ -1,4 +1,4 @@
-"""How many run, how many wait, for how long; and how a server ends."""
+"""How many searches run and wait, for how long, and how a server shuts down."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def test_first_come_first_served() -> None:
     tickets = [gate.enter() for _ in range(5)]
     with pytest.raises(QueueFull):
         gate.enter()
-    assert [item.turn.is_set() for item in tickets] == [True, True, False, False, False]
+    assert [ticket.turn.is_set() for ticket in tickets] == [True, True, False, False, False]
     tickets[3].leave()
     tickets[0].leave()
-    assert [item.turn.is_set() for item in tickets] == [True, True, True, False, False]
+    assert [ticket.turn.is_set() for ticket in tickets] == [True, True, True, False, False]
     assert (gate.running, gate.waiting) == (2, 1)
     for _ in range(2):
         for ticket in tickets:
@@ -37,17 +37,17 @@ async def test_first_come_first_served() -> None:
 
 def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
     with serve(one_search(0.8), concurrency=1, queue=1) as server, ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(server.ask) for _ in range(2)]
+        futures = [pool.submit(server.ask) for _ in range(2)]
         server.until(lambda: server.service.gate.waiting == 1)
-        refused = server.ask()
-        assert "1 searches are running and 1 waiting" in problem(refused, 429, "queue_full")
-        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        refusal = server.ask()
+        assert "1 searches are running and 1 waiting" in problem(refusal, 429, "queue_full")
+        assert 1 <= int(refusal.headers["retry-after"]) <= 60
         assert server.ask(stream=True).status_code == 429
         server.expect("ctx1_searches_waiting", 1)
         server.expect("ctx1_searches_running", 1)
-        answers = [item.result() for item in asked]
-        assert [item.status_code for item in answers] == [200, 200]
-        assert max(item.json()["usage"]["queued_seconds"] for item in answers) > 0.2
+        responses = [future.result() for future in futures]
+        assert [response.status_code for response in responses] == [200, 200]
+        assert max(response.json()["usage"]["queued_seconds"] for response in responses) > 0.2
         server.expect("ctx1_searches_running", 0)
 
 
@@ -69,16 +69,16 @@ def test_the_servers_own_deadline_holds_too(serve: Serve) -> None:
 
 def test_a_deadline_that_passes_in_the_queue(serve: Serve) -> None:
     with serve(one_search(0.4), concurrency=1) as server, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(server.ask)
+        future = pool.submit(server.ask)
         server.until(lambda: server.service.gate.running == 1)
-        refused = server.ask(deadline=0.1)
-        problem(refused, 503, "queue_timeout")
-        assert first.result().status_code == 200
+        refusal = server.ask(deadline=0.1)
+        problem(refusal, 503, "queue_timeout")
+        assert future.result().status_code == 200
         assert server.ask().status_code == 200
 
 
-def drained(server: Running, **options: Any) -> threading.Thread:
-    """Tells the server to end, as a signal would."""
+def start_drain(server: Running, **options: Any) -> threading.Thread:
+    """Tell the server to shut down, as a signal would."""
     loop = next(iter(server.service._deadlines))._clock.__self__  # type: ignore[attr-defined]
     future = asyncio.run_coroutine_threadsafe(server.service.drain(), loop)
     thread = threading.Thread(target=future.result, args=(20,))
@@ -88,20 +88,20 @@ def drained(server: Running, **options: Any) -> threading.Thread:
 
 def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve) -> None:
     with serve(one_search(0.3), concurrency=1) as server, ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(server.ask) for _ in range(2)]
+        futures = [pool.submit(server.ask) for _ in range(2)]
         server.until(lambda: server.service.gate.waiting == 1)
-        ending = drained(server)
+        drain_thread = start_drain(server)
         server.until(lambda: server.service.draining)
-        refused = server.ask()
-        problem(refused, 503, "shutting_down")
-        assert refused.headers["connection"] == "close"
+        refusal = server.ask()
+        problem(refusal, 503, "shutting_down")
+        assert refusal.headers["connection"] == "close"
         health = server.client.get("/health")
         assert (health.status_code, health.json()) == (503, {"live": True, "ready": False, "draining": True})
-        for item in asked:
-            answer = item.result()
-            assert (answer.status_code, answer.json()["stop_reason"]) == (200, "finished")
-        ending.join(5)
-        assert not ending.is_alive()
+        for future in futures:
+            response = future.result()
+            assert (response.status_code, response.json()["stop_reason"]) == (200, "finished")
+        drain_thread.join(5)
+        assert not drain_thread.is_alive()
 
 
 def test_what_still_runs_when_the_grace_is_over_is_handed_back(serve: Serve) -> None:
@@ -111,7 +111,7 @@ def test_what_still_runs_when_the_grace_is_over_is_handed_back(serve: Serve) -> 
         server.until(lambda: server.service.gate.running == 1)
         waiting = pool.submit(server.ask)
         server.until(lambda: server.service.gate.waiting == 1)
-        drained(server).join(10)
+        start_drain(server).join(10)
         body = running.result().json()
         assert body["stop_reason"] == "time"
         assert body["documents"]
@@ -130,9 +130,9 @@ def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
         for _ in range(3):
             server.ask()
         server.client.get("/v1/retrieve")
-        answer = server.client.get("/metrics")
-        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-        families = parsed(answer)
+        response = server.client.get("/metrics")
+        assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+        families = parse_metrics(response)
         assert families["ctx1_requests_total"] == "counter"
         assert families["ctx1_request_seconds"] == "histogram"
         server.expect('ctx1_requests_total{path="/v1/retrieve",status="200"}', 3)
@@ -145,17 +145,17 @@ def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
         server.expect("ctx1_index_stale", 0)
 
 
-def parsed(answer: httpx.Response) -> dict[str, str]:
-    """The families' kinds; fails for a line that is none, or a sample of no family."""
+def parse_metrics(response: httpx.Response) -> dict[str, str]:
+    """The type of each metric family. Fails on an invalid line or a sample without a family."""
     families: dict[str, str] = {}
-    for line in answer.text.splitlines():
+    for line in response.text.splitlines():
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             families[name] = kind
         elif not line.startswith("# HELP "):
             name, _, value = line.rpartition(" ")
             float(value)
-            bare = name.partition("{")[0]
-            stems = (bare, *(bare.removesuffix(end) for end in ("_bucket", "_sum", "_count")))
-            assert any(stem in families for stem in stems), line
+            base_name = name.partition("{")[0]
+            candidates = (base_name, *(base_name.removesuffix(suffix) for suffix in ("_bucket", "_sum", "_count")))
+            assert any(candidate in families for candidate in candidates), line
     return families

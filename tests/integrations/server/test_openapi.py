@@ -1,4 +1,4 @@
-"""The OpenAPI document, and what comes of requests made at random from it."""
+"""The OpenAPI document, and random requests generated from it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def test_the_document_names_what_is_served(serve: Serve) -> None:
         assert document["openapi"] == "3.1.0"
         for path, operations in document["paths"].items():
             for method in operations:
-                answer = server.client.request(method, path)
-                unknown = "{" in path and answer.json()["error"]["code"] == "unknown_trajectory"
-                assert unknown or answer.status_code not in (404, 405), path
+                response = server.client.request(method, path)
+                unknown = "{" in path and response.json()["error"]["code"] == "unknown_trajectory"
+                assert unknown or response.status_code not in (404, 405), path
         text = json.dumps(document)
         for reference in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
             assert reference in document["components"]["schemas"]
@@ -34,7 +34,7 @@ def test_the_document_names_what_is_served(serve: Serve) -> None:
 def test_no_request_made_from_the_document_breaks_the_server(serve: Serve, tmp_path: Path) -> None:
     program = str(Path(sys.executable).with_name("schemathesis"))
     with serve() as server:
-        done = subprocess.run(
+        result = subprocess.run(
             [
                 program,
                 "run",
@@ -52,11 +52,11 @@ def test_no_request_made_from_the_document_breaks_the_server(serve: Serve, tmp_p
             timeout=300,
             check=False,
         )
-        answered = server.client.get("/metrics").text
-    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
-    assert 'status="500"' not in answered
-    assert 'ctx1_requests_total{path="/v1/retrieve",status="200"}' in answered
-    assert 'ctx1_requests_total{path="/v1/retrieve",status="422"}' in answered
+        metrics = server.client.get("/metrics").text
+    assert result.returncode == 0, result.stdout[-4_000:] + result.stderr[-2_000:]
+    assert 'status="500"' not in metrics
+    assert 'ctx1_requests_total{path="/v1/retrieve",status="200"}' in metrics
+    assert 'ctx1_requests_total{path="/v1/retrieve",status="422"}' in metrics
 
 
 async def test_the_application_in_a_server_of_ones_own(corpus: object, serve: Serve) -> None:
@@ -67,8 +67,8 @@ async def test_the_application_in_a_server_of_ones_own(corpus: object, serve: Se
     with SearchAgent(corpus, one_search()) as agent:
         transport = httpx.ASGITransport(application(agent))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-            answer = await client.post("/v1/retrieve", json={"question": "comets?"})
-            judged = await client.post("/v1/feedback", json={"trajectory": "x", "rating": 1})
-    assert answer.json()["documents"]
-    assert answer.json()["trajectory"] is None
-    assert (judged.status_code, judged.json()["error"]["code"]) == (404, "no_trajectories")
+            response = await client.post("/v1/retrieve", json={"question": "comets?"})
+            feedback = await client.post("/v1/feedback", json={"trajectory": "x", "rating": 1})
+    assert response.json()["documents"]
+    assert response.json()["trajectory"] is None
+    assert (feedback.status_code, feedback.json()["error"]["code"]) == (404, "no_trajectories")

@@ -1,4 +1,4 @@
-"""The proxy between real sockets: what passes unchanged, what is pruned, and what happens when a side goes away."""
+"""The proxy between real sockets: what passes unchanged, what is pruned, and what happens when a side disconnects."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ TOPICS = ("tides", "violins", "glaciers", "printing", "orchards", "lighthouses",
 
 
 @contextmanager
-def proxied(url: str, *, budget: int = 300, pause: float = 30.0, **settings: Any) -> Iterator[httpx.Client]:
-    """A client of a proxy for the upstream, which prunes by words."""
+def proxy_client(url: str, *, budget: int = 300, pause: float = 30.0, **settings: Any) -> Iterator[httpx.Client]:
+    """A client of a proxy in front of the upstream. The proxy prunes by words."""
     pruners = ConversationPruners(lambda: ContextPruner(budget, strategy="bm25"))
     proxy = Proxy(url, pruners, Settings(**{"max_body": 1_000_000, "grace": 1.0, **settings}), pause=pause)
     with (
@@ -44,14 +44,14 @@ def proxied(url: str, *, budget: int = 300, pause: float = 30.0, **settings: Any
         yield client
 
 
-def searched(topic: str) -> str:
+def tool_result(topic: str) -> str:
     """A tool result about one topic in four paragraphs."""
     sentence = f"An entry about {topic} says what everyone knows about {topic} and nothing else. "
     return "\n\n".join(f"{topic.title()} {number}. {sentence * 3}" for number in range(4))
 
 
 def conversation(steps: int) -> list[dict[str, Any]]:
-    """Calls and results about as many topics, after a question about the first one."""
+    """A question about the first topic, then a call and a result about each of that many topics."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Answer briefly."},
         {"role": "user", "content": "What is known about tides?"},
@@ -60,7 +60,7 @@ def conversation(steps: int) -> list[dict[str, Any]]:
         function = {"name": "search", "arguments": json.dumps({"query": topic})}
         call = {"id": f"call_{number}", "type": "function", "function": function}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": searched(topic)})
+        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": tool_result(topic)})
     return messages
 
 
@@ -69,25 +69,28 @@ def test_other_paths_pass_byte_for_byte() -> None:
         ("Date", "Mon, 01 Jan 2024 00:00:00 GMT"), ("X-Request-ID", "theirs"), ("Set-Cookie", "a=1"),
         ("Set-Cookie", "b=2"), ("Content-Encoding", "br"), ("Keep-Alive", "timeout=5"),
     ]  # fmt: skip
-    with upstream(lambda _: Reply(b"\x00\xff not brotli", 418, reply_headers)) as server, proxied(server.url) as client:
+    with (
+        upstream(lambda _: Reply(b"\x00\xff not brotli", 418, reply_headers)) as server,
+        proxy_client(server.url) as client,
+    ):
         address = urlsplit(str(client.base_url))
         body = b'{"input" : "a",  "n":1e400, "n":2}'
-        head = (
+        request_head = (
             "POST /v1/embeddings%2Fx/?key=k%20v&b HTTP/1.1", f"Host: {address.netloc}", f"Authorization: Bearer {KEY}",
             "X-Twice: 1", "X-Twice: 2", "Connection: close, X-Hop", "X-Hop: here", "TE: trailers",
             "Expect: 100-continue", f"Content-Length: {len(body)}", "", "",
         )  # fmt: skip
-        with socket.create_connection((address.hostname or "", address.port or 0)) as raw:
-            raw.sendall("\r\n".join(head).encode() + body)
-            answer = b"".join(iter(lambda: raw.recv(65_536), b""))
-        received = server.requests[0]
-    assert (received.method, received.path, received.body) == ("POST", "/v1/embeddings%2Fx/?key=k%20v&b", body)
-    names = [name.lower() for name, _ in received.headers]
+        with socket.create_connection((address.hostname or "", address.port or 0)) as connection:
+            connection.sendall("\r\n".join(request_head).encode() + body)
+            response = b"".join(iter(lambda: connection.recv(65_536), b""))
+        request = server.requests[0]
+    assert (request.method, request.path, request.body) == ("POST", "/v1/embeddings%2Fx/?key=k%20v&b", body)
+    names = [name.lower() for name, _ in request.headers]
     assert sorted(names) == ["authorization", "content-length", "host", "x-twice", "x-twice"]
-    assert ("authorization", f"Bearer {KEY}") in [(name.lower(), value) for name, value in received.headers]
-    start, _, content = answer.rpartition(b"\r\n\r\n")
+    assert ("authorization", f"Bearer {KEY}") in [(name.lower(), value) for name, value in request.headers]
+    response_head, _, content = response.rpartition(b"\r\n\r\n")
     assert content == b"\x00\xff not brotli"
-    lines = start[start.index(b"HTTP/1.1 4") :].decode().lower().split("\r\n")
+    lines = response_head[response_head.index(b"HTTP/1.1 4") :].decode().lower().split("\r\n")
     assert lines[0].startswith("http/1.1 418")
     assert sorted(lines[1:]) == [
         "connection: close", "content-encoding: br", "content-length: 13", "date: mon, 01 jan 2024 00:00:00 gmt",
@@ -100,60 +103,61 @@ def test_other_paths_pass_byte_for_byte() -> None:
 )
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
 def test_a_body_that_is_no_conversation_passes_untouched(body: bytes, path: str) -> None:
-    with upstream() as server, proxied(server.url) as client:
-        answer = client.post(path, content=body)
-        assert answer.status_code == 200
-        assert "outcome" in json.loads(answer.headers["x-context-pruned"])
+    with upstream() as server, proxy_client(server.url) as client:
+        response = client.post(path, content=body)
+        assert response.status_code == 200
+        assert "outcome" in json.loads(response.headers["x-context-pruned"])
         assert server.requests[0].body == body
 
 
 def test_a_conversation_within_the_budget_passes_byte_for_byte() -> None:
     body = json.dumps({"messages": conversation(1), "temperature": 0.10, "model": "m"}, indent=3).encode()
-    with upstream() as server, proxied(server.url, budget=100_000) as client:
-        answer = client.post(CHAT, content=body)
-        assert json.loads(answer.headers["x-context-pruned"])["outcome"] == "within budget"
+    with upstream() as server, proxy_client(server.url, budget=100_000) as client:
+        response = client.post(CHAT, content=body)
+        assert json.loads(response.headers["x-context-pruned"])["outcome"] == "within budget"
         assert server.requests[0].body == body
 
 
 def test_what_the_model_asks_to_restore_comes_back_and_stays() -> None:
     messages = conversation(len(TOPICS))
-    with upstream() as server, proxied(server.url) as client:
+    with upstream() as server, proxy_client(server.url) as client:
         client.post(CHAT, json={"messages": messages})
         stub = json.loads(server.requests[0].body)["messages"][5]["content"]
         (first, *_) = re.findall(r"restore: (p\d+)", stub)
         messages += [{"role": "assistant", "content": f"I need it again: restore: {first}"}]
         messages += [{"role": "user", "content": "What is known about violins?"}]
         for _ in range(2):
-            answer = client.post(CHAT, json={"messages": messages})
+            response = client.post(CHAT, json={"messages": messages})
         bodies = [json.loads(request.body)["messages"] for request in server.requests]
-    assert json.loads(answer.headers["x-context-pruned"])["restored"] == 0
-    assert searched("violins").split("\n\n")[0] not in bodies[0][5]["content"]
-    assert searched("violins").split("\n\n")[0] in bodies[1][5]["content"]
+    assert json.loads(response.headers["x-context-pruned"])["restored"] == 0
+    assert tool_result("violins").split("\n\n")[0] not in bodies[0][5]["content"]
+    assert tool_result("violins").split("\n\n")[0] in bodies[1][5]["content"]
     assert bodies[1] == bodies[2]
 
 
 def test_a_growing_conversation_is_pruned_and_its_prefix_stays() -> None:
-    with upstream() as server, proxied(server.url) as client:
+    with upstream() as server, proxy_client(server.url) as client:
         for steps in range(1, len(TOPICS) + 1):
-            answer = client.post(CHAT, json={"model": "m", "messages": conversation(steps), "stream": False})
-            assert answer.status_code == 200
-        reports = json.loads(answer.headers["x-context-pruned"])
+            response = client.post(CHAT, json={"model": "m", "messages": conversation(steps), "stream": False})
+            assert response.status_code == 200
+        reports = json.loads(response.headers["x-context-pruned"])
         bodies = [json.loads(request.body) for request in server.requests]
-    whole, last = conversation(len(TOPICS)), bodies[-1]
-    assert list(last) == ["model", "messages", "stream"]
+    original, last_body = conversation(len(TOPICS)), bodies[-1]
+    assert list(last_body) == ["model", "messages", "stream"]
     assert reports["tokens_after"] < reports["tokens_before"]
-    assert [message["role"] for message in last["messages"]] == [message["role"] for message in whole]
-    changed = [index for index, message in enumerate(whole) if last["messages"][index] != message]
-    assert changed
-    assert {whole[index]["role"] for index in changed} == {"tool"}
-    assert last["messages"][-1] == whole[-1]
-    # A result that was pruned once is sent with the same bytes from then on, unless more of it goes in a later batch.
+    assert [message["role"] for message in last_body["messages"]] == [message["role"] for message in original]
+    pruned_indices = [index for index, message in enumerate(original) if last_body["messages"][index] != message]
+    assert pruned_indices
+    assert {original[index]["role"] for index in pruned_indices} == {"tool"}
+    assert last_body["messages"][-1] == original[-1]
+    # Once pruned, a result is sent with the same bytes, unless a later batch prunes more of it.
     versions = [
-        [body["messages"][index]["content"] for body in bodies if len(body["messages"]) > index] for index in changed
+        [body["messages"][index]["content"] for body in bodies if len(body["messages"]) > index]
+        for index in pruned_indices
     ]
     for texts in versions:
-        shrinking = list(dict.fromkeys(texts))
-        assert [text for number, text in enumerate(texts) if number and text != texts[number - 1]] == shrinking[1:]
+        distinct = list(dict.fromkeys(texts))
+        assert [text for number, text in enumerate(texts) if number and text != texts[number - 1]] == distinct[1:]
 
 
 def test_callers_and_conversations_are_told_apart() -> None:
@@ -165,12 +169,18 @@ def test_callers_and_conversations_are_told_apart() -> None:
 
     conversations = ConversationPruners(open_pruner, limit=2)
     bodies = BodyPruner(conversations, 1_000_000)
-    marked = conversation(2)
-    marked[1] = {**marked[1], "content": [{"type": "text", "text": marked[1]["content"]}]}
-    cached = json.loads(json.dumps(marked))
-    cached[1]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    in_parts = conversation(2)
+    in_parts[1] = {**in_parts[1], "content": [{"type": "text", "text": in_parts[1]["content"]}]}
+    with_cache = json.loads(json.dumps(in_parts))
+    with_cache[1]["content"][0]["cache_control"] = {"type": "ephemeral"}
     for number, (messages, caller) in enumerate(
-        [(conversation(1), b"a"), (conversation(2), b"a"), (conversation(2), b"b"), (marked, b"a"), (cached, b"a")]
+        [
+            (conversation(1), b"a"),
+            (conversation(2), b"a"),
+            (conversation(2), b"b"),
+            (in_parts, b"a"),
+            (with_cache, b"a"),
+        ]
     ):
         bodies.prune(json.dumps({"messages": messages}).encode(), "messages", caller)
         assert len(pruners) == (1, 1, 2, 2, 2)[number]
@@ -186,9 +196,9 @@ def test_a_failing_pruner_lets_the_request_pass(caplog: pytest.LogCaptureFixture
     bodies = BodyPruner(ConversationPruners(lambda: ContextPruner(10, strategy=fail)), 1_000_000)
     body = json.dumps({"messages": conversation(4)}).encode()
     with caplog.at_level(logging.ERROR):
-        pruned = bodies.prune(body, "messages", b"")
-    assert pruned.body is body
-    assert json.loads(pruned.header) == {"outcome": "failed"}
+        result = bodies.prune(body, "messages", b"")
+    assert result.body is body
+    assert json.loads(result.header) == {"outcome": "failed"}
 
 
 def test_the_first_token_arrives_before_the_second_is_sent() -> None:
@@ -200,44 +210,44 @@ def test_the_first_token_arrives_before_the_second_is_sent() -> None:
         yield b"data: two\n\n"
 
     reply = Reply(stream(), headers=[("Content-Type", "text/event-stream")])
-    with upstream(lambda _: reply) as server, proxied(server.url) as client:
-        with client.stream("POST", CHAT, json={"messages": conversation(1), "stream": True}) as answer:
-            chunks = answer.iter_raw()
+    with upstream(lambda _: reply) as server, proxy_client(server.url) as client:
+        with client.stream("POST", CHAT, json={"messages": conversation(1), "stream": True}) as response:
+            chunks = response.iter_raw()
             assert next(chunks) == b"data: one\n\n"
             assert not gate.is_set()
             gate.set()
             assert b"".join(chunks) == b"data: two\n\n"
-        assert answer.headers["content-type"] == "text/event-stream"
+        assert response.headers["content-type"] == "text/event-stream"
 
 
 @pytest.mark.parametrize("started", [True, False])
 def test_a_client_that_leaves_ends_the_request_upstream(started: bool) -> None:
-    gone, waiting = threading.Event(), threading.Event()
+    stream_closed, request_arrived = threading.Event(), threading.Event()
 
     def stream() -> Iterator[bytes]:
         try:
             while True:
                 yield b": alive\n\n"
-                waiting.set()
+                request_arrived.set()
                 threading.Event().wait(0.02)
         finally:
-            gone.set()
+            stream_closed.set()
 
     def answer(_: Received) -> Reply:
-        waiting.set()
+        request_arrived.set()
         if not started:
             threading.Event().wait(0.3)
         return Reply(stream())
 
-    with upstream(answer) as server, proxied(server.url, concurrency=1, queue=0) as client:
+    with upstream(answer) as server, proxy_client(server.url, concurrency=1, queue=0) as client:
         if started:
             with client.stream("POST", CHAT, json={"messages": conversation(1)}) as response:
                 next(response.iter_raw())
         else:
             with pytest.raises(httpx.ReadTimeout):
                 client.post(CHAT, json={"messages": conversation(1)}, timeout=0.1)
-        assert waiting.wait(5)
-        assert gone.wait(10)
+        assert request_arrived.wait(5)
+        assert stream_closed.wait(10)
         # The only slot is free again.
         server.answer = lambda _: Reply()
         assert client.get("/v1/models").status_code == 200
@@ -250,21 +260,21 @@ def test_an_answer_that_breaks_off_does_not_look_complete() -> None:
 
     with (
         upstream(lambda _: Reply(stream())) as server,
-        proxied(server.url) as client,
+        proxy_client(server.url) as client,
         pytest.raises(httpx.RemoteProtocolError),
-        client.stream("POST", CHAT, json={}) as answer,
+        client.stream("POST", CHAT, json={}) as response,
     ):
-        answer.read()
+        response.read()
 
 
 def test_redirects_and_cookies_go_to_the_client_alone() -> None:
     headers = [("Location", "http://localhost:1/elsewhere"), ("Set-Cookie", "session=1; Path=/")]
-    with upstream(lambda _: Reply(b"", 307, headers)) as server, proxied(server.url) as client:
+    with upstream(lambda _: Reply(b"", 307, headers)) as server, proxy_client(server.url) as client:
         for _ in range(2):
-            answer = client.post(CHAT, json={"messages": []})
+            response = client.post(CHAT, json={"messages": []})
             client.cookies.clear()
-            assert answer.status_code == 307
-            assert answer.headers["location"] == "http://localhost:1/elsewhere"
+            assert response.status_code == 307
+            assert response.headers["location"] == "http://localhost:1/elsewhere"
         assert [name.lower() for name, _ in server.requests[1].headers].count("cookie") == 0
         assert len(server.requests) == 2
 
@@ -273,7 +283,7 @@ def test_an_upstream_that_is_not_there_or_silent() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
-    with proxied(url) as client:
+    with proxy_client(url) as client:
         assert "is --upstream its address?" in problem(client.post(CHAT, json={}), 502, "upstream_unreachable")
     release = threading.Event()
 
@@ -281,7 +291,7 @@ def test_an_upstream_that_is_not_there_or_silent() -> None:
         release.wait(5)
         return Reply()
 
-    with upstream(answer) as server, proxied(server.url, pause=0.2) as client:
+    with upstream(answer) as server, proxy_client(server.url, pause=0.2) as client:
         assert "0.2 s" in problem(client.post(CHAT, json={}), 504, "upstream_timeout")
         release.set()
 
@@ -295,32 +305,34 @@ def test_limits_are_those_of_the_server() -> None:
 
     with (
         upstream(answer) as server,
-        proxied(server.url, max_body=1_000, concurrency=1, queue=0, hosts=("127.0.0.1",)) as client,
+        proxy_client(server.url, max_body=1_000, concurrency=1, queue=0, hosts=("127.0.0.1",)) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         problem(client.post(CHAT, content=b"x" * 1_001), 413, "too_large")
         problem(client.post(CHAT, headers={"Host": "evil.example"}, json={}), 403, "host_not_allowed")
-        first = pool.submit(client.post, CHAT, json={})
+        future = pool.submit(client.post, CHAT, json={})
         while not server.requests:
             threading.Event().wait(0.01)
         assert "1 requests are running" in problem(client.post(CHAT, json={}), 429, "queue_full")
         release.set()
-        assert first.result().status_code == 200
+        assert future.result().status_code == 200
 
 
 def test_no_path_leads_out_of_the_upstream() -> None:
-    with upstream() as server, proxied(f"{server.url}/api/v1/") as client:
+    with upstream() as server, proxy_client(f"{server.url}/api/v1/") as client:
         address = urlsplit(str(client.base_url))
         targets = {"/v1/models": 200, "/../admin": 400, "/x/../../admin": 400, "//evil.example/x": 200}
         for target, status in targets.items():
-            with socket.create_connection((address.hostname or "", address.port or 0)) as raw:
-                raw.sendall(f"GET {target} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
-                assert raw.recv(65_536).startswith(f"HTTP/1.1 {status}".encode()), target
+            with socket.create_connection((address.hostname or "", address.port or 0)) as connection:
+                connection.sendall(
+                    f"GET {target} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode()
+                )
+                assert connection.recv(65_536).startswith(f"HTTP/1.1 {status}".encode()), target
         assert [request.path for request in server.requests] == ["/api/v1/models", "/api//evil.example/x"]
 
 
 def test_no_key_and_no_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG), upstream() as server, proxied(server.url) as client:
+    with caplog.at_level(logging.DEBUG), upstream() as server, proxy_client(server.url) as client:
         client.post(f"{CHAT}?key={KEY}", json={"messages": conversation(8)}, headers={"x-api-key": KEY})
         server.answer = lambda _: Reply(b"", 401)
         client.post("/v1/messages", json={"messages": conversation(8)}, headers={"x-api-key": KEY})
@@ -332,15 +344,15 @@ def test_no_key_and_no_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_official_client() -> None:
-    with ScriptedServer([says("Twelve hours.")] * 2, key=KEY) as server, proxied(server.url) as client:
-        official = openai.OpenAI(base_url=str(client.base_url.join("/v1")), api_key=KEY, max_retries=0)
+    with ScriptedServer([says("Twelve hours.")] * 2, key=KEY) as server, proxy_client(server.url) as client:
+        official_client = openai.OpenAI(base_url=str(client.base_url.join("/v1")), api_key=KEY, max_retries=0)
         request: dict[str, Any] = {"model": "scripted", "messages": conversation(8)}
-        assert official.chat.completions.create(**request).choices[0].message.content == "Twelve hours."
-        stream = official.chat.completions.create(**request, stream=True)
+        assert official_client.chat.completions.create(**request).choices[0].message.content == "Twelve hours."
+        stream = official_client.chat.completions.create(**request, stream=True)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Twelve hours."
-        sent = [len(json.dumps(body["messages"])) for body in server.chat_bodies()]
-    assert max(sent) < len(json.dumps(conversation(8)))
-    assert sent[0] == sent[1]
+        sizes = [len(json.dumps(body["messages"])) for body in server.chat_bodies()]
+    assert max(sizes) < len(json.dumps(conversation(8)))
+    assert sizes[0] == sizes[1]
 
 
 @pytest.mark.parametrize("address", ["https://user:pw@host/v1", "https://host/v1?key=1", "host", "ftp://host"])

@@ -1,4 +1,4 @@
-"""`POST /v1/prune`: conversations are pruned, recognized and restored, and bad requests are told what is wrong."""
+"""`POST /v1/prune`: conversations are pruned, recognized and restored, and errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_conversation_is_pruned_and_comes_back(serve: Serve, kind: str) -> Non
         assert answer["report"]["outcome"] == "pruned"
         assert answer["report"]["kind"] == kind
         assert "Ana Berg was its director" in str(answer["messages"])
-        ids = [item["id"] for item in answer["report"]["removed"]]
+        ids = [passage["id"] for passage in answer["report"]["removed"]]
         request = {"messages": answer["messages"], "restore": ids, **OPTIONS}
         restored = server.client.post("/v1/prune", json=request).json()
         assert restored == {"messages": messages, "report": None}
@@ -64,6 +64,6 @@ def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
 )
 def test_bad_requests(serve: Serve, body: dict[str, Any], status: int, code: str, message: str) -> None:
     with serve() as server:
-        answer = server.client.post("/v1/prune", json=body)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-    assert message in answer.json()["error"]["message"]
+        response = server.client.post("/v1/prune", json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert message in response.json()["error"]["message"]

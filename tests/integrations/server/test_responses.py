@@ -1,4 +1,4 @@
-"""The page at `/`: its files, and how it is used in a real Chromium."""
+"""The page at `/`: its files, and its use in a real Chromium."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ANSWERED = "document.body.dataset.state === 'answered'"
 QUESTION = "Which comets met the painters?"
 
 
-def edits() -> ScriptedPolicy:
-    """Searches, drops two passages, brings one back, ranks."""
+def editing_policy() -> ScriptedPolicy:
+    """Search, prune two passages, restore one, rank."""
     steps = [
         search(QUESTION, "painters", limit=5),
         lambda view: prune(*(block.id for block in view.blocks[:2])),
@@ -35,7 +35,7 @@ def edits() -> ScriptedPolicy:
 
 
 def ask(browser: Browser, question: str = QUESTION) -> None:
-    """Types a question as a user does, and waits for the answer."""
+    """Type a question as a user would, and wait for the answer."""
     browser.press(question, Keys.ENTER)
     browser.wait(ANSWERED)
 
@@ -51,8 +51,8 @@ def test_the_files_are_public_and_allow_nothing_but_themselves(serve: Serve) -> 
         assert "unsafe" not in policy
         assert "<script>" not in page.text
         for name in ("ask.js", "page.js", "main.js", "view.css", "icon.svg"):
-            answer = server.client.get(f"/ui/{name}")
-            assert (answer.status_code, answer.headers["x-content-type-options"]) == (200, "nosniff"), name
+            response = server.client.get(f"/ui/{name}")
+            assert (response.status_code, response.headers["x-content-type-options"]) == (200, "nosniff"), name
         assert server.client.get("/", headers={"If-None-Match": page.headers["etag"]}).status_code == 304
         for name in ("nothing.js", "ask.html", "..%2Fpage.py", "__init__.py"):
             assert server.client.get(f"/ui/{name}").status_code == 404, name
@@ -62,26 +62,26 @@ def test_the_files_are_public_and_allow_nothing_but_themselves(serve: Serve) -> 
 
 def test_the_agent_is_described(corpus: MemoryCorpus, serve: Serve) -> None:
     with serve() as server:
-        described = server.client.get("/v1/agent").json()
-    assert (described["chunks"], described["records"], described["efforts"]) == (corpus.count(), True, [])
-    assert described["soft"] < described["hard"] < described["window"]
+        description = server.client.get("/v1/agent").json()
+    assert (description["chunks"], description["records"], description["efforts"]) == (corpus.count(), True, [])
+    assert description["soft"] < description["hard"] < description["window"]
     with SearchAgent(corpus, effort="fast") as agent, running(agent, title="notes") as server:
-        described = server.client.get("/v1/agent").json()
-    assert (described["title"], described["records"]) == ("notes", False)
-    assert described["efforts"] == ["fast", "careful"]
+        description = server.client.get("/v1/agent").json()
+    assert (description["title"], description["records"]) == ("notes", False)
+    assert description["efforts"] == ["fast", "careful"]
 
 
 def test_a_question_chooses_its_effort(corpus: MemoryCorpus, serve: Serve) -> None:
     with serve() as server:
-        refused = server.ask(effort="fast")
-        assert (refused.status_code, refused.json()["error"]["param"]) == (422, "effort")
-        assert "has no effort" in refused.json()["error"]["message"]
+        refusal = server.ask(effort="fast")
+        assert (refusal.status_code, refusal.json()["error"]["param"]) == (422, "effort")
+        assert "has no effort" in refusal.json()["error"]["message"]
     policy = BridgePolicy(effort="fast", untrained=True)
     with SearchAgent(corpus, policy) as agent, running(agent) as server:
         assert server.ask(effort="fast").json()["documents"]
-        refused = server.ask(effort="heroic")
-        assert refused.status_code == 422
-        assert "careful or fast; got 'heroic'" in refused.json()["error"]["message"]
+        refusal = server.ask(effort="heroic")
+        assert refusal.status_code == 422
+        assert "careful or fast; got 'heroic'" in refusal.json()["error"]["message"]
 
 
 def test_each_document_has_its_best_sentence(serve: Serve) -> None:
@@ -94,14 +94,14 @@ def test_each_document_has_its_best_sentence(serve: Serve) -> None:
 
 
 def test_a_recorded_episode_is_served_without_paths(serve: Serve, tmp_path: Path) -> None:
-    with serve(edits()) as server:
+    with serve(editing_policy()) as server:
         name = server.ask(QUESTION).json()["trajectory"]
-        answer = server.client.get(f"/v1/trajectories/{name}")
-        assert answer.json()["index"]["rows"][0]["question"] == QUESTION
-        assert str(tmp_path) not in answer.text
+        response = server.client.get(f"/v1/trajectories/{name}")
+        assert response.json()["index"]["rows"][0]["question"] == QUESTION
+        assert str(tmp_path) not in response.text
         for wrong in ("nothing", "..%2Fsecret", "feedback", "x" * 300):
-            refused = server.client.get(f"/v1/trajectories/{wrong}")
-            assert refused.status_code == 404, wrong
+            refusal = server.client.get(f"/v1/trajectories/{wrong}")
+            assert refusal.status_code == 404, wrong
         (tmp_path / "trajectories" / "broken.jsonl").write_text(
             (tmp_path / "trajectories" / f"{name}.jsonl").read_text().splitlines()[0] + '\n{"kind": "?"}\n'
         )
@@ -118,7 +118,7 @@ def test_an_episode_brings_its_sub_agents(corpus: MemoryCorpus, tmp_path: Path) 
 def test_a_question_by_keyboard_its_ranking_its_judgement_and_its_episode(
     serve: Serve, browser: Browser, tmp_path: Path
 ) -> None:
-    with serve(edits()) as server:
+    with serve(editing_policy()) as server:
         browser.open(server.url)
         assert browser.run("return document.activeElement.id") == "question"
         ask(browser)
@@ -138,7 +138,7 @@ def test_a_question_by_keyboard_its_ranking_its_judgement_and_its_episode(
         browser.wait("document.querySelector('#judgeall [aria-pressed=true]')")
         lines = (tmp_path / "trajectories" / "feedback.jsonl").read_text().splitlines()
         verdicts = [json.loads(line) for line in lines]
-        assert [(v["relevant"], v["irrelevant"], v["rating"]) for v in verdicts] == [
+        assert [(verdict["relevant"], verdict["irrelevant"], verdict["rating"]) for verdict in verdicts] == [
             ([], [name], None), ([name], [], None), ([], [], 5)
         ]  # fmt: skip
         assert len({verdict["user"] for verdict in verdicts}) == 1
@@ -156,10 +156,15 @@ def test_a_question_by_keyboard_its_ranking_its_judgement_and_its_episode(
 def test_nothing_moves_or_overflows_and_all_of_it_is_accessible(
     serve: Serve, browser: Browser, width: int, dark: bool
 ) -> None:
-    long = [Document(f"{'path/' * 12}{n}.md", "Comets met painters. " * 60, "Unbreakable" * 12) for n in range(3)]
-    documents = [*long, Document("e", "Painters met comets in 1948.", "Painters", {"year": 1948, "by": "Ann"})]
+    long_documents = [
+        Document(f"{'path/' * 12}{n}.md", "Comets met painters. " * 60, "Unbreakable" * 12) for n in range(3)
+    ]
+    documents = [
+        *long_documents,
+        Document("e", "Painters met comets in 1948.", "Painters", {"year": 1948, "by": "Ann"}),
+    ]
     corpus = MemoryCorpus(documents)
-    with browser.looking(width=width, height=800, dark=dark), serve(edits(), on=corpus) as server:
+    with browser.looking(width=width, height=800, dark=dark), serve(editing_policy(), on=corpus) as server:
         browser.open(server.url)
         assert browser.violations() == []
         ask(browser)
@@ -217,12 +222,12 @@ def test_a_search_can_be_stopped_and_an_error_is_told(
     browser.wait("document.getElementById('problem').textContent.includes('does not answer')")
 
 
-def fails(view: View) -> Action:
+def fail(view: View) -> Action:
     raise RuntimeError("an unexpected failure")
 
 
 def test_a_failing_search_shows_what_the_server_says(serve: Serve, browser: Browser) -> None:
-    with serve(ScriptedPolicy([fails])) as server:
+    with serve(ScriptedPolicy([fail])) as server:
         browser.open(server.url)
         browser.press("comets?", Keys.ENTER)
         browser.wait("document.querySelector('#problem p')")
@@ -251,19 +256,19 @@ def test_past_questions_are_asked_again_and_forgotten(serve: Serve, browser: Bro
 def test_filters_compare_a_number_as_number_and_as_text(serve: Serve, browser: Browser) -> None:
     with serve() as server:
         browser.open(server.url)
-        where = "return whereOf(arguments[0].map(([field, operator, value]) => ({ field, operator, value })))"
-        assert browser.run(where, []) is None
-        assert browser.run(where, [["by", "$eq", "Ann"]]) == {"by": {"$eq": "Ann"}}
-        assert browser.run(where, [["year", "$gte", "1948"], ["read", "$ne", "true"]]) == {
+        script = "return whereOf(arguments[0].map(([field, operator, value]) => ({ field, operator, value })))"
+        assert browser.run(script, []) is None
+        assert browser.run(script, [["by", "$eq", "Ann"]]) == {"by": {"$eq": "Ann"}}
+        assert browser.run(script, [["year", "$gte", "1948"], ["read", "$ne", "true"]]) == {
             "$and": [{"year": {"$gte": 1948}}, {"$and": [{"read": {"$ne": True}}, {"read": {"$ne": "true"}}]}]
         }
-        assert browser.run(where, [["year", "$eq", "1948"]]) == {
+        assert browser.run(script, [["year", "$eq", "1948"]]) == {
             "$or": [{"year": {"$eq": 1948}}, {"year": {"$eq": "1948"}}]
         }
 
 
 def test_nothing_is_animated_for_those_who_prefer_that(serve: Serve, browser: Browser) -> None:
-    with browser.looking(still=True), serve(edits()) as server:
+    with browser.looking(still=True), serve(editing_policy()) as server:
         browser.open(server.url)
         ask(browser)
         assert browser.run("return document.getAnimations().length") == 0

@@ -1,4 +1,4 @@
-"""`POST /v1/retrieve`, and what is said to requests that cannot be answered."""
+"""`POST /v1/retrieve`, and the errors for requests that cannot be answered."""
 
 from __future__ import annotations
 
@@ -19,63 +19,68 @@ from tests.actions import call, search
 from tests.integrations.server.conftest import Serve
 
 SECRET = "/secret/place sk-key"
-"""What errors inside may say, and answers must not."""
+"""Internal errors contain this text; answers must not."""
 
 
-def problem(answer: Any, status: int, code: str) -> str:
-    """The message of an answer that is the error expected; nothing of the inside is in it."""
-    assert answer.status_code == status, answer.text
-    body = answer.json()
+def problem(response: Any, status: int, code: str) -> str:
+    """Check that the response is this error and shows no internals; return its message."""
+    assert response.status_code == status, response.text
+    body = response.json()
     assert body["error"]["code"] == code
-    assert body["request_id"] == answer.headers["x-request-id"]
+    assert body["request_id"] == response.headers["x-request-id"]
     for word in ("/secret", "sk-key", "Traceback", 'File "', "context_agent/"):
-        assert word not in answer.text
+        assert word not in response.text
     return str(body["error"]["message"])
 
 
 def test_the_answer_is_that_of_a_search(serve: Serve, tmp_path: Path) -> None:
     with serve() as server:
-        answer = server.ask("comets?", k=3, id="q7")
-        body = answer.json()
-        RetrieveAnswer.model_validate_json(answer.content)
+        response = server.ask("comets?", k=3, id="q7")
+        body = response.json()
+        RetrieveAnswer.model_validate_json(response.content)
         direct = server.service.index._template.search("comets?", k=3).to_json()
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert (body["id"], body["question"], body["stop_reason"], body["error"]) == ("q7", "comets?", "finished", None)
-    plain = [{name: item[name] for name in ("id", "title", "score", "chunks")} for item in body["documents"]]
-    assert plain == direct["documents"]
-    assert len(plain) == 3
+    documents = [
+        {name: document[name] for name in ("id", "title", "score", "chunks")} for document in body["documents"]
+    ]
+    assert documents == direct["documents"]
+    assert len(documents) == 3
     assert body["usage"]["turns"] == body["turns"] == direct["turns"]
     assert 0 < body["usage"]["output_tokens"] < body["usage"]["tokens"] == direct["tokens"]
     assert (tmp_path / "trajectories" / f"{body['trajectory']}.jsonl").exists()
-    assert str(tmp_path) not in answer.text
+    assert str(tmp_path) not in response.text
 
 
 def test_filters_and_metadata_pass_through(serve: Serve) -> None:
     documents = [Document(f"d{year}", f"comets seen in {year}", "", {"year": year}) for year in (1680, 1910, 1986)]
     with serve(on=MemoryCorpus(documents)) as server:
-        found = server.ask(where={"year": {"$gte": 1900}}).json()["documents"]
-    assert {item["id"]: item["metadata"] for item in found} == {"d1910": {"year": 1910}, "d1986": {"year": 1986}}
+        results = server.ask(where={"year": {"$gte": 1900}}).json()["documents"]
+    assert {document["id"]: document["metadata"] for document in results} == {
+        "d1910": {"year": 1910},
+        "d1986": {"year": 1986},
+    }
 
 
 def test_what_json_cannot_say(serve: Serve) -> None:
-    odd = Document("odd", "comets \ud800 cut", "", {"n": float("nan"), "m": 1.5})
+    unencodable = Document("odd", "comets \ud800 cut", "", {"n": float("nan"), "m": 1.5})
     policy = ScriptedPolicy([search("comets"), call("search_corpus", query="x", limit=float("inf"))])
-    with serve(policy, on=MemoryCorpus([odd])) as server:
+    with serve(policy, on=MemoryCorpus([unencodable])) as server:
         (document,) = server.ask().json()["documents"]
-        streamed = server.ask(stream=True)
+        stream = server.ask(stream=True)
     assert document["metadata"] == {"n": None, "m": 1.5}
     assert document["chunks"][0]["text"] == "comets ? cut"
-    assert "event: end" in streamed.text
-    assert "Infinity" not in streamed.text
+    assert "event: end" in stream.text
+    assert "Infinity" not in stream.text
 
 
 def test_a_request_id_is_taken_where_it_is_sane(serve: Serve) -> None:
     with serve() as server:
-        result = server.client.get("/health", headers={"X-Request-ID": "job-7:a"})
-        odd = server.client.get("/health", headers={"X-Request-ID": "a b\tc"})
-        long = server.client.get("/health", headers={"X-Request-ID": "a" * 200})
-    assert result.headers["x-request-id"] == "job-7:a"
-    assert len(odd.headers["x-request-id"]) == len(long.headers["x-request-id"]) == 32
+        valid = server.client.get("/health", headers={"X-Request-ID": "job-7:a"})
+        with_spaces = server.client.get("/health", headers={"X-Request-ID": "a b\tc"})
+        too_long = server.client.get("/health", headers={"X-Request-ID": "a" * 200})
+    assert valid.headers["x-request-id"] == "job-7:a"
+    assert len(with_spaces.headers["x-request-id"]) == len(too_long.headers["x-request-id"]) == 32
 
 
 @pytest.mark.parametrize(
@@ -86,9 +91,9 @@ def test_a_token_is_asked_for(serve: Serve, header: str | None, said: str) -> No
     with serve(token="abc") as server:
         headers = {"Authorization": "" if header is None else header.encode("latin-1")}
         for path in ("/v1/retrieve", "/metrics", "/openapi.json", "/nowhere"):
-            refused = server.client.get(path, headers=headers)
-            assert said in problem(refused, 401, "invalid_api_key")
-            assert refused.headers["www-authenticate"] == "Bearer"
+            refusal = server.client.get(path, headers=headers)
+            assert said in problem(refusal, 401, "invalid_api_key")
+            assert refusal.headers["www-authenticate"] == "Bearer"
         assert server.client.get("/health", headers=headers).status_code == 200
         assert server.ask().status_code == 200
         server.expect('ctx1_errors_total{code="invalid_api_key"}', 4)
@@ -130,17 +135,17 @@ def test_only_names_that_are_its_own_are_answered(serve: Serve) -> None:
 )
 def test_bad_bodies(serve: Serve, body: bytes, status: int, code: str, said: str) -> None:
     with serve() as server:
-        answer = server.client.post("/v1/retrieve", content=body, headers={"Content-Type": "application/json"})
-        assert said in problem(answer, status, code)
+        response = server.client.post("/v1/retrieve", content=body, headers={"Content-Type": "application/json"})
+        assert said in problem(response, status, code)
         assert server.service.gate.running == server.service.gate.waiting == 0
 
 
 def test_what_is_not_there(serve: Serve) -> None:
     with serve() as server:
         problem(server.client.get("/nowhere"), 404, "not_found")
-        refused = server.client.get("/v1/retrieve")
-        problem(refused, 405, "method_not_allowed")
-        assert refused.headers["allow"] == "POST"
+        refusal = server.client.get("/v1/retrieve")
+        problem(refusal, 405, "method_not_allowed")
+        assert refusal.headers["allow"] == "POST"
         problem(server.client.post("/v1/retrieve", content=b"question=x"), 415, "unsupported_media_type")
         server.expect('ctx1_requests_total{path="other",status="404"}', 1)
 
@@ -153,8 +158,8 @@ def test_a_body_that_is_too_large(serve: Serve) -> None:
             for _ in range(20):
                 yield b" " * 100
 
-        unannounced = server.client.post("/v1/retrieve", content=parts(), headers={"Content-Type": "application/json"})
-        problem(unannounced, 413, "too_large")
+        chunked = server.client.post("/v1/retrieve", content=parts(), headers={"Content-Type": "application/json"})
+        problem(chunked, 413, "too_large")
         assert server.ask("x" * 500).status_code == 200
 
 
@@ -163,47 +168,47 @@ def test_a_question_that_the_budget_cannot_hold(serve: Serve) -> None:
         assert "soft threshold" in problem(server.ask("word " * 19_000), 400, "question_too_long")
 
 
-def fails(view: View) -> Action:
-    """A policy that cannot go on."""
+def fail(view: View) -> Action:
+    """A step that fails with a policy error."""
     raise PolicyError(f"{SECRET} is down")
 
 
-class Broken(MemoryCorpus):
-    """An index whose files are damaged; only greps notice."""
+class DamagedCorpus(MemoryCorpus):
+    """An index with damaged files. Only grep notices."""
 
     def grep(self, *args: Any, **options: Any) -> Any:
         raise CorpusCorruptError(f"Chroma cannot read {SECRET}")
 
 
 def test_failures_inside_are_told_by_kind(serve: Serve) -> None:
-    with serve(ScriptedPolicy([fails])) as server:
+    with serve(ScriptedPolicy([fail])) as server:
         assert problem(server.ask(), 502, "policy_error") == "the policy failed"
-    broken = Broken([Document("a", "comets")])
-    with serve(ScriptedPolicy([call("grep_corpus", pattern="x")]), on=broken) as server:
-        refused = server.ask()
-        assert problem(refused, 503, "index_error") == "the index could not be searched"
-        assert refused.headers["retry-after"] == "5"
+    corpus = DamagedCorpus([Document("a", "comets")])
+    with serve(ScriptedPolicy([call("grep_corpus", pattern="x")]), on=corpus) as server:
+        refusal = server.ask()
+        assert problem(refusal, 503, "index_error") == "the index could not be searched"
+        assert refusal.headers["retry-after"] == "5"
 
 
 def test_a_failure_in_the_middle_leaves_what_was_found(serve: Serve) -> None:
-    with serve(ScriptedPolicy([search("comets"), fails])) as server:
-        answer = server.ask()
-    body = answer.json()
-    assert (answer.status_code, body["stop_reason"]) == (200, "policy_error")
+    with serve(ScriptedPolicy([search("comets"), fail])) as server:
+        response = server.ask()
+    body = response.json()
+    assert (response.status_code, body["stop_reason"]) == (200, "policy_error")
     assert body["documents"]
     assert body["error"] == "the policy failed"
-    assert "secret" not in answer.text
+    assert "secret" not in response.text
 
 
 def test_what_nobody_foresaw_is_no_stack_trace(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    def odd(view: View) -> Action:
+    def fail_unexpectedly(view: View) -> Action:
         raise ZeroDivisionError(SECRET)
 
-    with caplog.at_level(logging.INFO, LOGGER.name), serve(ScriptedPolicy([odd])) as server:
+    with caplog.at_level(logging.INFO, LOGGER.name), serve(ScriptedPolicy([fail_unexpectedly])) as server:
         problem(server.ask(), 500, "internal")
         assert server.client.get("/health").json()["ready"] is True
-    (told,) = [record for record in caplog.records if record.getMessage() == "unexpected"]
-    assert told.exc_info is not None
+    (record,) = [record for record in caplog.records if record.getMessage() == "unexpected"]
+    assert record.exc_info is not None
 
 
 def test_a_log_line_is_json_with_the_requests_id_and_without_the_question(
@@ -211,19 +216,19 @@ def test_a_log_line_is_json_with_the_requests_id_and_without_the_question(
 ) -> None:
     lines: list[dict[str, Any]] = []
 
-    class Kept(logging.Handler):
+    class Capture(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(json.loads(JsonLines().format(record)))
 
-    handler = Kept()
+    handler = Capture()
     LOGGER.addHandler(handler)
     try:
         with caplog.at_level(logging.INFO, LOGGER.name), serve() as server:
-            identity = server.ask("a private question").headers["x-request-id"]
+            request_id = server.ask("a private question").headers["x-request-id"]
     finally:
         LOGGER.removeHandler(handler)
-    (line,) = [item for item in lines if item["event"] == "request"]
-    assert line["request_id"] == identity
+    (line,) = [entry for entry in lines if entry["event"] == "request"]
+    assert line["request_id"] == request_id
     assert (line["method"], line["path"], line["status"], line["stop_reason"]) == (
         "POST",
         "/v1/retrieve",

@@ -1,4 +1,4 @@
-"""An index that changes under a server: read anew without losing a request."""
+"""An index that changes while it is served: it is reopened without losing a request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.actions import search
 
 
 class Versioned(MemoryCorpus):
-    """A corpus that says it has changed when it is told to."""
+    """A corpus that reports a change when a test sets `changed`."""
 
     changed: Any = False
     closed = False
@@ -35,74 +35,74 @@ def version(number: int) -> Versioned:
     return Versioned([Document(f"v{number}", f"version {number}")])
 
 
-def served(corpora: list[Versioned], *, concurrent: bool) -> LiveIndex:
-    """Serves the first; the others are what it is opened as later."""
+def make_index(corpora: list[Versioned], *, concurrent: bool) -> LiveIndex:
+    """A live index on the first corpus. It reopens as the others, one after another."""
     agent = SearchAgent(corpora[0], ScriptedPolicy([search("version")], delay=0.05))
-    later = iter(corpora[1:])
+    remaining = iter(corpora[1:])
 
     def reopen() -> Versioned:
-        result = next(later, None)
-        if result is None:
+        corpus = next(remaining, None)
+        if corpus is None:
             raise CorpusNotFoundError("/secret/place is gone")
-        return result
+        return corpus
 
     return LiveIndex(agent, reopen, concurrent=concurrent)
 
 
-async def found(one: LiveIndex) -> str:
-    async with one.agent() as agent:
+async def top_document(index: LiveIndex) -> str:
+    async with index.agent() as agent:
         return (await agent.asearch("version?")).documents[0].id
 
 
 @pytest.mark.parametrize("concurrent", [True, False])
 async def test_searches_that_run_end_on_the_state_they_began_with(concurrent: bool) -> None:
     corpora = [version(1), version(2)]
-    result = served(corpora, concurrent=concurrent)
-    assert await result.follow() is False
-    running = [asyncio.create_task(found(result)) for _ in range(5)]
+    index = make_index(corpora, concurrent=concurrent)
+    assert await index.follow() is False
+    old_searches = [asyncio.create_task(top_document(index)) for _ in range(5)]
     await asyncio.sleep(0.02)
     corpora[0].changed = True
-    following = asyncio.create_task(result.follow())
+    following = asyncio.create_task(index.follow())
     await asyncio.sleep(0.02)
     assert not corpora[0].closed
-    assert result.ready
-    later = [asyncio.create_task(found(result)) for _ in range(5)]
+    assert index.ready
+    new_searches = [asyncio.create_task(top_document(index)) for _ in range(5)]
     assert await following is True
-    assert await asyncio.gather(*running) == ["v1"] * 5
-    assert await asyncio.gather(*later) == ["v2"] * 5
+    assert await asyncio.gather(*old_searches) == ["v1"] * 5
+    assert await asyncio.gather(*new_searches) == ["v2"] * 5
     await asyncio.sleep(0.05)
     assert corpora[0].closed
     assert not corpora[1].closed
-    assert not result.stale
-    await result.close()
+    assert not index.stale
+    await index.close()
     assert corpora[1].closed
 
 
 async def test_an_index_that_cannot_be_opened_beside_leaves_the_old_one() -> None:
     corpora = [version(1)]
-    result = served(corpora, concurrent=True)
+    index = make_index(corpora, concurrent=True)
     corpora[0].changed = True
-    assert await result.follow() is None
-    assert result.stale
-    assert await found(result) == "v1"
+    assert await index.follow() is None
+    assert index.stale
+    assert await top_document(index) == "v1"
     corpora[0].changed = CorpusNotFoundError("/secret/server does not answer")
-    assert await result.follow() is None
-    assert await found(result) == "v1"
+    assert await index.follow() is None
+    assert await top_document(index) == "v1"
 
 
 async def test_a_folder_that_is_gone_and_comes_back() -> None:
     corpora = [version(1)]
-    back = version(3)
-    result = served(corpora, concurrent=False)
+    reopened = version(3)
+    index = make_index(corpora, concurrent=False)
     corpora[0].changed = True
-    assert await result.follow() is None
-    assert not result.ready
+    assert await index.follow() is None
+    assert not index.ready
     with pytest.raises(Problem, match="could not be searched"):
-        await found(result)
-    result._reopen = lambda: back
-    assert await result.follow() is True
-    assert result.ready
-    assert await found(result) == "v3"
+        await top_document(index)
+    index._reopen = lambda: reopened
+    assert await index.follow() is True
+    assert index.ready
+    assert await top_document(index) == "v3"
 
 
 def test_a_folder_tells_that_it_has_changed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_an_index_keeps_its_last_two_states_alone(tmp_path: Path) -> None:
     (root,) = (folder / "ctx1").glob("*-*")
 
     def states() -> list[int]:
-        return sorted(int(item.name.split("-")[1]) for item in root.glob("snapshot-*"))
+        return sorted(int(path.name.split("-")[1]) for path in root.glob("snapshot-*"))
 
     assert states() == [3, 4]
     (root / "writing-x").mkdir()
@@ -143,22 +143,22 @@ def test_a_collection_of_someone_else_tells_that_it_has_changed(tmp_path: Path) 
     from tests.retrieval.fakes import HashEmbedder
 
     client, embedder = chromadb.PersistentClient(str(tmp_path)), HashEmbedder()
-    mine = client.create_collection("mine", embedding_function=None)
+    collection = client.create_collection("mine", embedding_function=None)
 
-    def put(**texts: str) -> None:
+    def upsert(**texts: str) -> None:
         vectors: Any = embedder.embed_documents(list(texts.values()))
-        mine.upsert(ids=list(texts), documents=list(texts.values()), embeddings=vectors)
+        collection.upsert(ids=list(texts), documents=list(texts.values()), embeddings=vectors)
 
-    put(a="A comet.", b="A garden.")
-    with ChromaCorpus.open(collection=mine, embedder=embedder, cache=tmp_path / "cache") as corpus:
+    upsert(a="A comet.", b="A garden.")
+    with ChromaCorpus.open(collection=collection, embedder=embedder, cache=tmp_path / "cache") as corpus:
         assert not corpus.stale()
-        put(c="An opera.")
+        upsert(c="An opera.")
         assert corpus.stale()
         corpus.refresh()
-        put(a="A changed text.")
+        upsert(a="A changed text.")
         assert corpus.stale()
         corpus.refresh()
-        mine.delete(ids=["b"])
+        collection.delete(ids=["b"])
         assert corpus.stale()
         corpus.refresh()
         assert not corpus.stale()

@@ -24,14 +24,14 @@ from tests.integrations.server.conftest import Running, Serve, one_search
 
 
 def events(text: str) -> list[tuple[str, Any]]:
-    """The events of a stream, by name; comments are left out."""
-    results = []
+    """The events of a stream as pairs of name and data, without comments."""
+    pairs = []
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if not line.startswith(":")]
         if lines:
             fields = dict(line.split(": ", 1) for line in lines)
-            results.append((fields["event"], json.loads(fields["data"])))
-    return results
+            pairs.append((fields["event"], json.loads(fields["data"])))
+    return pairs
 
 
 def test_a_search_is_told_as_it_happens_and_ends_with_its_answer(serve: Serve) -> None:
@@ -39,38 +39,38 @@ def test_a_search_is_told_as_it_happens_and_ends_with_its_answer(serve: Serve) -
         [search("comets", limit=3), lambda view: prune(view.blocks[0].id), lambda view: restore(view.pruned[0].id)]
     )
     with serve(policy) as server:
-        answer = server.ask(stream=True, k=2)
-        plain = server.ask(k=2).json()
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    result = events(answer.text)
-    names = [name for name, _ in result]
+        response = server.ask(stream=True, k=2)
+        retrieved = server.ask(k=2).json()
+    assert response.headers["content-type"].startswith("text/event-stream")
+    stream_events = events(response.text)
+    names = [name for name, _ in stream_events]
     assert names == ["turn", "result", "turn", "edit", "result", "turn", "edit", "result", "turn", "end"]
-    by_name = dict(reversed(result))
+    by_name = dict(reversed(stream_events))
     assert by_name["turn"]["calls"][0] == {"name": "search_corpus", "arguments": {"query": "comets", "limit": 3}}
-    shown = by_name["result"]["chunks"]
-    assert [item["rank"] for item in shown] == [1, 2, 3]
-    edited = [data for name, data in result if name == "edit"]
-    assert edited[0]["pruned"] == edited[1]["restored"] == [shown[0]["id"]]
-    end = result[-1][1]
-    assert end["documents"] == plain["documents"]
-    assert end["request_id"] == answer.headers["x-request-id"]
+    chunks = by_name["result"]["chunks"]
+    assert [chunk["rank"] for chunk in chunks] == [1, 2, 3]
+    edits = [data for name, data in stream_events if name == "edit"]
+    assert edits[0]["pruned"] == edits[1]["restored"] == [chunks[0]["id"]]
+    end = stream_events[-1][1]
+    assert end["documents"] == retrieved["documents"]
+    assert end["request_id"] == response.headers["x-request-id"]
     assert end["usage"]["turns"] == 3
 
 
 def test_the_accept_header_asks_for_events_too(serve: Serve) -> None:
     with serve() as server:
-        answer = server.client.post(
+        response = server.client.post(
             "/v1/retrieve", json={"question": "comets?"}, headers={"Accept": "text/event-stream"}
         )
-    assert events(answer.text)[-1][0] == "end"
+    assert events(response.text)[-1][0] == "end"
 
 
 def test_events_come_when_they_happen(serve: Serve) -> None:
     with serve(one_search(0.3)) as server:
         request = {"question": "comets?", "stream": True}
-        with server.client.stream("POST", "/v1/retrieve", json=request) as answer:
-            arrived = [time.perf_counter() for line in answer.iter_lines() if line.startswith("event:")]
-    assert arrived[-1] - arrived[0] > 0.2
+        with server.client.stream("POST", "/v1/retrieve", json=request) as response:
+            times = [time.perf_counter() for line in response.iter_lines() if line.startswith("event:")]
+    assert times[-1] - times[0] > 0.2
 
 
 def test_signs_of_life(serve: Serve) -> None:
@@ -82,19 +82,19 @@ def test_signs_of_life(serve: Serve) -> None:
 
 
 def test_a_failure_is_the_last_event(serve: Serve) -> None:
-    def fails(view: View) -> Action:
+    def fail(view: View) -> Action:
         raise PolicyError("/secret/place")
 
-    with serve(ScriptedPolicy([fails])) as server:
-        answer = server.ask(stream=True)
+    with serve(ScriptedPolicy([fail])) as server:
+        response = server.ask(stream=True)
         server.expect('ctx1_errors_total{code="policy_error"}', 1)
-    ((name, data),) = events(answer.text)
+    ((name, data),) = events(response.text)
     assert (name, data["error"]["code"]) == ("error", "policy_error")
-    assert "secret" not in answer.text
+    assert "secret" not in response.text
 
 
-def hung_up(server: Running, folder: Path) -> None:
-    """The slot is free soon, and the trajectory says that the episode was stopped."""
+def check_cancelled(server: Running, folder: Path) -> None:
+    """Check that the slot is soon free and that the trajectory was cancelled."""
     server.until(lambda: server.service.gate.running == 0, seconds=5)
     (path,) = folder.glob("*.jsonl")
     end = read(path).end
@@ -107,22 +107,22 @@ def hung_up(server: Running, folder: Path) -> None:
 def test_a_client_that_hangs_up_stops_its_search(serve: Serve, tmp_path: Path, stream: bool) -> None:
     policy = ScriptedPolicy([search("comets")] * 100, delay=0.1)
     with serve(policy, concurrency=1) as server:
-        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as impatient:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as connection:
             body = json.dumps({"question": "comets?", "stream": stream}).encode()
             head = f"POST /v1/retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-            impatient.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+            connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
             server.until(lambda: server.service.gate.running == 1)
             time.sleep(0.3)
-        hung_up(server, tmp_path / "trajectories")
+        check_cancelled(server, tmp_path / "trajectories")
         assert server.service.gate.waiting == 0
 
 
 def test_a_client_that_hangs_up_in_the_queue_leaves_it(serve: Serve) -> None:
     with serve(one_search(0.6), concurrency=1) as server:
-        with httpx.Client(timeout=0.2) as impatient:
+        with httpx.Client(timeout=0.2) as client:
             for _ in range(2):
                 with pytest.raises(httpx.ReadTimeout):
-                    impatient.post(f"{server.url}/v1/retrieve", json={"question": "comets?"})
+                    client.post(f"{server.url}/v1/retrieve", json={"question": "comets?"})
         server.until(lambda: server.service.gate.waiting == 0 and server.service.gate.running == 0, seconds=5)
         assert server.ask().status_code == 200
 

@@ -1,4 +1,4 @@
-"""Several processes behind one address: their calls, their metrics, and what ends them while they start."""
+"""Several processes behind one address: their calls, their metrics, and failures during their start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from context_agent.integrations.server.transport import bind_socket
 from context_agent.integrations.server.workers import ServerSupervisor, ServerWorker, WorkerPeers, _call_listeners
 
 LATE = 0.2
-"""Seconds that a call may take in a test of one without an answer."""
+"""Timeout in seconds of a call that gets no answer."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def listeners() -> Iterator[list[socket.socket]]:
 
 @pytest.fixture
 async def peers(listeners: list[socket.socket]) -> AsyncIterator[list[WorkerPeers]]:
-    """Three workers; the last one never accepts a call."""
+    """Three workers. The last one never accepts a call."""
     addresses = [listener.getsockname() for listener in listeners]
     workers = [WorkerPeers(number, addresses, listener) for number, listener in enumerate(listeners)]
 
@@ -60,12 +60,12 @@ async def test_a_call_is_answered_by_its_worker(peers: list[WorkerPeers]) -> Non
 
 
 async def test_problems_pass_from_worker_to_worker(peers: list[WorkerPeers]) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as refusal:
         await peers[0].call(1, "echo", "refuse", seconds=10)
-    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "7"})
-    with pytest.raises(Problem) as failed:
+    assert (refusal.value.status, refusal.value.headers) == (429, {"Retry-After": "7"})
+    with pytest.raises(Problem) as failure:
         await peers[0].call(1, "echo", "fail", seconds=10)
-    assert (failed.value.status, failed.value.code) == (500, "internal")
+    assert (failure.value.status, failure.value.code) == (500, "internal")
 
 
 async def test_a_worker_that_does_not_answer(peers: list[WorkerPeers], listeners: list[socket.socket]) -> None:
@@ -74,10 +74,10 @@ async def test_a_worker_that_does_not_answer(peers: list[WorkerPeers], listeners
     assert await peers[0].call_all("echo", 1, seconds=LATE) == [[0, None, 1], [1, None, 1]]
     (await loop.sock_accept(listeners[2]))[0].close()
     call = asyncio.create_task(peers[0].call(2, "echo", 1, seconds=10))
-    (await loop.sock_accept(listeners[2]))[0].close()  # As the system does for a process that dies.
-    with pytest.raises(Problem, match="try again") as lost:
+    (await loop.sock_accept(listeners[2]))[0].close()  # The system does the same when a process dies.
+    with pytest.raises(Problem, match="try again") as unavailable:
         await call
-    assert (lost.value.status, lost.value.code) == (503, "worker_unavailable")
+    assert (unavailable.value.status, unavailable.value.code) == (503, "worker_unavailable")
 
 
 async def test_a_call_waits_for_the_process_that_replaces_its_worker(peers: list[WorkerPeers]) -> None:
@@ -116,23 +116,23 @@ def exits(worker: ServerWorker, code: int) -> None:
 
 
 def is_killed(worker: ServerWorker) -> None:
-    """A worker that the system ends for want of memory."""
+    """A worker that the system kills, as it does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def supervise(target: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Runs two workers that end before they listen; the exit code."""
-    # Only the first may start.
+    """Run two workers that end before they listen, and return the exit code."""
+    # Only the first worker may be started.
     starts: list[int] = []
     start = ServerSupervisor._start
 
-    def counted(supervisor: ServerSupervisor, number: int) -> None:
+    def counting_start(supervisor: ServerSupervisor, number: int) -> None:
         starts.append(number)
         start(supervisor, number)
 
-    monkeypatch.setattr(ServerSupervisor, "_start", counted)
-    with bind_socket("127.0.0.1", 0) as bound:
-        code = ServerSupervisor(target, 2, 0.0, print).run(bound)
+    monkeypatch.setattr(ServerSupervisor, "_start", counting_start)
+    with bind_socket("127.0.0.1", 0) as listener:
+        code = ServerSupervisor(target, 2, 0.0, print).run(listener)
     assert starts == [0]
     return code
 

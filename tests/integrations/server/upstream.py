@@ -1,4 +1,4 @@
-"""A model server of a test's own, which records requests byte by byte and answers as the test says."""
+"""A model server for tests. It records requests byte by byte and answers as the test says."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer; a body that is an iterator is sent as it comes, in chunks."""
+    """An answer. If the body is an iterator, its items are sent as chunks."""
 
     body: bytes | Iterator[bytes] = b"{}"
     status: int = 200
@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass
 class Upstream:
-    """The server: its address, what it received, and how it answers."""
+    """The server: its address, the requests it received, and how it answers."""
 
     answer: Callable[[Received], Reply]
     url: str = ""
@@ -41,7 +41,7 @@ class Upstream:
 
 @contextmanager
 def upstream(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterator[Upstream]:
-    """Runs the server until the block ends."""
+    """Run the server until the block ends."""
     server = Upstream(answer)
     listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
     listener.daemon_threads = True
@@ -66,9 +66,9 @@ def _handler(server: Upstream) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            received = Received(self.command, self.path, self.headers.items(), body)
-            server.requests.append(received)
-            reply = server.answer(received)
+            request = Received(self.command, self.path, self.headers.items(), body)
+            server.requests.append(request)
+            reply = server.answer(request)
             self.send_response_only(reply.status)
             for name, value in reply.headers:
                 self.send_header(name, value)
@@ -80,7 +80,7 @@ def _handler(server: Upstream) -> type[BaseHTTPRequestHandler]:
                 self._stream(reply.body)
 
         def log_message(self, *args: object) -> None:
-            """Silent: a test's output is for failures."""
+            """Log nothing, to keep the output of tests readable."""
 
         def _stream(self, chunks: Iterator[bytes]) -> None:
             self.send_header("Transfer-Encoding", "chunked")

@@ -50,10 +50,10 @@ def made_scorer(seed=0):
 def test_weights_survive_a_file(tmp_path):
     scorer = made_scorer()
     scorer.save(tmp_path / "deep" / "weights.safetensors", {"made": "here"})
-    again = Scorer.load(tmp_path / "deep" / "weights.safetensors")
-    assert again.digest == scorer.digest
+    loaded = Scorer.load(tmp_path / "deep" / "weights.safetensors")
+    assert loaded.digest == scorer.digest
     rows = np.random.default_rng(1).normal(size=(7, len(DIRECT))).astype(np.float32)
-    np.testing.assert_allclose(again.networks["first"](rows), scorer.networks["first"](rows), atol=0.02)
+    np.testing.assert_allclose(loaded.networks["first"](rows), scorer.networks["first"](rows), atol=0.02)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["weights.safetensors"]
 
 
@@ -98,11 +98,11 @@ def test_probabilities_are_probabilities():
 
 
 def test_the_shipped_weights_fit_the_features():
-    shipped = Scorer.shipped()
-    assert shipped is not None
-    assert set(shipped.networks) == set(INPUTS)
+    scorer = Scorer.shipped()
+    assert scorer is not None
+    assert set(scorer.networks) == set(INPUTS)
     for name, inputs in INPUTS.items():
-        scores = shipped.networks[name](np.full((2, len(inputs)), np.nan, np.float32))
+        scores = scorer.networks[name](np.full((2, len(inputs)), np.nan, np.float32))
         assert np.isfinite(scores).all()
 
 
@@ -112,9 +112,9 @@ TRUSTING = ScoreCalibration(
 
 
 def calibrated(calibration: ScoreCalibration | None = TRUSTING) -> BridgePolicy:
-    shipped = Scorer.shipped()
-    assert shipped is not None
-    return BridgePolicy(Scorer.of(shipped.networks, calibration))
+    scorer = Scorer.shipped()
+    assert scorer is not None
+    return BridgePolicy(Scorer.of(scorer.networks, calibration))
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +214,8 @@ def test_the_best_score_counts_by_the_share_of_the_question_that_is_names(questi
 @pytest.mark.parametrize("question", ["Кто построил маяк?", "誰が灯台を設計しましたか", "?", "the of and"])
 @pytest.mark.parametrize("count", [1, 5])
 def test_odd_questions_and_corpora_get_a_confidence(question: str, count: int) -> None:
-    same = [Document(f"d{number}", "The lighthouse was designed by Ketil Varga.", "Light") for number in range(count)]
-    result = search(MemoryCorpus(same, embedder=HashEmbedder()), question)
+    copies = [Document(f"d{number}", "The lighthouse was designed by Ketil Varga.", "Light") for number in range(count)]
+    result = search(MemoryCorpus(copies, embedder=HashEmbedder()), question)
     assert result.confidence is not None
     assert 0 <= result.confidence <= 1
     assert all(0 <= document.score <= 1 for document in result.documents)

@@ -18,7 +18,7 @@ from tests.retrieval.fakes import HashEmbedder
 
 FIRST = "Ada Bel Cora Dina Ewa Fay Gus Hal Ines Jo".split()
 LAST = "Marlow Vance Bray Orme Tarn Quill Sedge Rook Finch Larch".split()
-THINGS = "Marsh Harbour Lantern Orchard Mirror Glacier Comet Attic Meadow Engine".split()
+NOUNS = "Marsh Harbour Lantern Orchard Mirror Glacier Comet Attic Meadow Engine".split()
 
 
 def invented(draw):
@@ -32,8 +32,8 @@ def world(titled=True):
     documents, questions = [], []
     for number in range(100):
         director = f"{FIRST[number % 10]} {LAST[number // 10]}"
-        film = f"The {invented(draw)} {THINGS[number % 10]}"
-        year, town = 1900 + number, f"{THINGS[draw.randrange(10)]}town"
+        film = f"The {invented(draw)} {NOUNS[number % 10]}"
+        year, town = 1900 + number, f"{NOUNS[draw.randrange(10)]}town"
         documents.append((f"f{number}", film, f"{film} is a {year} film directed by {director} for a studio."))
         documents.append((f"d{number}", director, f"{director} was born in {town} and trained as a carpenter there."))
         questions.append((f"Where was the director of {film} born?", {f"f{number}", f"d{number}"}))
@@ -181,7 +181,7 @@ def test_vectors_that_the_corpus_does_not_trust_are_not_used(films):
     assert recall(run(Distrusted(), question), gold) == 1.0
 
 
-ODD = [
+ODD_QUESTIONS = [
     "?",
     "a",
     "of the",
@@ -194,7 +194,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("question", ODD)
+@pytest.mark.parametrize("question", ODD_QUESTIONS)
 def test_odd_questions_end_well(films, question):
     assert run(films[0], question).stop_reason in {"finished", "no_ranking"}
 

@@ -1,4 +1,4 @@
-"""The reader: what it is shown, when a candidate is read again, and how its word is combined."""
+"""The reader: its input, when a candidate is read again, and how its score is combined with others."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ def notes_of(passages, question=QUESTION):
 def test_the_reader_sees_the_fitting_sentences_of_what_was_found():
     notes = notes_of([FILM, PERSON])
     first, second = (candidate.passage for candidate in notes.candidates)
-    shown, other = ReaderInput(notes.question), AnalyzedPassage("Oslo", "Oslo is a city.")
-    assert shown.premise([first, second], other) == (
+    reader_input, other = ReaderInput(notes.question), AnalyzedPassage("Oslo", "Oslo is a city.")
+    assert reader_input.premise([first, second], other) == (
         f"{QUESTION} | Polar Light: Ana Berg was its director. | Ana Berg: She was born in Tromsø."
     )
-    assert shown.premise([], first) == QUESTION
-    assert shown.premise([other] * 9, first).count(" | ") == EVIDENCE
-    assert shown.excerpt(second) == "Ana Berg. Ana Berg is a director. She was born in Tromsø."
+    assert reader_input.premise([], first) == QUESTION
+    assert reader_input.premise([other] * 9, first).count(" | ") == EVIDENCE
+    assert reader_input.excerpt(second) == "Ana Berg. Ana Berg is a director. She was born in Tromsø."
 
 
 def test_a_sentence_that_names_the_candidate_is_shown_as_evidence():
     text = "It was shown in many towns. Its music is by Ivo Dahl. It won a prize."
     notes = notes_of([("Polar Light", text), ("Ivo Dahl", "A composer."), ("Oslo", "A city.")])
-    film, named, other = (candidate.passage for candidate in notes.candidates)
-    shown = ReaderInput(notes.question)
-    assert "Ivo Dahl" in shown.premise([film], named)
-    assert "Ivo Dahl" not in shown.premise([film], other)
+    film, composer, other = (candidate.passage for candidate in notes.candidates)
+    reader_input = ReaderInput(notes.question)
+    assert "Ivo Dahl" in reader_input.premise([film], composer)
+    assert "Ivo Dahl" not in reader_input.premise([film], other)
 
 
 def test_of_a_long_passage_the_reader_sees_the_start_and_what_fits():
     filler = [f"Sentence {number} is about weather and ships." for number in range(60)]
     text = " ".join([*filler[:40], "The director was born in Bergen.", *filler[40:]])
     notes = notes_of([("Long", text)])
-    shown = ReaderInput(notes.question).excerpt(notes.candidates[0].passage)
-    assert shown.startswith("Long. Sentence 0 is")
-    assert "born in Bergen" in shown
-    assert len(shown.split()) <= EXCERPT_WORDS + 1
+    excerpt = ReaderInput(notes.question).excerpt(notes.candidates[0].passage)
+    assert excerpt.startswith("Long. Sentence 0 is")
+    assert "born in Bergen" in excerpt
+    assert len(excerpt.split()) <= EXCERPT_WORDS + 1
 
 
 def test_of_a_long_passage_the_reader_sees_what_says_the_same_in_other_words():
@@ -88,9 +88,9 @@ def test_of_a_long_passage_the_reader_sees_what_says_the_same_in_other_words():
 @pytest.mark.parametrize("text", ["", "x" * 3_000_000, "\n\n", "한국어 日本語 ไทย", "a\ud800b"])
 def test_any_text_can_be_shown(text):
     notes = notes_of([FILM, ("", "ok")])
-    shown, passage = ReaderInput(notes.question), AnalyzedPassage("", text)
-    assert len(shown.excerpt(passage).split()) <= EXCERPT_WORDS
-    assert shown.premise([passage], passage).startswith(QUESTION)
+    reader_input, passage = ReaderInput(notes.question), AnalyzedPassage("", text)
+    assert len(reader_input.excerpt(passage).split()) <= EXCERPT_WORDS
+    assert reader_input.premise([passage], passage).startswith(QUESTION)
 
 
 def test_a_candidate_is_read_with_the_best_others_as_evidence_and_again_if_these_change():

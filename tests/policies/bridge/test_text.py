@@ -25,8 +25,8 @@ from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder
 
 
-def flat(some):
-    return np.ones(len(some), dtype=np.float32)
+def flat(terms):
+    return np.ones(len(terms), dtype=np.float32)
 
 
 def test_words_lose_case_accents_and_possessives():

@@ -15,7 +15,7 @@ from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = "Which comet is named?"
 DONE = says("<Document id=d0></Document>")
-"""Ends an episode at once, with a list of what was never seen."""
+"""Ends an episode at once, with a ranking of a document that was never in view."""
 
 
 @cache
@@ -46,8 +46,8 @@ def ask(
     **options: Any,
 ) -> SearchResult:
     """One question, asked of the server's model."""
-    chosen = policy(server, **options)
-    with SearchAgent(corpus(), chosen, limits=limits, profile=profile, budget=window, rollouts=rollouts) as agent:
+    chat_policy = policy(server, **options)
+    with SearchAgent(corpus(), chat_policy, limits=limits, profile=profile, budget=window, rollouts=rollouts) as agent:
         return agent.search(QUESTION)
 
 

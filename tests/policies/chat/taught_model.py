@@ -111,7 +111,7 @@ def _prompt(tokenizer: Any, body: dict[str, Any]) -> str:
 
 
 def _row(tokenizer: Any, prompt: str, reply: str, draw: random.Random) -> tuple[Any, Any]:
-    """The ids of prompt and reply, and the labels: the reply's alone. Usage lines say something else each time."""
+    """The ids of prompt and reply, and the labels: the reply's alone. Numbers in usage lines vary from call to call."""
     import torch
 
     varied = re.sub(r"usage: [\d,]+", lambda _: f"usage: {draw.randint(700, 2500):,}", prompt)
@@ -144,14 +144,14 @@ def _tokenizer(texts: list[str]) -> Any:
         vocab_size=1200, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
-    wrapped = PreTrainedTokenizerFast(
+    chat_tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,
     )
-    wrapped.chat_template = TEMPLATE
-    return wrapped
+    chat_tokenizer.chat_template = TEMPLATE
+    return chat_tokenizer
 
 
 def _model(tokenizer: Any) -> Any:

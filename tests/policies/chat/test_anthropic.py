@@ -41,8 +41,8 @@ def prunes(*ids: str) -> Any:
 
 
 def policy(server: ScriptedServer, **options: Any) -> AnthropicPolicy:
-    chosen: dict[str, Any] = {"model": "scripted", "base_url": server.url, "backoff": 0.01, "timeout": 5.0}
-    return AnthropicPolicy(**chosen | options)
+    defaults: dict[str, Any] = {"model": "scripted", "base_url": server.url, "backoff": 0.01, "timeout": 5.0}
+    return AnthropicPolicy(**defaults | options)
 
 
 def ask(server: ScriptedServer, **options: Any) -> SearchResult:
@@ -56,14 +56,14 @@ def adapter(streamed: bool) -> TypeAdapter[Any]:
 
 
 def checked(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The body, which has all that the client's type requires and nothing that it does not know."""
+    """The body, after a check that no field required by the client's type is missing and none is unknown."""
     adapter(bool(body.get("stream"))).validate_python(body)
-    known = {
+    parameters = {
         name
         for base in (MessageCreateParamsNonStreaming, MessageCreateParamsStreaming)
         for name in get_type_hints(base)
     }
-    assert set(body) <= known
+    assert set(body) <= parameters
     return body
 
 
@@ -89,9 +89,9 @@ def test_requests_are_those_of_the_official_client(stream: bool) -> None:
         assert [message["role"] for message in body["messages"]] == ["user", "assistant"] * (
             len(body["messages"]) // 2
         ) + ["user"]
-        used = [block["id"] for block in blocks(body, "assistant") if block["type"] == "tool_use"]
-        answered = [block["tool_use_id"] for block in blocks(body, "user") if block["type"] == "tool_result"]
-        assert used == answered
+        call_ids = [block["id"] for block in blocks(body, "assistant") if block["type"] == "tool_use"]
+        result_ids = [block["tool_use_id"] for block in blocks(body, "user") if block["type"] == "tool_result"]
+        assert call_ids == result_ids
         assert (body["thinking"], body["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
         assert "seed" not in body
     assert {tool["name"] for tool in bodies[0]["tools"]} >= {"search_corpus", "prune_chunks"}
@@ -119,15 +119,15 @@ def test_thoughts_go_back_unchanged_and_in_their_place(stream: bool) -> None:
 
 def test_thoughts_between_calls_stay_between_them() -> None:
     later = {**THOUGHT, "thinking": "And stars."}
-    mixed = [
+    content = [
         THOUGHT,
         {"type": "tool_use", "id": "a", "name": "search_corpus", "input": {"query": "comets"}},
         later,
         {"type": "tool_use", "id": "b", "name": "search_corpus", "input": {"query": "stars"}},
     ]
-    with serving(says(blocks=mixed, finish="tool_calls")) as server:
+    with serving(says(blocks=content, finish="tool_calls")) as server:
         ask(server)
-    assert checked(server.chat_bodies()[1])["messages"][1]["content"] == mixed
+    assert checked(server.chat_bodies()[1])["messages"][1]["content"] == content
 
 
 def test_a_reply_of_thoughts_alone_is_nudged_with_a_text_behind_them() -> None:
@@ -162,21 +162,21 @@ class Cache:
         self.entries: set[str] = set()
 
     def read(self, body: Mapping[str, Any]) -> int:
-        """How many blocks of the request are read; then its own marks are written."""
+        """The number of blocks that are read from the cache; then stores the request's own marks."""
         prefix, hashes, marks = "", [], []
         for number, block in enumerate(_blocks(body)):
             prefix += json.dumps({key: value for key, value in block.items() if key != "cache_control"})
             hashes.append(prefix)
             marks += [number] if "cache_control" in block else []
         assert len(marks) <= 4
-        found = [
-            place + 1
+        prefix_lengths = [
+            index + 1
             for mark in marks
-            for place in range(mark, max(-1, mark - LOOKBACK), -1)
-            if hashes[place] in self.entries
+            for index in range(mark, max(-1, mark - LOOKBACK), -1)
+            if hashes[index] in self.entries
         ]
         self.entries |= {hashes[mark] for mark in marks}
-        return max(found, default=0)
+        return max(prefix_lengths, default=0)
 
 
 def _blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -187,7 +187,7 @@ def _blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def test_a_prune_costs_what_follows_the_pruned_block_alone() -> None:
-    many = [search(f"comets {number}", f"stars {number}", limit=3) for number in range(9)]
+    searches = [search(f"comets {number}", f"stars {number}", limit=3) for number in range(9)]
 
     def prune_of_turn(turn: int) -> Any:
         def step(body: Mapping[str, Any]) -> Any:
@@ -196,21 +196,25 @@ def test_a_prune_costs_what_follows_the_pruned_block_alone() -> None:
 
         return step
 
-    steps = [*many[:6], prune_of_turn(2), *many[6:], prune_of_turn(5), rank_seen]
+    steps = [*searches[:6], prune_of_turn(2), *searches[6:], prune_of_turn(5), rank_seen]
     with serving(*steps) as server:
         ask(server)
-    held = Cache()
-    reads = [held.read(checked(body)) for body in server.chat_bodies()]
-    before = [sum(1 for _ in _blocks(body)) for body in server.chat_bodies()]
-    shared = [sum(1 for _ in _blocks({**body, "messages": body["messages"][:5]})) for body in server.chat_bodies()]
-    later = [sum(1 for _ in _blocks({**body, "messages": body["messages"][:11]})) for body in server.chat_bodies()]
-    for number in range(1, len(reads)):
+    prompt_cache = Cache()
+    blocks_read = [prompt_cache.read(checked(body)) for body in server.chat_bodies()]
+    block_counts = [sum(1 for _ in _blocks(body)) for body in server.chat_bodies()]
+    before_turn_2 = [
+        sum(1 for _ in _blocks({**body, "messages": body["messages"][:5]})) for body in server.chat_bodies()
+    ]
+    before_turn_5 = [
+        sum(1 for _ in _blocks({**body, "messages": body["messages"][:11]})) for body in server.chat_bodies()
+    ]
+    for number in range(1, len(blocks_read)):
         if number == 7:  # after the prune in turn 2: turns 0 and 1 are read
-            assert reads[number] == shared[number]
+            assert blocks_read[number] == before_turn_2[number]
         elif number == 11:  # after the prune in turn 5
-            assert shared[number] <= reads[number] <= later[number]
+            assert before_turn_2[number] <= blocks_read[number] <= before_turn_5[number]
         else:
-            assert reads[number] == before[number - 1]
+            assert blocks_read[number] == block_counts[number - 1]
 
 
 # Replies ----------------------------------------------------------------------------------------------------------
@@ -240,8 +244,8 @@ def test_usage_counts_what_the_cache_held(stream: bool) -> None:
 )
 def test_impossible_counts_are_ignored(usage: dict[str, Any], kept: dict[str, int] | None) -> None:
     with serving(search("comets", usage=usage)) as server:
-        counted = extras(ask(server, max_tokens=64))[0]["usage"]
-    assert counted == kept if kept is not None else counted.get("cached_tokens") is None
+        recorded_usage = extras(ask(server, max_tokens=64))[0]["usage"]
+    assert recorded_usage == kept if kept is not None else recorded_usage.get("cached_tokens") is None
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def test_a_call_in_any_of_the_usual_spellings(text: str, prose: str) -> None:
 def test_several_calls_keep_their_order() -> None:
     text = "".join(written(ToolCall("search_corpus", {"query": str(n)})) + "\n" for n in range(5))
     assert [call.arguments for call in parse_calls(text)[1]] == [{"query": str(n)} for n in range(5)]
-    both = f"[{CALL}, {CALL}]"
-    assert parse_calls(both)[1] == (SEARCH, SEARCH)
+    two_calls = f"[{CALL}, {CALL}]"
+    assert parse_calls(two_calls)[1] == (SEARCH, SEARCH)
     assert len(parse_calls(written(SEARCH) * 500)[1]) == MOST_CALLS
 
 
@@ -116,14 +116,14 @@ def mutated(text: str, draw: random.Random) -> str:
 
 def reading_seconds(text: str) -> float:
     """Processor time of reading a reply."""
-    started = time.thread_time()
+    start = time.thread_time()
     parse_calls(split_thoughts(text)[1])
-    return time.thread_time() - started
+    return time.thread_time() - start
 
 
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
-    """A collection in a process with many objects takes longer than what is timed."""
+    """Disables garbage collection: with many objects in the process, it takes longer than the code that is timed."""
     gc.disable()
     yield
     gc.enable()
@@ -146,7 +146,7 @@ def test_ten_thousand_mutations_never_raise_and_take_no_time() -> None:
             text = mutated(text or "x", draw)
         _, rest = split_thoughts(text)
         prose, calls = parse_calls(rest)
-        # What takes long does so each time; a busy machine is slow only sometimes.
+        # Slow code is slow every time; a busy machine is slow only sometimes.
         assert any(reading_seconds(text) < 0.05 for _ in range(3)), text[:200]
         assert isinstance(prose, str)
         for call in calls:
@@ -164,9 +164,9 @@ def test_ten_thousand_mutations_of_native_calls_never_raise() -> None:
         raw = mutated(arguments, draw)
         function = {"name": mutated("search_corpus", draw), "arguments": raw}
         event = {"choices": [{"message": {"content": None, "tool_calls": [{"function": function}]}}]}
-        started = time.thread_time()
+        start = time.thread_time()
         (call,) = read_reply([event]).calls
-        slowest = max(slowest, time.thread_time() - started)
+        slowest = max(slowest, time.thread_time() - start)
         assert isinstance(call.arguments, str | dict)
     assert slowest < 0.05
 
@@ -262,8 +262,8 @@ def test_an_episode_in_text() -> None:
     assert "[Token usage:" in results
     assert "d7_0 (" not in third["messages"][3]["content"]
     assert second["messages"][2]["content"].startswith("I look.\n<tool_call>")
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
-    assert acted.action.text == "I look."
+    event = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
+    assert event.action.text == "I look."
 
 
 def test_an_unreadable_call_is_answered() -> None:
@@ -287,5 +287,5 @@ def test_calls_are_found_wherever_the_server_put_them() -> None:
         with serving(reply) as server:
             result = ask(server, tools=tools)
         assert result.turns == 1
-        acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
-        assert (acted.action.text, acted.action.calls[0].name) == ("I look.", "search_corpus")
+        event = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
+        assert (event.action.text, event.action.calls[0].name) == ("I look.", "search_corpus")

@@ -67,26 +67,26 @@ def test_a_question_becomes_a_ranking() -> None:
 def test_the_declared_tools_are_the_profiles(profile: Any) -> None:
     with serving() as server:
         ask(server, profile=profile)
-    sent = [tool["function"] for tool in server.chat_bodies()[0]["tools"]]
+    tools = [tool["function"] for tool in server.chat_bodies()[0]["tools"]]
     declared = schemas(profile)
-    assert [(tool["name"], tool["description"]) for tool in sent] == [(t["name"], t["description"]) for t in declared]
-    for tool, schema in zip(sent, declared, strict=True):
+    assert [(tool["name"], tool["description"]) for tool in tools] == [(t["name"], t["description"]) for t in declared]
+    for tool, schema in zip(tools, declared, strict=True):
         assert set(tool["parameters"]["properties"]) == set(schema["parameters"]["properties"])
         assert tool["parameters"].get("required") == schema["parameters"].get("required")
-    assert "$ref" not in json.dumps(sent)
+    assert "$ref" not in json.dumps(tools)
 
 
 @pytest.mark.parametrize("profile", [default(), context_1()], ids=lambda profile: profile.name)
 def test_the_budget_counts_prompt_and_tools(profile: Any) -> None:
     with serving() as server:
         body = None
-        chosen = policy(server)
-        SearchAgent(corpus(), chosen, profile=profile).search(QUESTION)
+        chat_policy = policy(server)
+        SearchAgent(corpus(), chat_policy, profile=profile).search(QUESTION)
         body = server.chat_bodies()[0]
     count = HarmonyCounter().count
-    sent = count(body["messages"][0]["content"]) + sum(count(json.dumps(tool["function"])) for tool in body["tools"])
-    counted = count(chosen.instructions(profile))
-    assert counted == pytest.approx(sent, rel=0.15)
+    total = count(body["messages"][0]["content"]) + sum(count(json.dumps(tool["function"])) for tool in body["tools"])
+    counted = count(chat_policy.instructions(profile))
+    assert counted == pytest.approx(total, rel=0.15)
     assert counted > count(profile.instructions()) + 300
 
 
@@ -123,11 +123,11 @@ def test_parallel_calls_are_answered_one_message_each_and_the_usage_line_ends_th
 
 
 def test_wrapped_calls_get_one_message_with_all_their_results_in_order() -> None:
-    wrapped = [
+    wrapped_calls = [
         {"tool_name": "functions.search_corpus", "parameters": {"query": q, "limit": 1}} for q in ("comets", "operas")
     ]
     calls = [
-        ("multi_tool_use", {"tool_calls": wrapped}),
+        ("multi_tool_use", {"tool_calls": wrapped_calls}),
         ("grep_corpus", {"pattern": "SENTINEL-0007"}),
         ("multi_tool_use", {"tool_calls": []}),
     ]
@@ -141,21 +141,21 @@ def test_wrapped_calls_get_one_message_with_all_their_results_in_order() -> None
 
 
 def test_a_prune_changes_the_earlier_messages_and_a_restore_brings_them_back() -> None:
-    seen: list[str] = []
+    log: list[str] = []
 
     def prune(body: Mapping[str, Any]) -> Any:
-        seen.append(tool_texts(body)[0])
+        log.append(tool_texts(body)[0])
         ids = [line.split()[3] for line in tool_texts(body)[0].splitlines() if line.startswith("# DOCUMENT ID")]
-        seen.append(ids[0])
+        log.append(ids[0])
         return says(calls=[("prune_chunks", {"chunk_ids": ids[:1]})])
 
     def restore(body: Mapping[str, Any]) -> Any:
-        seen.append(tool_texts(body)[0])
-        return says(calls=[("restore_chunks", {"chunk_ids": [seen[1]]})])
+        log.append(tool_texts(body)[0])
+        return says(calls=[("restore_chunks", {"chunk_ids": [log[1]]})])
 
     with serving(search("comets"), prune, restore) as server:
         ask(server)
-    before, pruned_id, without = seen
+    before, pruned_id, without = log
     assert f"# DOCUMENT ID: {pruned_id}" in before
     assert f"# DOCUMENT ID: {pruned_id}" not in without
     assert len(without) < len(before)
@@ -190,8 +190,8 @@ def test_output_shrinks_by_what_the_servers_tokenizer_counts_beyond_the_view() -
     with serving(search("comets", usage=usage)) as server:
         result = ask(server, window=4096)
     views = list(result.trajectories[0].views())
-    beyond = 1500 - views[0].tokens
-    assert server.chat_bodies()[1]["max_tokens"] <= views[1].max_output - beyond
+    uncounted = 1500 - views[0].tokens
+    assert server.chat_bodies()[1]["max_tokens"] <= views[1].max_output - uncounted
 
 
 def test_sampling_options_are_sent_only_where_set() -> None:
@@ -223,16 +223,16 @@ def test_messages_come_from_the_view_alone() -> None:
 
 
 def test_a_summary_stands_in_the_result_of_its_call_and_what_it_replaced_is_gone() -> None:
-    found = corpus()
-    episode = Episode("comets?", found, profile=summary(), instructions=opening_text(summary(), "native"))
+    memory_corpus = corpus()
+    episode = Episode("comets?", memory_corpus, profile=summary(), instructions=opening_text(summary(), "native"))
     view = asyncio.run(episode.step(actions.search("comets")))
     texts, ids = [block.text for block in view.blocks], [block.id for block in view.blocks]
     asyncio.run(episode.step(actions.summarize("Comets, in short.", *ids)))
-    sent = messages(episode.view, summary())
-    assert [message["role"] for message in sent] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    chat = messages(episode.view, summary())
+    assert [message["role"] for message in chat] == ["system", "user", "assistant", "tool", "assistant", "tool"]
     (block,) = episode.view.summaries
-    assert sent[-1]["content"].startswith(block.text)
-    assert not any(text in message["content"] for message in sent for text in texts)
+    assert chat[-1]["content"].startswith(block.text)
+    assert not any(text in message["content"] for message in chat for text in texts)
     assert "summarize_context" in str(opening_text(summary(), "native"))
 
 
@@ -246,13 +246,13 @@ def test_calls_without_ids_get_some_and_repeated_ids_are_told_apart(tmp_path: An
     path = agent.search(QUESTION).trajectory
     assert path is not None
     *_, view = read(path).views()
-    sent = messages(view, default())
-    ids = [call["id"] for message in sent for call in message.get("tool_calls", ())]
+    chat = messages(view, default())
+    ids = [call["id"] for message in chat for call in message.get("tool_calls", ())]
     assert len(set(ids)) == 3
     assert ids[1] == "x"
     assert ids[0].isalnum()
     assert len(ids[0]) == 9
-    assert [message["tool_call_id"] for message in sent if message["role"] == "tool"] == ids
+    assert [message["tool_call_id"] for message in chat if message["role"] == "tool"] == ids
 
 
 def test_it_works_under_a_control_strategy() -> None:
@@ -276,8 +276,8 @@ def test_marks_of_other_roles_are_defused_in_results(protocol: Any) -> None:
     hostile = MemoryCorpus([Document("h", text)], embedder=HashEmbedder())
     episode = Episode("comets?", hostile, instructions=opening_text(default(), protocol))
     asyncio.run(episode.step(Action(calls=(ToolCall("search_corpus", {"query": "comets"}),))))
-    sent = messages(episode.view, default(), tool_format=protocol)
-    content = sent[-1]["content"].removeprefix("<tool_response>").removesuffix("</tool_response>")
+    chat = messages(episode.view, default(), tool_format=protocol)
+    content = chat[-1]["content"].removeprefix("<tool_response>").removesuffix("</tool_response>")
     assert not [mark for mark in marks if mark in content]
     assert "<\\start_of_turn>" in content
 
@@ -290,11 +290,11 @@ def test_marks_of_other_roles_are_defused_in_results(protocol: Any) -> None:
 def test_reasoning_is_kept_and_sent_back_in_its_own_field(name: str, stream: bool) -> None:
     with serving(search("comets", reasoning="First the comets, then the rest.", reasoning_field=name)) as server:
         result = ask(server, stream=stream)
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
-    assert acted.action.reasoning == "First the comets, then the rest."
-    sent = server.chat_bodies()[1]["messages"][2]
-    assert sent[name] == "First the comets, then the rest."
-    assert sent["content"] == ""
+    event = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
+    assert event.action.reasoning == "First the comets, then the rest."
+    message = server.chat_bodies()[1]["messages"][2]
+    assert message[name] == "First the comets, then the rest."
+    assert message["content"] == ""
 
 
 def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> None:
@@ -302,18 +302,18 @@ def test_thoughts_between_tags_are_reasoning_and_go_back_where_they_stood() -> N
         says("<think>\nI search.\n</think>\n\nSearching.", calls=[("search_corpus", {"query": "comets"})])
     ) as server:
         result = ask(server)
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
-    assert (acted.action.reasoning, acted.action.text) == ("I search.", "Searching.")
+    event = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
+    assert (event.action.reasoning, event.action.text) == ("I search.", "Searching.")
     assert server.chat_bodies()[1]["messages"][2]["content"] == "<think>\nI search.\n</think>\n\nSearching."
 
 
 def test_reasoning_can_be_dropped_and_then_takes_no_room() -> None:
     with serving(search("comets", reasoning="long thoughts", usage=USAGE)) as server:
         result = ask(server, reasoning="drop")
-    acted = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
+    event = next(event for event in result.trajectories[0].events if isinstance(event, ActionTaken))
     assert "reasoning" not in server.chat_bodies()[1]["messages"][2]
-    assert acted.tokens == 33 - 21
-    assert acted.action.extra["reasoning"] == "long thoughts"
+    assert event.tokens == 33 - 21
+    assert event.action.extra["reasoning"] == "long thoughts"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -322,16 +322,16 @@ def test_usage_is_recorded_and_sizes_the_action(stream: bool, tmp_path: Any) -> 
         agent = SearchAgent(corpus(), policy(server, stream=stream), trajectories=tmp_path)
         result = agent.search(QUESTION)
     assert result.trajectory is not None
-    acted = next(event for event in read(result.trajectory).events if isinstance(event, ActionTaken))
-    assert acted.tokens == 33
-    assert acted.action.extra["usage"] == {
+    event = next(event for event in read(result.trajectory).events if isinstance(event, ActionTaken))
+    assert event.tokens == 33
+    assert event.action.extra["usage"] == {
         "prompt_tokens": 812,
         "completion_tokens": 33,
         "cached_tokens": 640,
         "reasoning_tokens": 21,
     }
-    assert acted.action.extra["model"] == "scripted"
-    assert acted.action.extra["finish_reason"] == "tool_calls"
+    assert event.action.extra["model"] == "scripted"
+    assert event.action.extra["finish_reason"] == "tool_calls"
 
 
 def test_streaming_and_not_give_the_same_trace() -> None:
@@ -398,8 +398,8 @@ def test_names_are_cleaned_of_what_the_format_left_around_them() -> None:
 
 def test_a_policy_serves_many_event_loops_and_threads() -> None:
     with serving(*[DONE] * 9) as server:
-        shared = policy(server, concurrency=4)
-        agent = SearchAgent(corpus(), shared)
+        chat_policy = policy(server, concurrency=4)
+        agent = SearchAgent(corpus(), chat_policy)
         results: list[str] = []
         work = [threading.Thread(target=lambda: results.append(agent.search(QUESTION).stop_reason)) for _ in range(8)]
         for thread in work:
@@ -409,7 +409,7 @@ def test_a_policy_serves_many_event_loops_and_threads() -> None:
         agent.search(QUESTION)
     assert results == ["no_ranking"] * 8
     assert server.at_once <= 4
-    assert not shared.endpoint._clients
+    assert not chat_policy.endpoint._clients
 
 
 def test_concurrency_is_limited_over_all_episodes() -> None:
@@ -422,12 +422,12 @@ def test_concurrency_is_limited_over_all_episodes() -> None:
 @pytest.mark.filterwarnings("error")
 async def test_connections_close_with_the_loop_or_on_request() -> None:
     with serving() as server:
-        chosen = policy(server)
-        await SearchAgent(corpus(), chosen).asearch(QUESTION)
-        assert len(chosen.endpoint._clients) == 1
-        await chosen.aclose()
-        assert not chosen.endpoint._clients
-        await SearchAgent(corpus(), chosen).asearch(QUESTION)
+        chat_policy = policy(server)
+        await SearchAgent(corpus(), chat_policy).asearch(QUESTION)
+        assert len(chat_policy.endpoint._clients) == 1
+        await chat_policy.aclose()
+        assert not chat_policy.endpoint._clients
+        await SearchAgent(corpus(), chat_policy).asearch(QUESTION)
 
 
 def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, caplog: Any) -> None:
@@ -435,8 +435,8 @@ def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("MY_KEY", key)
     caplog.set_level("DEBUG")
     with serving(search("comets"), fails(401, f"Incorrect API key provided: {key}.")) as server:
-        chosen = policy(server, api_key_env="MY_KEY")
-        result = SearchAgent(corpus(), chosen, trajectories=tmp_path).search(QUESTION)
+        chat_policy = policy(server, api_key_env="MY_KEY")
+        result = SearchAgent(corpus(), chat_policy, trajectories=tmp_path).search(QUESTION)
     assert server.requests[0].headers["authorization"] == f"Bearer {key}"
     assert result.stop_reason == "policy_error"
     assert "MY_KEY" in str(result.error)
@@ -444,10 +444,10 @@ def test_the_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_
     assert result.trajectory is not None
     texts = [
         str(result.error),
-        repr(chosen),
-        repr(vars(chosen)),
-        repr(vars(chosen.endpoint)),
-        chosen.name,
+        repr(chat_policy),
+        repr(vars(chat_policy)),
+        repr(vars(chat_policy.endpoint)),
+        chat_policy.name,
         result.trajectory.read_text(),
         caplog.text,
     ]
@@ -479,9 +479,9 @@ def test_no_key_is_sent_unless_the_variable_is_set(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message) as excinfo:
         ChatPolicy(**{"model": "m", "base_url": "http://localhost:1/v1", **options})
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(excinfo.value)
 
 
 def test_a_bare_host_gets_the_usual_path() -> None:
@@ -499,9 +499,9 @@ def test_the_window_is_never_passed_whatever_the_reply() -> None:
 
 
 def test_an_episode_opened_by_hand_needs_only_the_instructions() -> None:
-    async def play(chosen: ChatPolicy) -> Episode:
-        episode = Episode(QUESTION, corpus(), instructions=chosen.instructions(default()), budget=Budget(8192))
-        actor = chosen.open(QUESTION, corpus(), profile=default())
+    async def play(chat_policy: ChatPolicy) -> Episode:
+        episode = Episode(QUESTION, corpus(), instructions=chat_policy.instructions(default()), budget=Budget(8192))
+        actor = chat_policy.open(QUESTION, corpus(), profile=default())
         view = episode.open()
         while not episode.done:
             view = await episode.step(await actor.act(view))

@@ -130,11 +130,11 @@ def test_token_ids() -> None:
         (lambda body: (200, {"choices": [{"text": "x"}]}), "fail", "no ids and no logprobs"),
         (lambda body: (400, {"detail": "prompt must be a string"}), "fail", "must be a string"),
     ]
-    for completions, status, seen in cases:
+    for completions, status, detail in cases:
         with serving(search("bridges"), model_length=40_960, completions=completions) as server:
             report = checks(server.url, tokens=True)
         assert report["token ids"].status == status
-        assert seen in report["token ids"].detail
+        assert detail in report["token ids"].detail
 
 
 def test_a_wrong_address_is_a_mistake_of_the_caller() -> None:

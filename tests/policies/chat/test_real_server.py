@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server, the model on it, and whether that model is of any use."""
+    """A server, its model, and whether that model is able to answer questions."""
 
     url: str
     model: str
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 def command(kind: str, model: Path, port: int) -> list[str]:
-    """What starts the server."""
+    """The command that starts the server."""
     if kind == "transformers":
         executable = str(Path(sys.executable).with_name("transformers"))
         return [executable, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
@@ -98,8 +98,8 @@ def need_serving() -> None:
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Returns once the server answers; fails with its log when it ended or took too long."""
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until and process.poll() is None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
         try:
             if httpx.get(url, timeout=2).status_code == 200:
                 return
@@ -139,17 +139,17 @@ def school(model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytes
         yield Served(url, str(model), able=True)
 
 
-def searched(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[ActionTaken]]:
-    """One question with little room for words."""
-    most = None if served.able else 24
-    policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": most, **options})  # type: ignore[arg-type]
+def search_and_check(served: Served, tmp_path: Path, **options: object) -> tuple[SearchResult, list[ActionTaken]]:
+    """Asks one question; a model that is not able gets few tokens a reply."""
+    max_tokens = None if served.able else 24
+    policy = ChatPolicy(served.model, base_url=served.url, **{"max_tokens": max_tokens, **options})  # type: ignore[arg-type]
     with SearchAgent(corpus(), policy, limits=Limits(turns=8, seconds=120), trajectories=tmp_path) as agent:
         result = agent.search(QUESTION)
     return result, checked(result)
 
 
 def checked(result: SearchResult) -> list[ActionTaken]:
-    """The actions on record, which replays."""
+    """The actions in the trajectory file, after a check that it replays."""
     assert result.trajectory is not None
     trajectory = read(result.trajectory)
     trajectory.verify()
@@ -159,24 +159,24 @@ def checked(result: SearchResult) -> list[ActionTaken]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tools", ["native", "text"])
 def test_an_episode_ends_with_a_stated_reason(served: Served, tmp_path: Path, tools: str, stream: bool) -> None:
-    result, acted = searched(served, tmp_path, tools=tools, stream=stream)
+    result, events = search_and_check(served, tmp_path, tools=tools, stream=stream)
     assert result.error is None
     if served.able:
         assert result.stop_reason == "finished"
         assert result.documents
     else:
         assert result.stop_reason in ("finished", "no_ranking", "turns", "window")
-    assert acted
-    for event in acted:
+    assert events
+    for event in events:
         usage = event.action.extra["usage"]
         assert usage["prompt_tokens"] > 0
         assert event.tokens == usage["completion_tokens"] > 0
 
 
 def test_reasoning_can_be_dropped(served: Served, tmp_path: Path) -> None:
-    result, acted = searched(served, tmp_path, reasoning="drop")
+    result, events = search_and_check(served, tmp_path, reasoning="drop")
     assert result.error is None
-    assert not [event for event in acted if event.action.reasoning]
+    assert not [event for event in events if event.action.reasoning]
 
 
 def test_a_wrong_model_ends_with_words(served: Served) -> None:
@@ -204,15 +204,15 @@ def test_many_at_once(served: Served) -> None:
 def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Path, tools: str, stream: bool) -> None:
     from tests.policies.chat.taught_model import CALLS, THOUGHT
 
-    result, acted = searched(school, tmp_path, tools=tools, stream=stream, temperature=0.0, max_tokens=200)
+    result, events = search_and_check(school, tmp_path, tools=tools, stream=stream, temperature=0.0, max_tokens=200)
     assert result.error is None
-    assert [[(call.name, call.arguments) for call in event.action.calls] for event in acted] == [*CALLS, []]
-    assert acted[0].action.reasoning == THOUGHT
+    assert [[(call.name, call.arguments) for call in event.action.calls] for event in events] == [*CALLS, []]
+    assert events[0].action.reasoning == THOUGHT
     assert result.stop_reason == "finished"
     assert [document.id for document in result.documents] == ["d34"]
     assert result.trajectories[0].end is not None
     assert result.trajectories[0].end.mistakes == 0
-    assert acted[-1].action.extra["usage"]["prompt_tokens"] > acted[0].action.extra["usage"]["prompt_tokens"]
+    assert events[-1].action.extra["usage"]["prompt_tokens"] > events[0].action.extra["usage"]["prompt_tokens"]
 
 
 async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path: Path) -> None:
@@ -221,16 +221,16 @@ async def test_an_episode_outlives_a_restart_of_its_server(model: Path, tmp_path
     servers = ExitStack()
     url = servers.enter_context(serving_model(model, tmp_path, port))
     policy = ChatPolicy(str(model), base_url=url, temperature=0.0, max_tokens=200, retries=12)
-    second: asyncio.Task[str] | None = None
+    restart: asyncio.Task[str] | None = None
     with SearchAgent(corpus(), policy, trajectories=tmp_path / "traces") as agent, servers:
         async for item in agent.stream(QUESTION):
-            if isinstance(item, Progress) and isinstance(item.event, TurnClosed) and second is None:
+            if isinstance(item, Progress) and isinstance(item.event, TurnClosed) and restart is None:
                 servers.close()
-                again = serving_model(model, tmp_path, port)
-                second = asyncio.create_task(asyncio.to_thread(servers.enter_context, again))
+                new_server = serving_model(model, tmp_path, port)
+                restart = asyncio.create_task(asyncio.to_thread(servers.enter_context, new_server))
         assert isinstance(item, SearchResult)
-        assert second is not None
-        await second
+        assert restart is not None
+        await restart
     assert item.error is None
     assert item.stop_reason == "finished"
     assert [document.id for document in item.documents] == ["d34"]

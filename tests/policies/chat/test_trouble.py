@@ -67,7 +67,7 @@ CONTEXT_REFUSALS = {
 }
 
 
-def acted(result: Any) -> list[ActionTaken]:
+def actions_of(result: Any) -> list[ActionTaken]:
     return [event for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
 
 
@@ -82,12 +82,12 @@ def free_port() -> int:
 
 def test_a_server_that_is_down_is_told_soon() -> None:
     url = f"http://127.0.0.1:{free_port()}/v1"
-    started = time.perf_counter()
-    with pytest.raises(PolicyError, match=r"cannot connect.*is the server running") as caught:
+    start = time.perf_counter()
+    with pytest.raises(PolicyError, match=r"cannot connect.*is the server running") as excinfo:
         SearchAgent(corpus(), ChatPolicy("m", base_url=url, backoff=0.01)).search(QUESTION)
-    assert url in str(caught.value)
-    assert f"{FIRST_CONTACT_RETRIES + 1} tries" in str(caught.value)
-    assert time.perf_counter() - started < 5
+    assert url in str(excinfo.value)
+    assert f"{FIRST_CONTACT_RETRIES + 1} tries" in str(excinfo.value)
+    assert time.perf_counter() - start < 5
 
 
 def test_a_slow_server_is_not_waited_for_longer_than_the_timeout() -> None:
@@ -104,13 +104,13 @@ def test_a_slow_server_that_recovers_is_asked_again() -> None:
 
 
 def test_the_deadline_bounds_an_action_with_all_its_tries() -> None:
-    started = time.perf_counter()
+    start = time.perf_counter()
     with (
         serving(*[search("comets", delay=30)] * 9) as server,
         pytest.raises(PolicyError, match=r"within the deadline of 0\.5 s"),
     ):
         ask(server, timeout=20, deadline=0.5)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - start < 5
 
 
 def test_a_failure_after_something_was_found_keeps_what_was_found() -> None:
@@ -147,19 +147,19 @@ def test_a_storm_of_errors_is_outlasted() -> None:
 
 def test_retry_after_is_honoured() -> None:
     with serving(fails(429, headers={"Retry-After": "0.4"}), DONE) as server:
-        started = time.perf_counter()
+        start = time.perf_counter()
         ask(server)
-        assert time.perf_counter() - started >= 0.4
+        assert time.perf_counter() - start >= 0.4
 
 
 def test_a_retry_after_past_the_deadline_ends_it_at_once() -> None:
-    started = time.perf_counter()
+    start = time.perf_counter()
     with (
         serving(fails(429, "quota", headers={"Retry-After": "3600"})) as server,
         pytest.raises(PolicyError, match=r"quota.*asked to wait 3600 s, past the deadline"),
     ):
         ask(server, deadline=60)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -219,11 +219,11 @@ def test_a_restart_in_the_middle_is_waited_for() -> None:
 
 
 def test_a_wrong_model_name_is_told_with_the_models_there_are() -> None:
-    with serving(models=("qwen3-8b", "gpt-oss-20b")) as server, pytest.raises(PolicyError) as caught:
+    with serving(models=("qwen3-8b", "gpt-oss-20b")) as server, pytest.raises(PolicyError) as excinfo:
         ask(server, model="gpt-oss-20B")
-    assert "does not have the model 'gpt-oss-20B'" in str(caught.value)
-    assert "qwen3-8b, gpt-oss-20b" in str(caught.value)
-    assert "did you mean 'gpt-oss-20b'?" in str(caught.value)
+    assert "does not have the model 'gpt-oss-20B'" in str(excinfo.value)
+    assert "qwen3-8b, gpt-oss-20b" in str(excinfo.value)
+    assert "did you mean 'gpt-oss-20b'?" in str(excinfo.value)
 
 
 def test_a_wrong_path_is_told() -> None:
@@ -261,7 +261,7 @@ def test_a_field_that_the_server_refuses_is_left_out(message: str, field: str) -
     with serving(*steps, *[refuses] * 4) as server:
         result = ask(server, stream=True)
     assert result.error is None
-    assert acted(result)[-1].action.extra["left_out"] == [field]
+    assert actions_of(result)[-1].action.extra["left_out"] == [field]
     if field == "max_tokens":
         assert server.chat_bodies()[-1]["max_completion_tokens"] > 0
 
@@ -294,7 +294,7 @@ def test_a_model_that_never_calls_a_tool_is_nudged_once() -> None:
     assert result.stop_reason == "no_ranking"
     assert len(server.chat_bodies()) == 2
     assert server.chat_bodies()[1]["messages"][-1] == {"role": "user", "content": NUDGE}
-    assert acted(result)[0].action.extra["nudged"]["text"] == "The answer is Halley."
+    assert actions_of(result)[0].action.extra["nudged"]["text"] == "The answer is Halley."
 
 
 @pytest.mark.parametrize("tools", ["native", "text"])
@@ -304,9 +304,9 @@ def test_a_model_that_emits_only_reasoning_is_nudged_and_goes_on(tools: Any) -> 
     with serving(says(reasoning="Let me think."), searching) as server:
         result = ask(server, tools=tools)
     assert result.stop_reason == "finished"
-    nudged = server.chat_bodies()[1]["messages"]
-    assert nudged[-2]["reasoning"] == "Let me think."
-    assert acted(result)[0].action.extra["nudged"]["reasoning"] == "Let me think."
+    messages = server.chat_bodies()[1]["messages"]
+    assert messages[-2]["reasoning"] == "Let me think."
+    assert actions_of(result)[0].action.extra["nudged"]["reasoning"] == "Let me think."
     assert len(server.chat_bodies()[2]["messages"]) == 4
 
 
@@ -320,7 +320,7 @@ def test_a_model_that_emits_only_reasoning_again_ends_with_what_is_in_view() -> 
 
 
 def test_a_ranking_that_the_server_took_for_reasoning_counts() -> None:
-    """vLLM's parser for Qwen3 does that to a reply without think tags."""
+    """vLLM's parser for Qwen3 takes a reply without think tags for reasoning."""
     with serving(search("comets"), says(reasoning="<Document id=d19></Document>")) as server:
         result = ask(server)
     assert result.stop_reason == "finished"
@@ -367,8 +367,8 @@ def test_a_ranking_of_nothing_but_unseen_ids_falls_back_on_the_view() -> None:
 
 
 def test_a_call_and_a_ranking_at_once_is_a_call() -> None:
-    both = says("<Document id=d0></Document>", calls=[("search_corpus", {"query": "comets", "limit": 1})])
-    with serving(both) as server:
+    reply = says("<Document id=d0></Document>", calls=[("search_corpus", {"query": "comets", "limit": 1})])
+    with serving(reply) as server:
         assert ask(server).turns == 1
 
 
@@ -396,8 +396,8 @@ def test_one_failing_rollout_does_not_cost_the_others_theirs() -> None:
 
 def test_a_policy_survives_its_errors() -> None:
     with serving(fails(400, "no"), search("comets")) as server:
-        chosen = policy(server)
-        with SearchAgent(corpus(), chosen) as agent:
+        chat_policy = policy(server)
+        with SearchAgent(corpus(), chat_policy) as agent:
             with pytest.raises(PolicyError):
                 agent.search(QUESTION)
             assert agent.search(QUESTION).stop_reason == "finished"

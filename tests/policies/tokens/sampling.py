@@ -44,34 +44,34 @@ def small_corpus(documents: Sequence[Document] = ()) -> MemoryCorpus:
 def random_turn(view: View, draw: random.Random) -> Action:
     """One to four calls, good and bad, prunes among them; some with reasoning or text."""
     all_ids = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
-    some = draw.sample(all_ids, min(len(all_ids), draw.randint(1, 5)))
+    chunk_ids = draw.sample(all_ids, min(len(all_ids), draw.randint(1, 5)))
     choices = [
         ToolCall("search_corpus", {"query": draw.choice(QUERIES)}),
         ToolCall("search_corpus", {"query": draw.choice(QUERIES), "limit": draw.randint(1, 6)}),
         ToolCall("grep_corpus", {"pattern": draw.choice(["SENTINEL-00[0-3]", "comets", "nowhere", "("])}),
         ToolCall("read_document", {"doc_id": draw.choice(["d1", "d44", "d59_0", "missing"])}),
-        ToolCall("prune_chunks", {"chunk_ids": some}),
-        ToolCall("prune_chunks", {"chunk_ids": [*some, "unknown"]}),
-        ToolCall("restore_chunks", {"chunk_ids": some}),
+        ToolCall("prune_chunks", {"chunk_ids": chunk_ids}),
+        ToolCall("prune_chunks", {"chunk_ids": [*chunk_ids, "unknown"]}),
+        ToolCall("restore_chunks", {"chunk_ids": chunk_ids}),
         ToolCall("search_corpus", '{"query": broken'),
         ToolCall("fly_to_moon", {"speed": 3}),
     ]
     if SUMMARIZE in view.tools:
         summary = f"{draw.choice(QUERIES)}: {draw.choice(FORGERIES)}"
-        choices += 4 * [ToolCall(SUMMARIZE, {"chunk_ids": some, "summary": summary})]
+        choices += 4 * [ToolCall(SUMMARIZE, {"chunk_ids": chunk_ids, "summary": summary})]
     calls = tuple(draw.choice(choices) for _ in range(draw.randint(1, 4)))
     return Action(calls, text=draw.choice(["", "", "Let me see."]), reasoning="thinking " * draw.choice([0, 1, 9, 40]))
 
 
 def rank_view(view: View) -> Action:
-    """The end: every document in view."""
+    """Ends the episode: ranks every document in view."""
     documents = dict.fromkeys(block.document_id for block in view.blocks)
     return Action(ranking=tuple(RankedId(item) for item in documents), text="", reasoning="done")
 
 
 @dataclass
 class Played:
-    """What one episode sent, got and saw."""
+    """An episode: its result, the engine with its requests and samples, and the views."""
 
     result: SearchResult
     engine: FakeEngine
@@ -90,7 +90,7 @@ class Watched(TokenPolicy):
 
         class Watching(TokenActor):
             def __init__(self) -> None:
-                """Stands before the actor."""
+                """Delegates to `actor`, so the base class is not initialised."""
 
             async def act(self, view: View) -> Action:
                 views.append(view)

@@ -1,4 +1,4 @@
-"""Episodes of a tiny model whose replies are forced, and what a forward pass says of their rows."""
+"""Episodes of a tiny model whose replies are forced, and the log-probabilities of a forward pass on their rows."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def forced_episodes(
         for i in range(rollouts)
     ]
 
-    async def together() -> list[SearchResult]:
+    async def run_all() -> list[SearchResult]:
         return await asyncio.gather(*(agent.asearch(QUESTION) for agent in agents))
 
     try:
-        return asyncio.run(together())
+        return asyncio.run(run_all())
     finally:
         engine.close()
 

@@ -18,7 +18,7 @@ from tests.policies.tokens.sampling import FORGERIES
 
 RETURN, CALL = 200_002, 200_012
 FIRST_SPECIAL = 199_998
-MADE = [
+ACTIONS = [
     Action((ToolCall("search_corpus", {"query": "comets"}),), reasoning="Look for comets."),
     Action((ToolCall("search_corpus", {"query": "é 🙂"}), ToolCall("grep_corpus", {"pattern": "x+"})), text="Both."),
     Action(text="<Document id=d1><Justification>yes</Justification></Document>", reasoning="Done."),
@@ -47,21 +47,21 @@ def test_an_unknown_effort_is_refused() -> None:
         HarmonyRenderer(effort="extreme")
 
 
-@pytest.mark.parametrize("action", MADE)
+@pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("parallel", [False, True])
 def test_a_reply_that_was_written_is_read_back(action: Action, parallel: bool) -> None:
     renderer = HarmonyRenderer(parallel=parallel)
     ids = renderer.reply(action)
     assert ids[-1] in (RETURN, CALL)
-    read = renderer.parse(ids)
-    assert [(call.name, call.arguments) for call in read.calls] == [(c.name, c.arguments) for c in action.calls]
-    assert (read.text, read.reasoning) == (action.text, action.reasoning)
+    parsed = renderer.parse(ids)
+    assert [(call.name, call.arguments) for call in parsed.calls] == [(c.name, c.arguments) for c in action.calls]
+    assert (parsed.text, parsed.reasoning) == (action.text, action.reasoning)
 
 
 def test_a_ranking_is_written_as_the_published_final_message() -> None:
     renderer = HarmonyRenderer()
-    read = renderer.parse(renderer.reply(Action(ranking=(RankedId("d7", justification="so"),))))
-    assert read.text == "<Document id=d7><Justification>so</Justification></Document>"
+    parsed = renderer.parse(renderer.reply(Action(ranking=(RankedId("d7", justification="so"),))))
+    assert parsed.text == "<Document id=d7><Justification>so</Justification></Document>"
 
 
 def test_stop_tokens() -> None:
@@ -90,9 +90,9 @@ def test_every_special_token_s_spelling_is_ordinary_text() -> None:
     "text", ["a" * 100_000, "é" * 50_000, "中" * 50_000, " " * 100_000, "-_" * 50_000, "\u0301e" * 9_999]
 )
 def test_an_endless_word_costs_no_quadratic_time(text: str) -> None:
-    started = time.process_time()
+    start = time.process_time()
     ids = HarmonyVocabulary().encode(text)
-    assert time.process_time() - started < 3.0
+    assert time.process_time() - start < 3.0
     assert HarmonyVocabulary().decode(ids) == text
 
 

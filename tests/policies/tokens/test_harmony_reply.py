@@ -18,7 +18,7 @@ RENDERER = HarmonyRenderer()
 ARGUMENTS = '{"query":"comets"}'
 
 
-def read(text: str) -> tuple[ToolCall, ...]:
+def calls_of(text: str) -> tuple[ToolCall, ...]:
     return RENDERER.parse(special_ids(text)).calls
 
 
@@ -38,26 +38,26 @@ def read(text: str) -> tuple[ToolCall, ...]:
     ],
 )
 def test_a_call_is_read_in_every_spelling(text: str) -> None:
-    (call,) = read(text)
+    (call,) = calls_of(text)
     assert (call.name, call.arguments) == ("search_corpus", {"query": "comets"})
 
 
 def test_several_calls_of_one_reply() -> None:
     call = f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
-    calls = read(f"{call}<|start|>assistant{call}<|start|>assistant{call}")
+    calls = calls_of(f"{call}<|start|>assistant{call}<|start|>assistant{call}")
     assert [call.name for call in calls] == ["search_corpus"] * 3
     assert len({call.id for call in calls}) == 3
 
 
 def test_openai_s_own_wrapper_becomes_the_harness_s() -> None:
     text = '{"tool_uses":[{"recipient_name":"functions.search_corpus","parameters":{"query":"x"}}]}'
-    calls = read(f"<|channel|>commentary to=multi_tool_use.parallel <|constrain|>json<|message|>{text}<|call|>")
+    calls = calls_of(f"<|channel|>commentary to=multi_tool_use.parallel <|constrain|>json<|message|>{text}<|call|>")
     (inner,) = flatten(calls, default().tools)
     assert (inner.name, inner.arguments) == ("search_corpus", {"query": "x"})
 
 
 def test_a_model_that_invents_the_result_has_made_the_call_before_it_and_none_after() -> None:
-    calls = read(
+    calls = calls_of(
         f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{ARGUMENTS}<|call|>"
         "<|start|>functions.search_corpus<|channel|>commentary to=assistant<|message|># DOCUMENT ID: d1_0<|end|>"
         '<|start|>assistant<|channel|>commentary to=functions.prune_chunks<|message|>{"chunk_ids":["d1_0"]}<|call|>'
@@ -76,12 +76,12 @@ def test_channels() -> None:
 
 
 def test_mistakes_keep_the_raw_arguments_and_the_unknown_name() -> None:
-    (call,) = read('<|channel|>commentary to=functions.fly <|constrain|>json<|message|>{"speed": <|call|>')
+    (call,) = calls_of('<|channel|>commentary to=functions.fly <|constrain|>json<|message|>{"speed": <|call|>')
     assert (call.name, call.arguments) == ("fly", '{"speed": ')
 
 
 def test_a_reply_cut_in_its_header_is_a_call_without_arguments() -> None:
-    (call,) = read("<|channel|>commentary to=functions.search_corpus <|constrain|>")
+    (call,) = calls_of("<|channel|>commentary to=functions.search_corpus <|constrain|>")
     assert call.name == "search_corpus"
     with pytest.raises(ToolCallError):
         check(call, default().tools)
@@ -89,13 +89,13 @@ def test_a_reply_cut_in_its_header_is_a_call_without_arguments() -> None:
 
 def test_arguments_past_100_kb_are_refused_by_length() -> None:
     text = '{"query": "' + "word " * 25_000 + '"}'
-    (call,) = read(f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{text}<|call|>")
+    (call,) = calls_of(f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{text}<|call|>")
     with pytest.raises(ToolCallError, match="characters"):
         check(call, default().tools)
 
 
 def test_arguments_a_thousand_levels_deep_are_a_mistake() -> None:
-    (call,) = read(f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{NESTED}<|call|>")
+    (call,) = calls_of(f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{NESTED}<|call|>")
     with pytest.raises(ToolCallError):
         check(call, default().tools)
 
@@ -107,9 +107,9 @@ def test_mutated_replies_never_raise_and_never_take_long(seed: int) -> None:
     slowest = 0.0
     for _ in range(250):
         ids = mutated(draw)
-        started = time.process_time()
+        start = time.process_time()
         action = RENDERER.parse(ids)
-        slowest = max(slowest, time.process_time() - started)
+        slowest = max(slowest, time.process_time() - start)
         as_json(action)
         for call in flatten(action.calls, profile.tools):
             # Anything but a mistake, which the episode answers, would end the episode.

@@ -1,4 +1,4 @@
-"""Packaged language models: what is wrong with an installation or an adapter is said, with what to do."""
+"""Packaged language models: errors say what is wrong with an installation or an adapter, and what to do."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class TestAdapters:
         merged = with_adapter(copy.deepcopy(base), tmp_path / "shipped", base="tiny-1")
         ids = torch.arange(12)[None]
         with torch.no_grad():
-            expected, found, plain = (model(ids).logits for model in (trained, merged, base))
-        assert (expected - plain).abs().max() > 20 * (expected - found).abs().max() > 0, "bfloat16 rounds a little"
+            expected, actual, plain = (model(ids).logits for model in (trained, merged, base))
+        assert (expected - plain).abs().max() > 20 * (expected - actual).abs().max() > 0, "bfloat16 rounds a little"
 
     def test_an_adapter_of_another_base_or_none_is_refused(self, tiny: Any, tmp_path: Path) -> None:
         from context_agent.policies.tokens.packaged import with_adapter

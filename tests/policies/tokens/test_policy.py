@@ -60,11 +60,11 @@ def test_1_sampled_ids_stand_verbatim_in_all_later_prompts(played: Played) -> No
 def test_1_a_spelling_that_no_renderer_would_write_is_kept(corpus: MemoryCorpus) -> None:
     from tests.policies.tokens.mutations import special_ids
 
-    odd = special_ids('<|channel|>commentary  to=functions.search_corpus<|message|>{ "query":\n"comets" }<|call|>')
-    engine = FakeEngine([odd, RENDERER.reply(Action(text="<Document id=d1></Document>"))])
+    odd_ids = special_ids('<|channel|>commentary  to=functions.search_corpus<|message|>{ "query":\n"comets" }<|call|>')
+    engine = FakeEngine([odd_ids, RENDERER.reply(Action(text="<Document id=d1></Document>"))])
     SearchAgent(corpus, TokenPolicy(engine)).search(QUESTION)
     first, second = engine.requests
-    assert second.prompt[: len(first.prompt) + len(odd)] == first.prompt + tuple(odd)
+    assert second.prompt[: len(first.prompt) + len(odd_ids)] == first.prompt + tuple(odd_ids)
 
 
 # 2: prompts are what was sent, and grow ---------------------------------------------------------------------------
@@ -72,44 +72,44 @@ def test_1_a_spelling_that_no_renderer_would_write_is_kept(corpus: MemoryCorpus)
 
 def test_2_the_record_holds_exactly_what_was_sent_and_returned(played: Played) -> None:
     (trajectory,) = played.result.trajectories
-    whole = list(expand(calls(trajectory)))
-    assert [item.prompt for item in whole] == [request.prompt for request in played.engine.requests]
-    assert [item.call.output for item in whole] == [sample.ids for sample in played.engine.samples]
-    assert [item.call.logprobs for item in whole] == [sample.logprobs for sample in played.engine.samples]
+    whole_calls = list(expand(calls(trajectory)))
+    assert [item.prompt for item in whole_calls] == [request.prompt for request in played.engine.requests]
+    assert [item.call.output for item in whole_calls] == [sample.ids for sample in played.engine.samples]
+    assert [item.call.logprobs for item in whole_calls] == [sample.logprobs for sample in played.engine.samples]
 
 
 def test_2_a_prompt_extends_the_one_before_it_exactly_where_nothing_was_edited(played: Played) -> None:
     views, requests, samples = played.views, played.engine.requests, played.engine.samples
     (trajectory,) = played.result.trajectories
-    for index, whole in enumerate(expand(calls(trajectory))):
+    for index, whole_call in enumerate(expand(calls(trajectory))):
         if index == 0:
             continue
         before = requests[index - 1].prompt + samples[index - 1].ids
-        same = requests[index].prompt[: len(before)] == before
-        assert whole.extends == same
+        extends = requests[index].prompt[: len(before)] == before
+        assert whole_call.extends == extends
         edited = views[index].hidden != views[index - 1].hidden
         previous = {segment.key for segment in views[index - 1].blocks}
-        assert edited == (not same) or not previous, "only an edit breaks the prefix"
+        assert edited == (not extends) or not previous, "only an edit breaks the prefix"
 
 
 def test_2_an_edit_renders_anew_from_the_first_edited_block_on(corpus: MemoryCorpus) -> None:
     renderer = _Counting()
-    chosen: list[str] = []
+    pruned_ids: list[str] = []
 
     def prune(view: View) -> Action:
-        chosen.append(view.blocks[len(view.blocks) // 2].id)
-        return Action((ToolCall("prune_chunks", {"chunk_ids": chosen[-1:]}),))
+        pruned_ids.append(view.blocks[len(view.blocks) // 2].id)
+        return Action((ToolCall("prune_chunks", {"chunk_ids": pruned_ids[-1:]}),))
 
     steps = [lambda _: search("comets", "operas"), lambda _: search("rivers"), prune, rank_view]
-    played = play(corpus, renderer, 1, choose=lambda view, _: steps[view.turn](view), turns=4)
-    (trajectory,) = played.result.trajectories
+    run = play(corpus, renderer, 1, choose=lambda view, _: steps[view.turn](view), turns=4)
+    (trajectory,) = run.result.trajectories
     last = list(expand(calls(trajectory)))[-1]
-    before = played.engine.requests[2].prompt + played.engine.samples[2].ids
+    before = run.engine.requests[2].prompt + run.engine.samples[2].ids
     head = RENDERER.decode(before[: last.call.reused])
     assert not last.extends
-    assert RENDERER.decode(before[last.call.reused :]).startswith(f"# DOCUMENT ID: {chosen[0]} ")
-    assert head == RENDERER.decode(played.engine.requests[3].prompt)[: len(head)]
-    assert chosen[0] not in RENDERER.decode(played.engine.requests[3].prompt).split("<|call|>")[1]
+    assert RENDERER.decode(before[last.call.reused :]).startswith(f"# DOCUMENT ID: {pruned_ids[0]} ")
+    assert head == RENDERER.decode(run.engine.requests[3].prompt)[: len(head)]
+    assert pruned_ids[0] not in RENDERER.decode(run.engine.requests[3].prompt).split("<|call|>")[1]
     assert max(renderer.encoded.values()) == 1, "each block is encoded for the prompt once"
 
 
@@ -121,10 +121,10 @@ def test_2_prompts_are_equal_for_rollouts_of_a_question_so_a_cache_serves_them(c
 
 
 def test_2_records_do_not_grow_with_the_square_of_the_episode(corpus: MemoryCorpus) -> None:
-    played = play(corpus, RENDERER, 3, window=32_768, turns=20, choose=lambda view, draw: search(str(draw.random())))
-    (trajectory,) = played.result.trajectories
-    recorded = sum(len(call.new) + len(call.output) for call in calls(trajectory))
-    assert recorded == len(played.engine.requests[-1].prompt) + len(played.engine.samples[-1].ids)
+    run = play(corpus, RENDERER, 3, window=32_768, turns=20, choose=lambda view, draw: search(str(draw.random())))
+    (trajectory,) = run.result.trajectories
+    recorded_ids = sum(len(call.new) + len(call.output) for call in calls(trajectory))
+    assert recorded_ids == len(run.engine.requests[-1].prompt) + len(run.engine.samples[-1].ids)
 
 
 # 3: the window ----------------------------------------------------------------------------------------------------
@@ -152,10 +152,10 @@ def test_3_a_model_that_never_stops_meets_the_cap(corpus: MemoryCorpus, window: 
         return (*ids[:-1], *[word] * 40_000) if draw.random() < 0.5 else ids
 
     profile = default()
-    played = play(corpus, RENDERER, seed, window=window, ill=endless, profile=profile)
-    for view, request, sample in zip(played.views, played.engine.requests, played.engine.samples, strict=True):
+    run = play(corpus, RENDERER, seed, window=window, ill=endless, profile=profile)
+    for view, request, sample in zip(run.views, run.engine.requests, run.engine.samples, strict=True):
         assert len(request.prompt) + len(sample.ids) <= view.budget.window
-    assert played.result.stop_reason
+    assert run.result.stop_reason
 
 
 def test_3_a_reply_cut_by_length_is_closed_and_answered(corpus: MemoryCorpus) -> None:
@@ -163,8 +163,8 @@ def test_3_a_reply_cut_by_length_is_closed_and_answered(corpus: MemoryCorpus) ->
     engine = FakeEngine([RENDERER.reply(Action((long,))), RENDERER.reply(Action(text="<Document id=d1></Document>"))])
     result = SearchAgent(corpus, TokenPolicy(engine, max_tokens=100)).search(QUESTION)
     assert engine.samples[0].finish is Finish.LENGTH
-    returned = [event for event in result.trajectories[0].events if isinstance(event, ToolResult)]
-    assert returned[0].mistake == "invalid_call"
+    results = [event for event in result.trajectories[0].events if isinstance(event, ToolResult)]
+    assert results[0].mistake == "invalid_call"
     tail = engine.requests[1].prompt[len(engine.requests[0].prompt) + 100 :]
     assert RENDERER.decode(tail).startswith("<|call|><|start|>functions.search_corpus<|channel|>commentary")
 
@@ -234,7 +234,7 @@ def test_context_1_end_to_end() -> None:
         [Document(f"d{i}", f"Comet {i} passed the bridge of {1700 + i}.", f"Comet {i}") for i in range(9)]
     )
     profile = context_1()
-    many = Action(
+    three_calls = Action(
         (
             ToolCall("search_corpus", {"query": "comet bridge"}),
             ToolCall("grep_corpus", {"pattern": "170[0-2]"}),
@@ -245,7 +245,7 @@ def test_context_1_end_to_end() -> None:
     final = Action(
         text="<Document id=d1><Justification>It passed.</Justification></Document>\n<Document id=d2></Document>"
     )
-    engine = scripted(many, Action((ToolCall("prune_chunks", {"chunk_ids": ["d3_0"]}),)), final, profile=profile)
+    engine = scripted(three_calls, Action((ToolCall("prune_chunks", {"chunk_ids": ["d3_0"]}),)), final, profile=profile)
     result = SearchAgent(corpus, TokenPolicy(engine), profile=profile).search("Which comet?")
     assert [document.id for document in result.documents] == ["d1", "d2"]
     assert [request.stop for request in engine.requests] == [(200_002, 200_012)] * 3

@@ -121,13 +121,11 @@ def test_options_reach_the_template(tokenizer: Any) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
     chat_renderer = renderer(tokenizer, template)
-    played = play(
-        small_corpus(), chat_renderer, seed, window=16_384, turns=5, profile=context_1() if seed else default()
-    )
-    rows = sampled_rows(played.result.trajectories[0])
+    run = play(small_corpus(), chat_renderer, seed, window=16_384, turns=5, profile=context_1() if seed else default())
+    rows = sampled_rows(run.result.trajectories[0])
     trained = [t for row in rows for t, keep in zip(row.input_ids, row.loss_mask, strict=True) if keep]
-    assert trained == [token for sample in played.engine.samples for token in sample.ids]
-    for view, request in zip(played.views, played.engine.requests, strict=True):
+    assert trained == [token for sample in run.engine.samples for token in sample.ids]
+    for view, request in zip(run.views, run.engine.requests, strict=True):
         assert len(request.prompt) <= view.tokens
         assert len(request.prompt) + request.max_tokens <= view.budget.window
 
@@ -142,9 +140,9 @@ def test_episodes_are_exact(tokenizer: Any, template: str, seed: int) -> None:
 )
 def test_a_reply_that_was_written_is_read_back(tokenizer: Any, action: Action) -> None:
     chat_renderer = renderer(tokenizer, HERMES)
-    read = chat_renderer.parse(chat_renderer.reply(action))
-    assert [(c.name, c.arguments) for c in read.calls] == [(c.name, c.arguments) for c in action.calls]
-    assert (read.text, read.reasoning) == (action.text, action.reasoning)
+    parsed = chat_renderer.parse(chat_renderer.reply(action))
+    assert [(c.name, c.arguments) for c in parsed.calls] == [(c.name, c.arguments) for c in action.calls]
+    assert (parsed.text, parsed.reasoning) == (action.text, action.reasoning)
 
 
 def test_no_content_gives_an_added_token(tokenizer: Any) -> None:
@@ -180,9 +178,9 @@ CHAT_ML = """{% for m in messages %}<|im_start|>{{ m.role }}
 def lines_renderer() -> LinesRenderer:
     tokenizer = tiny_tokenizer(["search: prune: keep: answer: #1 #2"], size=512)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in ("<|im_start|>", "<|im_end|>")])
-    wrapped: Any = for_transformers(tokenizer)
-    wrapped.chat_template = CHAT_ML
-    return LinesRenderer(wrapped, name="tiny")
+    chat_tokenizer: Any = for_transformers(tokenizer)
+    chat_tokenizer.chat_template = CHAT_ML
+    return LinesRenderer(chat_tokenizer, name="tiny")
 
 
 @pytest.mark.parametrize(
@@ -203,10 +201,10 @@ def lines_renderer() -> LinesRenderer:
 def test_an_action_is_a_few_lines_and_is_read_back(lines_renderer: LinesRenderer, action: Action, text: str) -> None:
     ids = lines_renderer.reply(action)
     assert lines_renderer.decode(ids) == f"{text}<|im_end|>"
-    again = lines_renderer.parse(ids)
-    assert lines_renderer.reply(again) == ids
-    assert [call.name for call in again.calls] == [call.name for call in action.calls]
-    assert again.ranking == action.ranking
+    parsed = lines_renderer.parse(ids)
+    assert lines_renderer.reply(parsed) == ids
+    assert [call.name for call in parsed.calls] == [call.name for call in action.calls]
+    assert parsed.ranking == action.ranking
 
 
 @pytest.mark.parametrize(
@@ -239,9 +237,9 @@ def played_in_lines(
     engine = FakeEngine([renderer.encode(reply) + renderer.stop[:1] for reply in replies])
     with SearchAgent(corpus, TokenPolicy(engine, renderer), profile=lean(), budget=4_096) as agent:
         (trajectory,) = agent.search(QUESTION).trajectories
-    ended = trajectory.events[-1]
-    assert isinstance(ended, EpisodeEnded)
-    return trajectory, ended
+    end = trajectory.events[-1]
+    assert isinstance(end, EpisodeEnded)
+    return trajectory, end
 
 
 @pytest.mark.parametrize("line", ["keep:", "keep: ,;", "prune:", "restore: "])
@@ -249,8 +247,8 @@ def test_a_line_that_names_nothing_changes_nothing(
     lines_renderer: LinesRenderer, corpus: MemoryCorpus, line: str
 ) -> None:
     replies = [f"search: {QUESTION}", line, "answer: #0"]
-    trajectory, ended = played_in_lines(lines_renderer, corpus, replies)
-    assert (ended.stop_reason, ended.mistakes) == ("finished", 1)
+    trajectory, end = played_in_lines(lines_renderer, corpus, replies)
+    assert (end.stop_reason, end.mistakes) == ("finished", 1)
     *_, last = trajectory.views()
     assert last.blocks
     assert not last.hidden
@@ -269,11 +267,11 @@ def test_the_opening_is_short_and_wants_numbered_passages(lines_renderer: LinesR
 
 def test_an_episode_in_lines_trains_what_was_sampled(lines_renderer: LinesRenderer, corpus: MemoryCorpus) -> None:
     replies = ["search: rivers", "search: comets\nprune: #0 #99", "restore: #0", "nonsense", "answer: #0 #4"]
-    trajectory, ended = played_in_lines(lines_renderer, corpus, replies)
-    assert (ended.stop_reason, ended.mistakes) == ("finished", 2)
+    trajectory, end = played_in_lines(lines_renderer, corpus, replies)
+    assert (end.stop_reason, end.mistakes) == ("finished", 2)
     *_, last = trajectory.views()
     labels = {block.label: block.document_id for block in last.blocks}
-    assert [document.id for document in ended.documents[:2]] == [labels["#0"], labels["#4"]]
+    assert [document.id for document in end.documents[:2]] == [labels["#0"], labels["#4"]]
     rows = sampled_rows(trajectory)
-    sampled = [token for row in rows for token, taught in zip(row.input_ids, row.loss_mask, strict=True) if taught]
+    sampled = [token for row in rows for token, use in zip(row.input_ids, row.loss_mask, strict=True) if use]
     assert lines_renderer.decode(sampled) == "<|im_end|>".join([*replies, ""])

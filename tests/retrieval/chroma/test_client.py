@@ -54,8 +54,8 @@ def test_index_and_search(url: str, tmp_path: Path) -> None:
     with ChromaCorpus.open(embedder=embedder, **settings) as corpus:  # type: ignore[arg-type]
         assert corpus.search("the ledger of Person 42")[0].chunk.id == "person-42_0"
         assert corpus.grep("Person 7 was")[0].chunk.id == "person-7_0"
-        seen = {hit.chunk.id for hit in corpus.search("printer")}
-        assert not seen & {hit.chunk.id for hit in corpus.search("printer", exclude=seen)}
+        first_ids = {hit.chunk.id for hit in corpus.search("printer")}
+        assert not first_ids & {hit.chunk.id for hit in corpus.search("printer", exclude=first_ids)}
         assert len(corpus.search("printer", where={"century": 17})) > 0
         assert corpus.similarity("x y", ["person-1_0"]).shape == (1,)
         index_documents([Document("new", "A zeppelin.")], embedder=embedder, counter=counter, **settings)  # type: ignore[arg-type]
@@ -66,12 +66,12 @@ def test_index_and_search(url: str, tmp_path: Path) -> None:
 
 def test_another_machine_builds_its_own_bm25_and_follows_changes(url: str, tmp_path: Path) -> None:
     embedder = HashEmbedder()
-    here, other_machine = tmp_path / "here", tmp_path / "there"
+    this_machine, other_machine = tmp_path / "here", tmp_path / "there"
     settings = {"url": url, "collection": "shared", "embedder": embedder}
-    index_documents(people(100), cache=here, **settings)  # type: ignore[arg-type]
+    index_documents(people(100), cache=this_machine, **settings)  # type: ignore[arg-type]
     with ChromaCorpus.open(cache=other_machine, **settings) as corpus:  # type: ignore[arg-type]
         assert [hit.chunk.id for hit in corpus.grep("Person 7 was")] == ["person-7_0"]
-        index_documents([Document("person-7", "Person 7 is a diver.")], cache=here, **settings)  # type: ignore[arg-type]
+        index_documents([Document("person-7", "Person 7 is a diver.")], cache=this_machine, **settings)  # type: ignore[arg-type]
         corpus.refresh()
         assert corpus.grep("Person 7 was") == []
         assert [hit.chunk.id for hit in corpus.grep("diver")] == ["person-7_0"]

@@ -1,4 +1,4 @@
-"""What was fetched lately is not fetched again, and does not grow without end."""
+"""The cache of recently fetched values: it saves fetches, and its size is bounded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from context_agent.retrieval.chroma.corpus import RecentValues
 
 
 class Store:
-    """Knows a few numbers, and what it was asked for."""
+    """Fetches numbers by their digits, and records the ids that it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

@@ -53,7 +53,7 @@ CHILD = """
 """
 
 
-def killed(path: Path, moment: str, nth: int = 1, changed: int = 0) -> None:
+def index_and_kill(path: Path, moment: str, nth: int = 1, changed: int = 0) -> None:
     command = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), moment, str(nth), str(changed)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -85,7 +85,7 @@ def check(path: Path, documents: list[Document]) -> None:
 )
 def test_the_first_run(tmp_path: Path, moment: str, nth: int) -> None:
     path = tmp_path / "index"
-    killed(path, moment, nth)
+    index_and_kill(path, moment, nth)
     with pytest.raises(CorpusEmptyError, match="never completed"):
         ChromaCorpus.open(path, embedder=HashEmbedder())
     chunks, stored, _ = run(path, people(400))
@@ -110,7 +110,7 @@ def test_the_first_run(tmp_path: Path, moment: str, nth: int) -> None:
 def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> None:
     path, old = tmp_path / "index", people(400)
     run(path, old)
-    killed(path, moment, nth, changed=100)
+    index_and_kill(path, moment, nth, changed=100)
     new = [
         Document(document.id, document.text + " Changed.", document.title, document.metadata) if n < 100 else document
         for n, document in enumerate(old)
@@ -125,7 +125,7 @@ def test_a_later_run(tmp_path: Path, moment: str, nth: int, committed: bool) -> 
 def test_what_an_interrupted_run_stored_is_dropped_when_the_next_one_is_about_something_else(tmp_path: Path) -> None:
     path = tmp_path / "index"
     run(path, people(400))
-    killed(path, "after-add", 1, changed=100)
+    index_and_kill(path, "after-add", 1, changed=100)
     assert run(path, people(400)) == (400, 0, 0)
     check(path, people(400))
 
@@ -145,8 +145,8 @@ def test_documents_that_an_interrupted_run_stored_are_not_chunked_again(tmp_path
     assert 5 < steps[-1].kept < 30
     assert steps[-1].stored >= 2 * steps[-1].kept, "several chunks a document"
     report = index_documents(documents, tmp_path / "i", counter=counters[1], **settings)
-    whole = index_documents(documents, tmp_path / "j", counter=counters[2], **settings)
-    assert (report.resumed, report.chunks) == (steps[-1].stored, whole.chunks)
+    uninterrupted = index_documents(documents, tmp_path / "j", counter=counters[2], **settings)
+    assert (report.resumed, report.chunks) == (steps[-1].stored, uninterrupted.chunks)
     assert counters[1].calls < counters[2].calls * (1 - (steps[-1].kept - 1) / len(documents))
     with ChromaCorpus.open(tmp_path / "i", embedder=HashEmbedder()) as corpus:
         for document in documents:
@@ -164,7 +164,7 @@ class CountedCharacters(CharCounter):
         return super().count(text)
 
 
-LIMITED = """
+INDEX_WITH_LIMIT = """
     import resource, sys
     from context_agent.errors import ContextAgentError
     from context_agent.retrieval.chroma.indexing import index_documents
@@ -181,8 +181,8 @@ LIMITED = """
 """
 
 
-def limited(path: Path, start: int, limit: int = 0) -> str:
-    command = [sys.executable, "-c", textwrap.dedent(LIMITED), str(path), str(start), str(limit)]
+def index_with_limit(path: Path, start: int, limit: int = 0) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(INDEX_WITH_LIMIT), str(path), str(start), str(limit)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert child.returncode == 0, child.stderr
@@ -201,8 +201,8 @@ def check_full_disk(path: Path, message: str) -> None:
 def test_a_file_that_may_not_grow_is_reported_as_a_full_disk_and_the_run_resumes(tmp_path: Path, limit: int) -> None:
     path = tmp_path / "index"
     run(path, people(400))
-    check_full_disk(path, limited(path, 5_000, limit))
-    assert limited(path, 5_000) == ""
+    check_full_disk(path, index_with_limit(path, 5_000, limit))
+    assert index_with_limit(path, 5_000) == ""
     check(path, people(400) + people(3_000, 5_000))
 
 
@@ -215,9 +215,9 @@ def test_a_full_disk(tmp_path: Path) -> None:
     try:
         path = disk / "index"
         run(path, people(400))
-        check_full_disk(path, limited(path, 5_000))
+        check_full_disk(path, index_with_limit(path, 5_000))
         subprocess.run(["mount", "-o", "remount,size=60m", str(disk)], check=True)
-        assert limited(path, 5_000) == ""
+        assert index_with_limit(path, 5_000) == ""
         check(path, people(400) + people(3_000, 5_000))
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)

@@ -1,4 +1,4 @@
-"""A collection that its owner made in his own way is searched as it stands."""
+"""Collections of other owners, with layouts of their own, are searched without a change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,10 +220,10 @@ def test_a_failing_function_is_named(owner: Owner, monkeypatch: pytest.MonkeyPat
 def test_our_collection_and_his_live_in_one_folder(owner: Owner) -> None:
     owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 5)
     index_documents(people(4), owner.path, collection="ours", embedder=HashEmbedder())
-    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as his:
-        assert his.count() == 5
-    with ChromaCorpus.open(owner.path, collection="ours", embedder=HashEmbedder()) as ours:
-        assert ours.count() == 4
+    with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS) as foreign_corpus:
+        assert foreign_corpus.count() == 5
+    with ChromaCorpus.open(owner.path, collection="ours", embedder=HashEmbedder()) as own_corpus:
+        assert own_corpus.count() == 4
 
 
 class WordLengths(SparseEmbeddingFunction[Any]):
@@ -261,12 +261,12 @@ def test_no_sparse_index_here_so_the_native_search_is_not_used(owner: Owner) -> 
 
 def test_the_native_request_fuses_both_rankings_on_the_server() -> None:
     request = hybrid_request("a query", np.ones(2, np.float32), SPARSE, limit=7, depth=85, where={"year": 1999})
-    sent = request.to_dict()
-    assert sent["limit"] == {"limit": 7, "offset": 0}
-    assert sent["filter"] == {"year": {"$eq": 1999}}
-    assert str(sent["rank"]).count("$knn") == 2
-    assert "'key': 'sparse'" in str(sent["rank"])
-    assert "a query" not in str(sent["rank"]), "Chroma's client would embed a text by the stored function"
+    body = request.to_dict()
+    assert body["limit"] == {"limit": 7, "offset": 0}
+    assert body["filter"] == {"year": {"$eq": 1999}}
+    assert str(body["rank"]).count("$knn") == 2
+    assert "'key': 'sparse'" in str(body["rank"])
+    assert "a query" not in str(body["rank"]), "Chroma's client would embed a text by the stored function"
 
 
 def test_the_native_answer_is_turned_best_first() -> None:

@@ -80,15 +80,15 @@ def test_a_small_folder_without_a_model_or_code_of_the_caller_answers_at_once(
 def test_a_search_is_the_same_in_one_thread_and_in_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index_documents(people(40), tmp_path / "index")
     with ChromaCorpus.open(tmp_path / "index") as small:
-        alone = small.search("Person 7 lives in the town of")
+        hits = small.search("Person 7 lives in the town of")
     monkeypatch.setattr(chroma_corpus, "QUICK_CHUNKS", 19)
     before = set(threading.enumerate())
     with ChromaCorpus.open(tmp_path / "index") as large:
-        assert large.search("Person 7 lives in the town of") == alone
-        started = set(threading.enumerate()) - before
-        assert [thread.name.partition("_")[0] for thread in started] == ["ctx1-search"]
-    assert not started & set(threading.enumerate()), "they end with the corpus"
-    assert len(alone) > 10
+        assert large.search("Person 7 lives in the town of") == hits
+        new_threads = set(threading.enumerate()) - before
+        assert [thread.name.partition("_")[0] for thread in new_threads] == ["ctx1-search"]
+    assert not new_threads & set(threading.enumerate()), "they end with the corpus"
+    assert len(hits) > 10
 
 
 def test_chunks_come_back_as_they_went_in(corpus: ChromaCorpus) -> None:
@@ -102,11 +102,11 @@ def test_chunks_come_back_as_they_went_in(corpus: ChromaCorpus) -> None:
 def test_answers_as_the_corpus_in_memory_does(corpus: ChromaCorpus) -> None:
     memory = MemoryCorpus(people(600), embedder=HashEmbedder(), counter=CharCounter())
     for query in ("the ledger of Person 42", "a chemist from Osaka", "K7919"):
-        ours, theirs = corpus.search(query, limit=10), memory.search(query, limit=10)
-        assert ours[0].chunk == theirs[0].chunk
-        assert ours[0].sparse == pytest.approx(theirs[0].sparse)
-        assert len({hit.chunk.id for hit in ours} & {hit.chunk.id for hit in theirs}) >= 8
-        ids = [hit.chunk.id for hit in theirs]
+        stored_hits, memory_hits = corpus.search(query, limit=10), memory.search(query, limit=10)
+        assert stored_hits[0].chunk == memory_hits[0].chunk
+        assert stored_hits[0].sparse == pytest.approx(memory_hits[0].sparse)
+        assert len({hit.chunk.id for hit in stored_hits} & {hit.chunk.id for hit in memory_hits}) >= 8
+        ids = [hit.chunk.id for hit in memory_hits]
         assert corpus.similarity(query, ids) == pytest.approx(memory.similarity(query, ids), abs=1e-5)
     assert corpus.grep("from Quito, born in 15[0-9]3") == memory.grep("from Quito, born in 15[0-9]3")
     terms = ["printer", "Lisbon", "nowhere", "guild"]
@@ -120,12 +120,12 @@ def test_dense_scores_are_cosines(corpus: ChromaCorpus) -> None:
 
 
 def test_seen_chunks_are_dropped_and_others_take_their_place(corpus: ChromaCorpus) -> None:
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
     for _ in range(5):
-        hits = corpus.search("a printer from Lisbon", exclude=seen)
+        hits = corpus.search("a printer from Lisbon", exclude=seen_ids)
         assert len(hits) >= 25
-        assert not seen & {hit.chunk.id for hit in hits}
-        seen |= {hit.chunk.id for hit in hits}
+        assert not seen_ids & {hit.chunk.id for hit in hits}
+        seen_ids |= {hit.chunk.id for hit in hits}
 
 
 def test_filters_hold(corpus: ChromaCorpus) -> None:
@@ -160,10 +160,10 @@ def test_unknown_ids_and_patterns(corpus: ChromaCorpus) -> None:
 
 def test_eight_threads_read_what_one_reads(corpus: ChromaCorpus) -> None:
     queries = [f"Person {number} the chemist" for number in range(48)]
-    alone = [[hit.chunk.id for hit in corpus.search(query)] for query in queries]
+    sequential = [[hit.chunk.id for hit in corpus.search(query)] for query in queries]
     with ThreadPoolExecutor(8) as pool:
-        together = [[hit.chunk.id for hit in hits] for hits in pool.map(corpus.search, queries)]
-    assert together == alone
+        parallel = [[hit.chunk.id for hit in hits] for hits in pool.map(corpus.search, queries)]
+    assert parallel == sequential
 
 
 def test_repeating_a_run_changes_nothing(tmp_path: Path) -> None:
@@ -252,9 +252,9 @@ def test_bytes_that_were_damaged_in_place_are_an_error_that_says_what_to_delete(
         content = original.read_bytes()
         original.unlink()
         original.write_bytes(_garbled(content))
-        with pytest.raises(CorpusCorruptError, match="is damaged") as raised, reopen(tmp_path / "a") as corpus:
+        with pytest.raises(CorpusCorruptError, match="is damaged") as excinfo, reopen(tmp_path / "a") as corpus:
             corpus.search("chemist from Ghent")
-        assert f"delete the folder {snapshot};" in str(raised.value)
+        assert f"delete the folder {snapshot};" in str(excinfo.value)
         original.write_bytes(content)
     shutil.rmtree(snapshot)
     with reopen(tmp_path / "a") as corpus:
@@ -356,9 +356,9 @@ def test_an_index_of_another_version_names_it_and_how_to_replace_the_index(tmp_p
 
 def test_a_folder_that_may_not_be_written_is_not_called_damaged(tmp_path: Path) -> None:
     refused = pytest.raises(CorpusError, match=r"read-only.*allow this user to write")
-    with refused as caught, chroma_errors(Location(tmp_path)):
+    with refused as excinfo, chroma_errors(Location(tmp_path)):
         raise InternalError("error returned from database: (code: 8) attempt to write a readonly database")
-    assert not isinstance(caught.value, CorpusCorruptError)
+    assert not isinstance(excinfo.value, CorpusCorruptError)
 
 
 def test_damaged_databases_are_named(tmp_path: Path) -> None:

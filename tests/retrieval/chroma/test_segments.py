@@ -33,10 +33,10 @@ def vector(number: int) -> np.ndarray:
     return np.random.default_rng(number).normal(size=DIMENSION).astype(np.float32)
 
 
-def grown(
+def next_snapshot(
     root: Path, base: Snapshot | None, numbers: Iterable[int], removed: Iterable[int] = (), *, vectors: bool = True
 ) -> Snapshot:
-    """The next state: `removed` left out, `numbers` added."""
+    """The snapshot that follows `base`: without `removed`, and with `numbers`."""
     writer = SnapshotWriter(root, base, dimension=DIMENSION if vectors else 0, space="cosine", language="en")
     if records := {entry(number).row.record for number in removed}:
         writer.remove(records)
@@ -69,45 +69,45 @@ def check(snapshot: Snapshot, numbers: list[int]) -> None:
 
 
 def test_a_history_of_additions_and_removals_reads_like_one_list(tmp_path: Path) -> None:
-    draw, snapshot, numbers, total, most = random.Random(0), None, list[int](), 0, 0
+    draw, snapshot, numbers, total, most_segments = random.Random(0), None, list[int](), 0, 0
     for added in (40, 1, 1, 3, 0, 12, 1, 1):
         removed = {number for number in numbers if draw.random() < 0.05}
         fresh = list(range(total, total + added))
-        snapshot, total = grown(tmp_path, snapshot, fresh, removed), total + added
+        snapshot, total = next_snapshot(tmp_path, snapshot, fresh, removed), total + added
         numbers = [number for number in numbers if number not in removed] + fresh
         check(snapshot, numbers)
-        most = max(most, len(snapshot.rows.segments))
+        most_segments = max(most_segments, len(snapshot.rows.segments))
         remove_others(tmp_path, {snapshot.name}, unfinished=True)
-    assert most > 1, "else nothing was read across segments"
+    assert most_segments > 1, "else nothing was read across segments"
 
 
 def test_segments_are_merged_before_they_are_many(tmp_path: Path) -> None:
-    snapshot = grown(tmp_path, None, range(30))
+    snapshot = next_snapshot(tmp_path, None, range(30))
     for number in range(30, 45):
-        snapshot = grown(tmp_path, snapshot, [number])
+        snapshot = next_snapshot(tmp_path, snapshot, [number])
         assert len(snapshot.rows.segments) <= 4
     check(snapshot, list(range(45)))
-    emptied = grown(tmp_path, snapshot, [], range(45))
+    emptied = next_snapshot(tmp_path, snapshot, [], range(45))
     assert (len(emptied.rows), emptied.document_count, emptied.rows.segments) == (0, 0, ())
 
 
 def test_removed_rows_free_their_space_once_they_are_many(tmp_path: Path) -> None:
-    snapshot = grown(tmp_path, None, range(40))
-    few = grown(tmp_path, snapshot, [], range(8))
-    many = grown(tmp_path, few, [], range(8, 10))
-    assert [len(part.removed) for part in few.rows.segments] == [8]
-    assert [len(part.removed) for part in many.rows.segments] == [0]
-    check(few, list(range(8, 40)))
-    check(many, list(range(10, 40)))
+    snapshot = next_snapshot(tmp_path, None, range(40))
+    marked = next_snapshot(tmp_path, snapshot, [], range(8))
+    compacted = next_snapshot(tmp_path, marked, [], range(8, 10))
+    assert [len(part.removed) for part in marked.rows.segments] == [8]
+    assert [len(part.removed) for part in compacted.rows.segments] == [0]
+    check(marked, list(range(8, 40)))
+    check(compacted, list(range(10, 40)))
 
 
 def test_a_record_may_be_removed_and_added_again_in_one_step(tmp_path: Path) -> None:
-    snapshot = grown(tmp_path, grown(tmp_path, None, range(20)), [3], [3])
+    snapshot = next_snapshot(tmp_path, next_snapshot(tmp_path, None, range(20)), [3], [3])
     check(snapshot, [number for number in range(20) if number != 3] + [3])
 
 
 def test_a_lexical_snapshot_has_texts_and_words_alone(tmp_path: Path) -> None:
-    snapshot = grown(tmp_path, grown(tmp_path, None, range(20), vectors=False), [20], vectors=False)
+    snapshot = next_snapshot(tmp_path, next_snapshot(tmp_path, None, range(20), vectors=False), [20], vectors=False)
     assert (snapshot.vectors, snapshot.rows.text(20)) == (None, entry(20).text)
     assert load_snapshot(tmp_path, snapshot.name) is None
 
@@ -119,14 +119,14 @@ def files(folder: Path) -> dict[int, int]:
 
 def cost_of_one(root: Path, rows: int) -> tuple[int, int]:
     """The bytes written to add one row to an index of so many, and the memory that opening the result takes."""
-    base = grown(root, None, range(rows))
+    base = next_snapshot(root, None, range(rows))
     before = files(root)
-    fresh = grown(root, base, [rows])
-    written = sum(size for inode, size in files(root).items() if inode not in before)
+    fresh = next_snapshot(root, base, [rows])
+    bytes_written = sum(size for inode, size in files(root).items() if inode not in before)
     tracemalloc.start()
     try:
         assert load_snapshot(root, fresh.name) is not None
-        return written, tracemalloc.get_traced_memory()[1]
+        return bytes_written, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
@@ -140,7 +140,7 @@ def test_adding_and_opening_cost_as_much_in_a_large_index_as_in_a_small_one(tmp_
 
 
 def test_a_segment_that_cannot_be_read_says_why(tmp_path: Path) -> None:
-    snapshot = grown(tmp_path, None, range(3))
+    snapshot = next_snapshot(tmp_path, None, range(3))
     (segment,) = snapshot.rows.segments
     folder = snapshot.folder
     content = (folder / segment.name).read_bytes()

@@ -38,7 +38,7 @@ def first_hit(path: Path, query: str) -> tuple[str, str]:
 
 
 def age(path: Path) -> None:
-    """Makes the index one of before languages were stored."""
+    """Removes the stored language, as in an index from before languages were stored."""
     for head in path.glob("ctx1/*/snapshot-*/segments.json"):
         stored = json.loads(head.read_text())
         assert stored["language"]

@@ -36,12 +36,12 @@ def graph_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def graph(graph_bytes: bytes, tmp_path: Path) -> Callable[[bytes | None], VectorGraph]:
-    def opened(content: bytes | None = None) -> VectorGraph:
+    def open_graph(content: bytes | None = None) -> VectorGraph:
         path = tmp_path / "opened.graph"
         path.write_bytes(graph_bytes if content is None else content)
         return VectorGraph(path, ROWS, DIMENSION)
 
-    return opened
+    return open_graph
 
 
 def table(*parts: VectorPart) -> VectorTable:
@@ -129,7 +129,7 @@ def test_a_damaged_file_is_refused_or_harmless(graph_bytes: bytes, graph: Callab
     assert is_sound(memoryview(graph_bytes), ROWS, DIMENSION)
 
 
-def patched(file: bytes, offset: int, number: int, size: int = 4) -> memoryview:
+def with_number(file: bytes, offset: int, number: int, size: int = 4) -> memoryview:
     return memoryview(file[:offset] + number.to_bytes(size, "little") + file[offset + size :])
 
 
@@ -141,15 +141,15 @@ def test_each_number_that_leads_out_of_the_file_is_noticed(graph_bytes: bytes) -
     sizes = 10 + 4 + 4 * 48 + levels.astype(int) * (4 + 4 * 24)
     tall_node = nodes + int(sizes[:tall].sum())
     upper = tall_node + 10 + 4 + 4 * 48
-    assert is_sound(patched(graph_bytes, header + 64 + 32, tall, 8), ROWS, DIMENSION)
+    assert is_sound(with_number(graph_bytes, header + 64 + 32, tall, 8), ROWS, DIMENSION)
     for file in (
-        patched(graph_bytes, header + 64 + 32, ROWS, 8),  # The entry is no row.
-        patched(graph_bytes, header + 64 + 32, flat, 8),  # The entry is not at the top.
-        patched(graph_bytes, tall_node + 10, 49),  # A list longer than its room.
-        patched(graph_bytes, tall_node + 14, ROWS),  # A neighbour that is no row.
-        patched(graph_bytes, tall_node, ROWS, 8),  # A key that is no row.
-        patched(graph_bytes, upper, 25),  # The same on an upper level.
-        patched(graph_bytes, upper + 4, flat),  # A neighbour that has no list on this level.
+        with_number(graph_bytes, header + 64 + 32, ROWS, 8),  # The entry is no row.
+        with_number(graph_bytes, header + 64 + 32, flat, 8),  # The entry is not at the top.
+        with_number(graph_bytes, tall_node + 10, 49),  # A list longer than its room.
+        with_number(graph_bytes, tall_node + 14, ROWS),  # A neighbour that is no row.
+        with_number(graph_bytes, tall_node, ROWS, 8),  # A key that is no row.
+        with_number(graph_bytes, upper, 25),  # The same on an upper level.
+        with_number(graph_bytes, upper + 4, flat),  # A neighbour that has no list on this level.
     ):
         assert not is_sound(file, ROWS, DIMENSION)
 
@@ -196,9 +196,9 @@ def test_a_large_index_gets_a_graph_that_later_states_share(tmp_path: Path) -> N
 def test_without_the_package_a_run_names_it_and_the_next_one_with_it_makes_the_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as without:
+    with monkeypatch.context() as patch:
         for module in (snapshot, indexing, vector_graph):
-            without.setattr(module, "graphs_available", lambda: False)
+            patch.setattr(module, "graphs_available", lambda: False)
         report = index_documents(documents(0, 300), tmp_path)
         assert 'pip install "context-agent[large]"' in report.warning
     assert not graphs(tmp_path)
@@ -206,8 +206,8 @@ def test_without_the_package_a_run_names_it_and_the_next_one_with_it_makes_the_g
     report = index_documents(documents(0, 301), tmp_path, progress=lambda state: progress.append(state.graph))
     assert (report.warning, max(progress), len(graphs(tmp_path))) == ("", 300, 1)
     approximate = dense_ids(tmp_path)
-    with monkeypatch.context() as without:
-        without.setattr(vector_graph, "graphs_available", lambda: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(vector_graph, "graphs_available", lambda: False)
         assert dense_ids(tmp_path) == approximate
 
 

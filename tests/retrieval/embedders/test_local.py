@@ -138,9 +138,9 @@ def test_vectors_are_unit_float32_rows(static: StaticEmbedder) -> None:
 
 def test_a_query_is_embedded_like_a_document_whatever_stands_beside_it(static: StaticEmbedder) -> None:
     texts = [f"paragraph {i} about {PARAGRAPH}" for i in range(600)]
-    together = static.embed_documents(texts)
+    batch = static.embed_documents(texts)
     for i in (0, 255, 256, 599):
-        np.testing.assert_allclose(static.embed_query(texts[i]), together[i], atol=1e-6)
+        np.testing.assert_allclose(static.embed_query(texts[i]), batch[i], atol=1e-6)
 
 
 def test_no_texts_give_no_rows(static: StaticEmbedder) -> None:

@@ -147,9 +147,9 @@ def test_what_may_pass_is_tried_again(server: Server, embedder: OpenAIEmbedder, 
 
 def test_retry_after_is_honoured(server: Server, embedder: OpenAIEmbedder) -> None:
     server.fail(429, Retry_After="0.3")
-    started = time.perf_counter()
+    start = time.perf_counter()
     embedder.embed_query("a")
-    assert time.perf_counter() - started >= 0.3
+    assert time.perf_counter() - start >= 0.3
 
 
 @pytest.mark.parametrize("value", ["soon", "nan", "inf", "-3"])
@@ -247,9 +247,9 @@ def test_the_key_is_sent_and_never_shown(server: Server, monkeypatch: pytest.Mon
     embedder.embed_query("a")
     assert server.keys == [f"Bearer {KEY}"]
     server.fail(401)
-    with pytest.raises(EmbedderError) as caught:
+    with pytest.raises(EmbedderError) as excinfo:
         embedder.embed_query("a")
-    assert KEY not in str(caught.value) + repr(embedder) + str(vars(embedder)) + embedder.name
+    assert KEY not in str(excinfo.value) + repr(embedder) + str(vars(embedder)) + embedder.name
     embedder.close()
 
 

@@ -18,7 +18,7 @@ from context_agent import EngineCorpus
 TEXTS = [f"A passage about subject {number}." for number in range(20)]
 
 
-def stored() -> InMemoryVectorStore:
+def make_store() -> InMemoryVectorStore:
     store = InMemoryVectorStore(DeterministicFakeEmbedding(size=16))
     documents = [
         LangChainDocument(text, id=f"p{n}", metadata={"n": n, "title": f"T{n}"}) for n, text in enumerate(TEXTS)
@@ -28,7 +28,7 @@ def stored() -> InMemoryVectorStore:
 
 
 def test_a_langchain_store_returns_as_many_as_a_search_needs() -> None:
-    corpus = EngineCorpus(stored())
+    corpus = EngineCorpus(make_store())
     hits = corpus.search(TEXTS[3], limit=7)
     assert (hits[0].chunk.document_id, hits[0].chunk.title, hits[0].chunk.metadata["n"]) == ("p3", "T3", 3)
     assert len(hits) == 7
@@ -36,7 +36,7 @@ def test_a_langchain_store_returns_as_many_as_a_search_needs() -> None:
 
 
 def test_a_langchain_retriever_over_a_store_does_too() -> None:
-    assert len(EngineCorpus(stored().as_retriever()).search(TEXTS[3], limit=7)) == 7
+    assert len(EngineCorpus(make_store().as_retriever()).search(TEXTS[3], limit=7)) == 7
 
 
 def test_any_other_langchain_retriever_returns_what_it_returns() -> None:
@@ -51,10 +51,10 @@ def test_any_other_langchain_retriever_returns_what_it_returns() -> None:
 
 
 def nodes() -> list[Any]:
-    built = [TextNode(id_=f"n{number}", text=text, metadata={"n": number}) for number, text in enumerate(TEXTS)]
-    for node in built[:2]:
+    text_nodes = [TextNode(id_=f"n{number}", text=text, metadata={"n": number}) for number, text in enumerate(TEXTS)]
+    for node in text_nodes[:2]:
         node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="guide")
-    return built
+    return text_nodes
 
 
 def test_a_llamaindex_index_returns_as_many_as_a_search_needs() -> None:

@@ -13,7 +13,7 @@ from context_agent.errors import CorpusError
 from context_agent.retrieval.engines.calls import EnginePassage, FieldNames, passages_of
 from context_agent.types import Chunk, Document, Hit
 
-USUAL = FieldNames()
+DEFAULT_NAMES = FieldNames()
 ROPE = EnginePassage("A film of 1948.", "Rope", "7", "", {"year": 1948})
 SOURCE = {"title": "Rope", "text": "A film of 1948.", "year": 1948}
 
@@ -53,7 +53,7 @@ class Model(BaseModel):
     ],
 )
 def test_the_text_the_title_and_the_id_are_found(response: Any) -> None:
-    (passage,) = passages_of(response, USUAL)
+    (passage,) = passages_of(response, DEFAULT_NAMES)
     assert (passage.text, passage.title, passage.id, passage.metadata["year"]) == (
         ROPE.text,
         ROPE.title,
@@ -64,16 +64,16 @@ def test_the_text_the_title_and_the_id_are_found(response: Any) -> None:
 
 def test_an_empty_response_has_no_passages() -> None:
     for response in ([], (), {"hits": {"hits": []}}, {"ids": [[]], "documents": [[]]}, {"results": []}):
-        assert passages_of(response, USUAL) == []
+        assert passages_of(response, DEFAULT_NAMES) == []
 
 
 def test_this_packages_own_values_are_hits() -> None:
     chunk = Chunk("d_3", "d", 3, "a text", 0, 6, 2, "a title", {"year": 1948})
     for value in (chunk, Hit(chunk, 1.0, 1)):
-        (passage,) = passages_of([value], USUAL)
+        (passage,) = passages_of([value], DEFAULT_NAMES)
         assert (passage.text, passage.title, passage.id, passage.document_id) == ("a text", "a title", "d_3", "d")
         assert passage.metadata["year"] == 1948
-    assert passages_of([Document("d", "a text")], USUAL)[0].id == "d"
+    assert passages_of([Document("d", "a text")], DEFAULT_NAMES)[0].id == "d"
 
 
 def test_fields_can_be_named() -> None:
@@ -87,23 +87,23 @@ def test_fields_can_be_named() -> None:
 
 def test_passages_without_text_are_left_out() -> None:
     rows = [{"id": 1, "text": ""}, {"id": 2, "text": None}, {"id": 3, "text": "  "}, {"id": 4, "text": "a text"}]
-    assert [passage.id for passage in passages_of(rows, USUAL)] == ["4"]
+    assert [passage.id for passage in passages_of(rows, DEFAULT_NAMES)] == ["4"]
 
 
 @pytest.mark.parametrize(("value", "identifier"), [("None", ""), (None, ""), (True, ""), (1.5, ""), (0, "0")])
 def test_ids_that_identify_nothing_are_dropped(value: object, identifier: str) -> None:
-    (passage,) = passages_of([{"id": "chunk", "document_id": value, "text": "a text"}], USUAL)
+    (passage,) = passages_of([{"id": "chunk", "document_id": value, "text": "a text"}], DEFAULT_NAMES)
     assert passage.document_id == identifier
 
 
 def test_metadata_are_scalars_and_bounded() -> None:
     row = {"text": "a", "list": [1, 2], "vector": [0.1], "long": "x" * 10_000, "ok": True, "n": 1.5}
-    assert passages_of([row], USUAL)[0].metadata == {"ok": True, "n": 1.5}
-    many = {"text": "a", **{f"key{number}": number for number in range(1_000)}}
-    assert len(passages_of([many], USUAL)[0].metadata) == 256
+    assert passages_of([row], DEFAULT_NAMES)[0].metadata == {"ok": True, "n": 1.5}
+    wide_row = {"text": "a", **{f"key{number}": number for number in range(1_000)}}
+    assert len(passages_of([wide_row], DEFAULT_NAMES)[0].metadata) == 256
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    (passage,) = passages_of([{"id": "\ud800", "text": "a \ud800 text", "title": "\udfff"}], USUAL)
+    (passage,) = passages_of([{"id": "\ud800", "text": "a \ud800 text", "title": "\udfff"}], DEFAULT_NAMES)
     for text in (passage.id, passage.text, passage.title):
         text.encode()

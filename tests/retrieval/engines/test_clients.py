@@ -28,7 +28,7 @@ HITS: list[dict[str, Any]] = [
     },
     {"_index": "wiki", "_id": "b", "_score": 1.1, "_source": {"title": "Bread", "text": "Flour and water."}},
 ]
-FOUND = {
+RESPONSE = {
     "took": 3,
     "timed_out": False,
     "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0},
@@ -50,7 +50,7 @@ def corpus_of(name: str, url: str) -> EngineCorpus:
 
 @pytest.mark.parametrize("name", ["elasticsearch", "opensearch"])
 def test_requests_and_responses_of_the_search_api(name: str) -> None:
-    with http_server(answer(FOUND)) as server:
+    with http_server(answer(RESPONSE)) as server:
         hits = corpus_of(name, server.url()).search("a film", limit=5)
     assert [(hit.chunk.document_id, hit.chunk.title) for hit in hits] == [("a", "Rope"), ("b", "Bread")]
     assert hits[0].chunk.metadata["year"] == 1948

@@ -55,8 +55,8 @@ def test_an_agent_that_moves_to_an_index_has_all_tools_again() -> None:
 
 
 def test_hits_keep_the_engines_order_whatever_its_scores() -> None:
-    scored = [{**row, "score": score} for row, score in zip(rows(), (0.1, "high", None, -5), strict=True)]
-    hits = EngineCorpus(lambda query: scored).search("film")
+    scored_rows = [{**row, "score": score} for row, score in zip(rows(), (0.1, "high", None, -5), strict=True)]
+    hits = EngineCorpus(lambda query: scored_rows).search("film")
     assert [hit.chunk.document_id for hit in hits] == list(TEXTS)
     assert [hit.score for hit in hits] == [1.0, 1 / 2, 1 / 3, 1 / 4]
     assert (hits[0].chunk.id, hits[0].chunk.title) == ("rope_0", "Rope")
@@ -115,15 +115,15 @@ def test_the_number_of_passages_goes_to_the_argument_that_takes_it(name: str) ->
 
 
 def test_filters_go_to_an_engine_that_takes_them_and_are_tested_here_otherwise() -> None:
-    received: list[Where | None] = []
+    filters: list[Where | None] = []
 
     def filtering(query: str, limit: int, where: Where | None = None) -> list[Row]:
-        received.append(where)
+        filters.append(where)
         return rows()[:1]
 
     recent: Where = {"year": {"$gt": 1940}}
     assert ids(EngineCorpus(filtering), where=recent) == ["rope_0"]
-    assert received == [recent]
+    assert filters == [recent]
     assert ids(EngineCorpus(lambda query: rows()), where=recent) == ["rope_0", "hitchcock_0"]
     assert ids(EngineCorpus(lambda query: ["a text without metadata"]), where=recent) == []
     with pytest.raises(ConfigError, match="unknown operator"):
@@ -189,10 +189,10 @@ def test_words_are_as_common_as_in_general() -> None:
 def test_a_timeout_is_an_error_that_names_the_option() -> None:
     release = threading.Event()
     corpus = EngineCorpus(lambda query: release.wait(10), timeout=0.05)
-    started = time.perf_counter()
+    start = time.perf_counter()
     with pytest.raises(CorpusError, match=r"did not answer within 0.05 s.*timeout="):
         corpus.search("film")
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - start < 5
     release.set()
 
 
@@ -273,15 +273,15 @@ def test_a_passage_of_ten_megabytes_is_cut_into_chunks_and_bounded() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    seen = SeenPassages(most_characters=1_000)
+    passages = SeenPassages(most_characters=1_000)
     for number in range(50):
-        (chunk,) = seen.add(EnginePassage(f"passage {number:03} " + "x" * 88, id=str(number)))
-        seen.vectors([chunk], lambda texts: np.ones((len(texts), 4), dtype=np.float32))
-    assert len(seen) == 10
-    assert seen.document("0") == []
-    assert [chunk.document_id for chunk in seen.walk()] == [str(number) for number in range(40, 50)]
-    (again,) = seen.add(EnginePassage("passage 045 " + "x" * 88, id="other"))
-    assert again.id == "45_0"
+        (chunk,) = passages.add(EnginePassage(f"passage {number:03} " + "x" * 88, id=str(number)))
+        passages.vectors([chunk], lambda texts: np.ones((len(texts), 4), dtype=np.float32))
+    assert len(passages) == 10
+    assert passages.document("0") == []
+    assert [chunk.document_id for chunk in passages.walk()] == [str(number) for number in range(40, 50)]
+    (repeated,) = passages.add(EnginePassage("passage 045 " + "x" * 88, id="other"))
+    assert repeated.id == "45_0"
 
 
 @pytest.mark.parametrize(

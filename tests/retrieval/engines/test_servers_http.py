@@ -73,9 +73,9 @@ def test_the_key_is_sent_to_this_endpoint_alone(monkeypatch: pytest.MonkeyPatch)
     with http_server(Response(HITS)) as server:
         HttpEngine(server.url(), api_key_env="ENGINE_KEY")("a film", 1)
         HttpEngine(server.url())("a film", 1)
-    with_key, without = ({name.lower(): value for name, value in r["headers"].items()} for r in server.requests)
+    with_key, without_key = ({name.lower(): value for name, value in r["headers"].items()} for r in server.requests)
     assert with_key["authorization"] == "Bearer a-secret-of-the-engine"
-    assert "secret" not in json.dumps(without)
+    assert "secret" not in json.dumps(without_key)
 
 
 def test_a_request_without_the_query_is_refused() -> None:

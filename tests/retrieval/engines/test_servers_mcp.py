@@ -20,28 +20,28 @@ calls: list[dict[str, Any]] = []
 
 def server() -> MCPServer:
     calls.clear()
-    served = MCPServer("wiki")
+    mcp_server = MCPServer("wiki")
 
-    @served.tool()
+    @mcp_server.tool()
     def search_wiki(
         query: str, max_results: Annotated[int, Field(le=20)] = 5, lang: str = "en"
     ) -> list[dict[str, str]]:
         calls.append({"query": query, "max_results": max_results, "lang": lang})
         return ROWS
 
-    @served.tool()
+    @mcp_server.tool()
     def ask(question: str) -> str:
         return f"A text about {question}"
 
-    @served.tool()
+    @mcp_server.tool()
     def fails(query: str) -> str:
         raise ValueError("the index is gone")
 
-    @served.tool()
+    @mcp_server.tool()
     def no_query(left: int, right: int) -> int:
         return left + right
 
-    return served
+    return mcp_server
 
 
 def test_the_tool_that_searches_is_found_and_called_as_its_schema_says() -> None:

@@ -1,4 +1,4 @@
-"""The oracle expert: what a policy that imitates it sees could have been done without knowing the gold."""
+"""The oracle expert: a policy that imitates it could act the same way without knowing the gold."""
 
 import pytest
 
@@ -17,7 +17,7 @@ QUESTION = Question("q", "In which town was the designer of the Almar Bridge bor
 
 
 def documents():
-    """A bridge, its designer, and two dozen others that look alike."""
+    """A bridge, its designer, and two dozen similar documents."""
     yield Document(
         "bridge", "The Almar Bridge crosses the Oste. It was designed by Ilka Verdun in 1911.", "Almar Bridge"
     )
@@ -46,7 +46,7 @@ def actions(trajectory):
 
 
 def shown_before(trajectory):
-    """The views before each action."""
+    """The view before each action."""
     return list(trajectory.views())[:-1]
 
 
@@ -56,12 +56,12 @@ def test_it_finds_all_gold_ranks_it_first_and_stops(corpus):
     assert trajectory.end.stop_reason == "finished"
     assert trajectory.end.mistakes == 0
     *_, final = trajectory.views()
-    met = {block.document_id for block in final.blocks}
-    assert {"bridge", "designer"} <= met
-    searched = [
+    found_ids = {block.document_id for block in final.blocks}
+    assert {"bridge", "designer"} <= found_ids
+    search_views = [
         view for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True) if action.calls
     ]
-    for view in searched[1:]:
+    for view in search_views[1:]:
         assert not {"bridge", "designer"} <= {block.document_id for block in view.blocks}, (
             "it goes on only while needed"
         )
@@ -72,11 +72,11 @@ def test_it_finds_all_gold_ranks_it_first_and_stops(corpus):
 def test_no_id_is_named_that_was_not_shown(corpus, profile, noise):
     trajectory = play(corpus, profile=profile, noise=noise, prune_at=0.0)
     for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True):
-        seen = {segment.id for segment in view.segments if isinstance(segment, Block)}
-        named = {item.id for item in action.ranking or ()}
+        visible_ids = {segment.id for segment in view.segments if isinstance(segment, Block)}
+        named_ids = {item.id for item in action.ranking or ()}
         for call in action.calls:
-            named |= {*call.arguments.get("chunk_ids", ()), *call.arguments.get("all_but", ())}
-        assert named <= seen
+            named_ids |= {*call.arguments.get("chunk_ids", ()), *call.arguments.get("all_but", ())}
+        assert named_ids <= visible_ids
     assert trajectory.end.dropped == {}
 
 
@@ -108,26 +108,26 @@ def test_what_a_profile_does_not_declare_is_not_used(corpus):
 def test_a_title_is_searched_only_once_it_was_read(corpus):
     trajectory = play(corpus)
     for view, action in zip(shown_before(trajectory), actions(trajectory), strict=True):
-        read = (view.question + view.text()).casefold()
+        visible_text = (view.question + view.text()).casefold()
         for call in action.calls:
             if "verdun" in str(call.arguments.get("query", "")).casefold():
-                assert "verdun" in read
+                assert "verdun" in visible_text
 
 
 def test_where_gold_cannot_be_found_it_ends_with_a_few_candidates(corpus):
-    far = Question("q", "Who painted the harbour?", gold=("bridge", "designer"))
-    trajectory = play(corpus, far, hedge=2, search_titles=False)
-    found = [document.id for document in trajectory.end.documents]
-    assert len([item for item in found if item not in far.gold]) <= 2
+    unreachable = Question("q", "Who painted the harbour?", gold=("bridge", "designer"))
+    trajectory = play(corpus, unreachable, hedge=2, search_titles=False)
+    ranked_ids = [document.id for document in trajectory.end.documents]
+    assert len([document_id for document_id in ranked_ids if document_id not in unreachable.gold]) <= 2
     assert trajectory.end.stop_reason in ("finished", "no_ranking")
 
 
 def test_gold_by_fact_is_met_by_any_of_its_chunks(corpus):
-    facts = Question("q", QUESTION.question, facts=(("bridge_0", "d0_0"), ("designer_0",)))
-    trajectory = play(corpus, facts)
-    ranked = [document.id for document in trajectory.end.documents]
-    assert "designer" in ranked
-    assert {"bridge", "d0"} & set(ranked)
+    question = Question("q", QUESTION.question, facts=(("bridge_0", "d0_0"), ("designer_0",)))
+    trajectory = play(corpus, question)
+    ranked_ids = [document.id for document in trajectory.end.documents]
+    assert "designer" in ranked_ids
+    assert {"bridge", "d0"} & set(ranked_ids)
 
 
 def test_its_episodes_make_rows_to_train_on(corpus):
@@ -136,10 +136,10 @@ def test_its_episodes_make_rows_to_train_on(corpus):
     rows = demonstrated_rows(trajectory, renderer)
     edits = sum(isinstance(event, EditApplied) for event in trajectory.events)
     assert 1 <= len(rows) <= edits + 1
-    result = renderer.decode(rows[0].input_ids)
-    assert "You are a retrieval subagent" in result, "the prompt that a pupil will have is in view"
-    trained = renderer.decode([t for t, keep in zip(rows[-1].input_ids, rows[-1].loss_mask, strict=True) if keep])
-    assert "<Document id=bridge_0>" in trained
+    prompt = renderer.decode(rows[0].input_ids)
+    assert "You are a retrieval subagent" in prompt, "the prompt that a pupil will have is in view"
+    target = renderer.decode([t for t, keep in zip(rows[-1].input_ids, rows[-1].loss_mask, strict=True) if keep])
+    assert "<Document id=bridge_0>" in target
 
 
 @pytest.mark.parametrize("wrong", [{"noise": 1.0}, {"prune_at": 2.0}, {"batch": 0}, {"hedge": -1}, {"keep": -1}])
@@ -149,10 +149,10 @@ def test_a_manner_that_cannot_work_is_refused(wrong):
 
 
 def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
-    hasty, slow = (play(corpus, window=4096, search_titles=False, pace=pace) for pace in (None, 1))
-    at_once = [sum(call.name == "search_corpus" for call in action.calls) for action in actions(slow)]
-    assert max(at_once) == 1
-    assert len(actions(slow)) > len(actions(hasty))
+    fast, slow = (play(corpus, window=4096, search_titles=False, pace=pace) for pace in (None, 1))
+    searches_per_turn = [sum(call.name == "search_corpus" for call in action.calls) for action in actions(slow)]
+    assert max(searches_per_turn) == 1
+    assert len(actions(slow)) > len(actions(fast))
     assert [document.id for document in slow.end.documents] == ["bridge", "designer"]
     with pytest.raises(ConfigError, match="pace"):
         OracleSettings(pace=0)
@@ -160,43 +160,46 @@ def test_a_slower_pace_makes_more_turns_of_fewer_searches(corpus):
 
 def test_pruning_begins_where_it_is_told_to(corpus):
     late, early = (play(corpus, window=4096, pace=1, prune_at=share, batch=1) for share in (1.0, 0.0))
-    prunes = [
-        sum(bool(event.edit.pruned) for event in item.events if isinstance(event, EditApplied))
-        for item in (late, early)
+    prune_counts = [
+        sum(bool(event.edit.pruned) for event in trajectory.events if isinstance(event, EditApplied))
+        for trajectory in (late, early)
     ]
-    assert prunes[0] < prunes[1]
+    assert prune_counts[0] < prune_counts[1]
 
 
 @pytest.mark.parametrize("keep", [0, 2])
 def test_a_prune_leaves_gold_and_the_first_chunks_shown(corpus, keep):
     trajectory = play(corpus, window=2048, names_only=True, pace=1, prune_at=0.0, batch=1, keep=keep)
-    pruned = 0
+    pruned_count = 0
     for view, action in zip(shown_before(trajectory), actions(trajectory), strict=False):
         for call in action.calls:
             if call.name != "prune_chunks":
                 continue
-            shown = [block.id for block in view.blocks]
-            dropped = call.arguments.get("chunk_ids") or [i for i in shown if i not in call.arguments["all_but"]]
-            staying = [block for block in view.blocks if block.id not in dropped]
-            gold = [block for block in view.blocks if block.document_id in QUESTION.gold]
-            pruned += len(dropped)
-            assert {block.id for block in gold} <= {block.id for block in staying}
-            assert len(staying) == max(keep, len(gold))
-    assert pruned
+            visible_ids = [block.id for block in view.blocks]
+            pruned_ids = call.arguments.get("chunk_ids") or [
+                chunk_id for chunk_id in visible_ids if chunk_id not in call.arguments["all_but"]
+            ]
+            kept_blocks = [block for block in view.blocks if block.id not in pruned_ids]
+            gold_blocks = [block for block in view.blocks if block.document_id in QUESTION.gold]
+            pruned_count += len(pruned_ids)
+            assert {block.id for block in gold_blocks} <= {block.id for block in kept_blocks}
+            assert len(kept_blocks) == max(keep, len(gold_blocks))
+    assert pruned_count
 
 
 @pytest.mark.parametrize("pace", [None, 1])
 def test_with_names_only_it_asks_the_question_and_then_for_names_in_view(corpus, pace):
     trajectory = play(corpus, names_only=True, pace=pace)
-    first, *later = [
-        [c.arguments["query"] for c in action.calls if "query" in c.arguments] for action in actions(trajectory)
+    first_queries, *later_queries = [
+        [call.arguments["query"] for call in action.calls if "query" in call.arguments]
+        for action in actions(trajectory)
     ]
-    assert first == [QUESTION.question]
-    assert [query for queries in later for query in queries if query == "Ilka Verdun"] == ["Ilka Verdun"]
-    assert pace is None or all(len(queries) <= pace for queries in later)
-    for view, queries in zip(shown_before(trajectory)[1:], later, strict=True):
-        read = "\n".join((QUESTION.question, *(block.text for block in view.blocks))).casefold()
-        assert all(query.casefold() in read for query in queries)
+    assert first_queries == [QUESTION.question]
+    assert [query for queries in later_queries for query in queries if query == "Ilka Verdun"] == ["Ilka Verdun"]
+    assert pace is None or all(len(queries) <= pace for queries in later_queries)
+    for view, queries in zip(shown_before(trajectory)[1:], later_queries, strict=True):
+        visible_text = "\n".join((QUESTION.question, *(block.text for block in view.blocks))).casefold()
+        assert all(query.casefold() in visible_text for query in queries)
     assert {document.id for document in trajectory.end.documents} >= {"bridge", "designer"}
 
 
@@ -205,10 +208,10 @@ def test_with_names_only_no_query_is_made_twice(corpus):
         "q", "Which is older, the Almar Bridge or Bridge 3, or Bridge 4?", gold=("bridge", "d3", "d4", "none")
     )
     queries = [
-        c.arguments["query"]
-        for a in actions(play(corpus, question, names_only=True))
-        for c in a.calls
-        if "query" in c.arguments
+        call.arguments["query"]
+        for action in actions(play(corpus, question, names_only=True))
+        for call in action.calls
+        if "query" in call.arguments
     ]
     assert len(queries) > 1
     assert len({query.casefold() for query in queries}) == len(queries)

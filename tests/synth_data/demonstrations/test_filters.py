@@ -72,20 +72,20 @@ def test_episodes_of_a_single_search_are_kept_at_their_rate():
 
 
 def test_both_thresholds_must_be_passed_not_met():
-    at = [episode("a", seen=0.5, given=0.45), episode("b", seen=0.6, given=0.4)]
-    assert [reason for _, reason in reasons(at)] == ["low", "low"]
+    boundary = [episode("a", seen=0.5, given=0.45), episode("b", seen=0.6, given=0.4)]
+    assert [reason for _, reason in reasons(boundary)] == ["low", "low"]
 
 
 def test_low_episodes_are_sampled_the_less_the_less_they_found():
-    def kept(seen, given, **numbers):
-        drawn = [episode(f"t{number}", seen=seen, given=given) for number in range(2000)]
-        return sum(ok for ok, _ in reasons(drawn, **numbers)) / len(drawn)
+    def keep_rate(trajectory_recall, output_recall, **numbers):
+        episodes = [episode(f"t{number}", seen=trajectory_recall, given=output_recall) for number in range(2000)]
+        return sum(keep for keep, _ in reasons(episodes, **numbers)) / len(episodes)
 
-    assert kept(0.5, 0.4) == pytest.approx(0.5, abs=0.04)
-    assert kept(0.25, 0.2) == pytest.approx(0.25, abs=0.04)
-    assert kept(0.1, 0.1) == pytest.approx(0.5 * (0.2 + 0.25) / 2, abs=0.03)
-    assert kept(0.5, 0.4, low_rate=0) == 0
-    assert kept(0.5, 0.4, low_rate=1) == 1
+    assert keep_rate(0.5, 0.4) == pytest.approx(0.5, abs=0.04)
+    assert keep_rate(0.25, 0.2) == pytest.approx(0.25, abs=0.04)
+    assert keep_rate(0.1, 0.1) == pytest.approx(0.5 * (0.2 + 0.25) / 2, abs=0.03)
+    assert keep_rate(0.5, 0.4, low_rate=0) == 0
+    assert keep_rate(0.5, 0.4, low_rate=1) == 1
 
 
 def test_of_a_task_s_good_episodes_the_best_stays():
@@ -96,23 +96,23 @@ def test_of_a_task_s_good_episodes_the_best_stays():
         episode("t", 3, turns=4, tokens=2000),
         episode("u", 0),
     ]
-    assert [ok for ok, _ in reasons(good)] == [False, False, True, False, True]
-    assert [reason for ok, reason in reasons(good) if not ok] == ["repeated"] * 3
-    assert [ok for ok, _ in reasons(good, high_per_task=2)] == [False, False, True, True, True]
-    assert all(ok for ok, _ in reasons(good, high_per_task=0))
+    assert [keep for keep, _ in reasons(good)] == [False, False, True, False, True]
+    assert [reason for keep, reason in reasons(good) if not keep] == ["repeated"] * 3
+    assert [keep for keep, _ in reasons(good, high_per_task=2)] == [False, False, True, True, True]
+    assert all(keep for keep, _ in reasons(good, high_per_task=0))
 
 
 def test_at_most_a_twentieth_hands_back_nothing_and_one_a_task():
     good = [episode(f"g{number}") for number in range(95)]
     empty = [episode(f"e{number}", rollout, seen=0, given=0) for number in range(20) for rollout in range(3)]
-    result = filter_episodes(good + empty, DemonstrationFilters())
-    kept = [verdict.episode for verdict in result if verdict.keep and verdict.reason == "zero"]
-    assert len(kept) == 5, "5 of 100"
-    assert len({item.task for item in kept}) == 5
-    few = filter_episodes(good[:18] + empty, DemonstrationFilters())
-    assert not any(verdict.keep for verdict in few if verdict.reason == "zero"), "1 of 19 were more than 5 %"
-    both = reasons([episode("e", 0, seen=0, given=0), episode("e", 1, seen=0, given=0)], max_zero_share=1)
-    assert sorted(both) == [(False, "zero"), (True, "zero")]
+    verdicts = filter_episodes(good + empty, DemonstrationFilters())
+    kept_zero = [verdict.episode for verdict in verdicts if verdict.keep and verdict.reason == "zero"]
+    assert len(kept_zero) == 5, "5 of 100"
+    assert len({item.task for item in kept_zero}) == 5
+    fewer_verdicts = filter_episodes(good[:18] + empty, DemonstrationFilters())
+    assert not any(verdict.keep for verdict in fewer_verdicts if verdict.reason == "zero"), "1 of 19 were more than 5 %"
+    pair_reasons = reasons([episode("e", 0, seen=0, given=0), episode("e", 1, seen=0, given=0)], max_zero_share=1)
+    assert sorted(pair_reasons) == [(False, "zero"), (True, "zero")]
 
 
 def test_the_order_of_the_episodes_changes_nothing():
@@ -133,9 +133,9 @@ def test_the_order_of_the_episodes_changes_nothing():
 
 
 def test_chance_is_even_and_of_the_seed():
-    drawn = [uniform_draw(0, "low", f"t{number}") for number in range(5000)]
-    assert sum(drawn) / len(drawn) == pytest.approx(0.5, abs=0.02)
-    assert all(0 <= value < 1 for value in drawn)
+    draws = [uniform_draw(0, "low", f"t{number}") for number in range(5000)]
+    assert sum(draws) / len(draws) == pytest.approx(0.5, abs=0.02)
+    assert all(0 <= value < 1 for value in draws)
     assert uniform_draw(0, "low", "a") != uniform_draw(1, "low", "a") != uniform_draw(1, "zero", "a")
 
 

@@ -1,4 +1,4 @@
-"""Tasks from judgements: who is gold, who is a distractor, and what is dropped for which reason."""
+"""Tasks from judgements: which documents are gold or distractors, and what is dropped for which reason."""
 
 from __future__ import annotations
 
@@ -33,14 +33,19 @@ def small() -> MemoryCorpus:
 
 @pytest.fixture
 def served(small: MemoryCorpus, tmp_path: Path) -> tuple[FeedbackLog, dict[str, str]]:
-    """Searches for three questions, the first asked twice, and their trajectories by name."""
-    asked = {"q1": "What are comets?", "again": " what  are COMETS?", "q2": "What are operas?", "q3": "And gardens?"}
+    """A log of searches for three questions, the first asked twice, and the trajectory ids by name."""
+    questions = {
+        "q1": "What are comets?",
+        "again": " what  are COMETS?",
+        "q2": "What are operas?",
+        "q3": "And gardens?",
+    }
     with SearchAgent(small, ScriptedPolicy([search("comets")]), trajectories=tmp_path / "kept") as agent:
-        paths = {name: agent.search(question).trajectory for name, question in asked.items()}
+        paths = {name: agent.search(question).trajectory for name, question in questions.items()}
     return FeedbackLog(tmp_path / "kept"), {name: path.stem for name, path in paths.items() if path is not None}
 
 
-def said(
+def vote(
     trajectory: str, relevant: str = "", irrelevant: str = "", user: str = "", rating: int | None = 3
 ) -> Judgement:
     return judgement(
@@ -52,7 +57,7 @@ def test_a_task_is_the_question_with_what_was_judged(
     small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]], tmp_path: Path
 ) -> None:
     log, ids = served
-    (task,), report = tasks_from_feedback([said(ids["q1"], "a long_1", "b", "ann", 5)], log, small)
+    (task,), report = tasks_from_feedback([vote(ids["q1"], "a long_1", "b", "ann", 5)], log, small)
     assert (task.question, task.answer, task.origin, task.type) == ("What are comets?", "", "feedback", "feedback")
     assert (task.gold, task.distractors) == (("a", "long"), ("b",))
     assert task.labels["feedback"] == {"trajectories": [ids["q1"]], "judges": 1, "conflicts": 0, "ratings": [5]}
@@ -74,12 +79,12 @@ def test_the_majority_decides_and_a_tie_leaves_out(
     small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]
 ) -> None:
     log, ids = served
-    given = [
-        said(ids["q1"], "a b", "c", "ann"),
-        said(ids["again"], "a c", "b", "ben"),
-        said(ids["q1"], "a", "b", "cleo"),
+    judgements = [
+        vote(ids["q1"], "a b", "c", "ann"),
+        vote(ids["again"], "a c", "b", "ben"),
+        vote(ids["q1"], "a", "b", "cleo"),
     ]
-    (task,), report = tasks_from_feedback(given, log, small)
+    (task,), report = tasks_from_feedback(judgements, log, small)
     assert (task.gold, task.distractors) == (("a",), ("b",))
     assert (report.conflicts, report.ties) == (2, 1)
     assert task.labels["feedback"]["judges"] == 3
@@ -90,11 +95,11 @@ def test_a_judges_later_word_replaces_the_former(
     small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]
 ) -> None:
     log, ids = served
-    given = [said(ids["q1"], "b", "a", "ann"), said(ids["q1"], "a", "b", "ann")]
-    (task,), report = tasks_from_feedback(given, log, small)
+    judgements = [vote(ids["q1"], "b", "a", "ann"), vote(ids["q1"], "a", "b", "ann")]
+    (task,), report = tasks_from_feedback(judgements, log, small)
     assert (task.gold, task.distractors, report.conflicts, report.replaced) == (("a",), ("b",), 0, 2)
-    nameless = [said(ids["q1"], "b", "a", rating=1), said(ids["q1"], "a", "b", rating=2)]
-    tasks, report = tasks_from_feedback(nameless, log, small)
+    anonymous = [vote(ids["q1"], "b", "a", rating=1), vote(ids["q1"], "a", "b", rating=2)]
+    tasks, report = tasks_from_feedback(anonymous, log, small)
     assert (tasks, report.ties, report.replaced) == ([], 2, 0)
 
 
@@ -102,20 +107,20 @@ def test_a_document_with_a_relevant_passage_is_relevant(
     small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]
 ) -> None:
     log, ids = served
-    (task,), report = tasks_from_feedback([said(ids["q1"], "long_0", "long_1 b")], log, small)
+    (task,), report = tasks_from_feedback([vote(ids["q1"], "long_0", "long_1 b")], log, small)
     assert (task.gold, task.distractors, report.conflicts) == (("long",), ("b",), 0)
 
 
 def test_what_is_dropped_is_counted_by_reason(small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]) -> None:
     log, ids = served
-    given = [
-        said("absent", "a"),
-        said(ids["q1"], rating=2),
-        said(ids["q1"], "", "a"),
-        said(ids["q2"], "gone", "b"),
-        said(ids["q3"], "a gone gone-too"),
+    judgements = [
+        vote("absent", "a"),
+        vote(ids["q1"], rating=2),
+        vote(ids["q1"], "", "a"),
+        vote(ids["q2"], "gone", "b"),
+        vote(ids["q3"], "a gone gone-too"),
     ]
-    (task,), report = tasks_from_feedback(given, log, small)
+    (task,), report = tasks_from_feedback(judgements, log, small)
     assert (task.question, task.gold) == ("And gardens?", ("a",))
     assert report.judgements == {"the trajectory is not there": 1, "names no document": 1}
     assert report.questions == {"no document judged relevant": 1, "no relevant document is in the index": 1}
@@ -138,7 +143,7 @@ def log(tmp_path: Path) -> FeedbackLog:
 def serve(
     log: FeedbackLog, corpus: MemoryCorpus, *ranked: str, question: str = "comets?", first: Action | None = None
 ) -> str:
-    """A search that hands back these documents; returns its trajectory's id."""
+    """Run a search that returns these documents, and return the id of its trajectory."""
     steps = [first or search("comets", "operas"), rank(*ranked)]
     with SearchAgent(corpus, ScriptedPolicy(steps), trajectories=log.folder) as agent:
         path = agent.search(question).trajectory
@@ -146,7 +151,7 @@ def serve(
     return path.stem
 
 
-def judged(
+def judge(
     trajectory: str, relevant: str = "", irrelevant: str = "", rating: int | None = None, user: str = ""
 ) -> Judgement:
     return judgement(
@@ -159,29 +164,31 @@ def judged(
     )
 
 
-def chosen(given: Sequence[Judgement], log: FeedbackLog, corpus: MemoryCorpus, **how: object) -> FeedbackSelection:
-    taste = how.pop("taste", None)
-    return asyncio.run(demonstrations_from_feedback(given, log, corpus, taste, **how))  # type: ignore[arg-type]
+def select(
+    judgements: Sequence[Judgement], log: FeedbackLog, corpus: MemoryCorpus, **options: object
+) -> FeedbackSelection:
+    filters = options.pop("taste", None)
+    return asyncio.run(demonstrations_from_feedback(judgements, log, corpus, filters, **options))  # type: ignore[arg-type]
 
 
-def kept(found: FeedbackSelection) -> list[str]:
-    return [item.path.stem for item in found.kept]
+def kept_ids(selection: FeedbackSelection) -> list[str]:
+    return [item.path.stem for item in selection.kept]
 
 
-def reasons(found: FeedbackSelection) -> dict[str, str]:
-    return {item.path.stem: str(item.row["reason"]) for item in found.dropped}
+def drop_reasons(selection: FeedbackSelection) -> dict[str, str]:
+    return {item.path.stem: str(item.row["reason"]) for item in selection.dropped}
 
 
 def test_what_is_liked_is_kept(log: FeedbackLog, documents: MemoryCorpus) -> None:
     helpful = serve(log, documents, "a", "b", question="q1")
     rated = serve(log, documents, "c", question="q2")
-    result = chosen([judged(helpful, "a"), judged(rated, rating=5)], log, documents)
-    assert kept(result) == [helpful, rated]
-    assert result.kept[0].row == {
+    selection = select([judge(helpful, "a"), judge(rated, rating=5)], log, documents)
+    assert kept_ids(selection) == [helpful, rated]
+    assert selection.kept[0].row == {
         "trajectory": helpful, "question": "q1", "helpful": 1, "bad": 0, "missed": 0, "rating": None, "mistakes": 0,
-        "tokens": result.kept[0].row["tokens"],
+        "tokens": selection.kept[0].row["tokens"],
     }  # fmt: skip
-    assert result.counts() == {"judged": 2, "kept": 2, "dropped": {}}
+    assert selection.counts() == {"judged": 2, "kept": 2, "dropped": {}}
 
 
 def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -193,46 +200,46 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
     torn = serve(log, documents, "a", question="q6")
     path = log.folder / f"{torn}.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
-    given = [
-        judged(poor, "a", rating=2),
-        judged(bad, "a", "b"),
-        judged(nothing),
-        judged(unranked, "a"),
-        judged(clumsy, "a"),
-        judged(torn, "a"),
-        judged("absent", "a"),
-        judged("../../etc/passwd", "a"),
+    judgements = [
+        judge(poor, "a", rating=2),
+        judge(bad, "a", "b"),
+        judge(nothing),
+        judge(unranked, "a"),
+        judge(clumsy, "a"),
+        judge(torn, "a"),
+        judge("absent", "a"),
+        judge("../../etc/passwd", "a"),
     ]
-    result = chosen(given, log, documents, taste=FeedbackFilters(mistakes=0))
-    assert not result.kept
-    output = reasons(result)
-    assert [output[item] for item in (poor, bad, nothing, unranked, torn, "absent")] == [
+    selection = select(judgements, log, documents, taste=FeedbackFilters(mistakes=0))
+    assert not selection.kept
+    reasons = drop_reasons(selection)
+    assert [reasons[item] for item in (poor, bad, nothing, unranked, torn, "absent")] == [
         "poor rating", "bad documents", "nothing good", "unfinished", "torn", "unknown",
     ]  # fmt: skip
-    assert output[clumsy] in ("mistakes", "unfinished")
-    assert result.reasons["unknown"] == 2
-    assert kept(chosen(given[1:2], log, documents, taste=FeedbackFilters(bad=1))) == [bad]
+    assert reasons[clumsy] in ("mistakes", "unfinished")
+    assert selection.reasons["unknown"] == 2
+    assert kept_ids(select(judgements[1:2], log, documents, taste=FeedbackFilters(bad=1))) == [bad]
 
 
 def test_a_verdict_holds_for_all_searches_of_the_question(log: FeedbackLog, documents: MemoryCorpus) -> None:
-    item = serve(log, documents, "a", "b")
-    other = serve(log, documents, "a", question=" COMETS?")
-    result = chosen([judged(item, "a"), judged(other, "", "b", user="ann"), judged(other, rating=4)], log, documents)
-    assert kept(result) == [other]
-    assert reasons(result) == {item: "bad documents"}
+    first = serve(log, documents, "a", "b")
+    second = serve(log, documents, "a", question=" COMETS?")
+    selection = select([judge(first, "a"), judge(second, "", "b", user="ann"), judge(second, rating=4)], log, documents)
+    assert kept_ids(selection) == [second]
+    assert drop_reasons(selection) == {first: "bad documents"}
 
 
 def test_of_several_the_better_one_stays_and_is_named(log: FeedbackLog, documents: MemoryCorpus) -> None:
     half = serve(log, documents, "a")
     whole = serve(log, documents, "a", "b")
     rated = serve(log, documents, "a", "b")
-    given = [judged(half, "a"), judged(whole, "a b"), judged(rated, "a b", rating=5)]
-    result = chosen(given, log, documents)
-    assert kept(result) == [rated]
-    assert reasons(result) == {half: "another is better", whole: "another is better"}
-    assert {item.row["better"] for item in result.dropped} == {rated}
-    assert kept(chosen(given, log, documents, taste=FeedbackFilters(per_question=2))) == [rated, whole]
-    assert len(chosen(given, log, documents, taste=FeedbackFilters(per_question=0)).kept) == 3
+    judgements = [judge(half, "a"), judge(whole, "a b"), judge(rated, "a b", rating=5)]
+    selection = select(judgements, log, documents)
+    assert kept_ids(selection) == [rated]
+    assert drop_reasons(selection) == {half: "another is better", whole: "another is better"}
+    assert {item.row["better"] for item in selection.dropped} == {rated}
+    assert kept_ids(select(judgements, log, documents, taste=FeedbackFilters(per_question=2))) == [rated, whole]
+    assert len(select(judgements, log, documents, taste=FeedbackFilters(per_question=0)).kept) == 3
 
 
 def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -240,22 +247,24 @@ def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, do
         serve(log, documents, "a", question="q1"),
         serve(log, documents, "c", question="q2", first=search("operas", limit=1)),
     )
-    now = MemoryCorpus([Document(name, f"{text} again" if name == "b" else text) for name, text in TEXTS.items()])
-    given = [judged(stale, "a"), judged(sound, "c")]
-    assert kept(chosen(given, log, now)) == [stale, sound]
-    result = chosen(given, log, now, check=ReplaySettings())
-    assert kept(result) == [sound]
-    assert reasons(result) == {stale: "changed"}
-    assert "text changed" in result.dropped[0].row["detail"]
-    assert len(result.checks) == 2
+    changed_corpus = MemoryCorpus(
+        [Document(name, f"{text} again" if name == "b" else text) for name, text in TEXTS.items()]
+    )
+    judgements = [judge(stale, "a"), judge(sound, "c")]
+    assert kept_ids(select(judgements, log, changed_corpus)) == [stale, sound]
+    selection = select(judgements, log, changed_corpus, check=ReplaySettings())
+    assert kept_ids(selection) == [sound]
+    assert drop_reasons(selection) == {stale: "changed"}
+    assert "text changed" in selection.dropped[0].row["detail"]
+    assert len(selection.checks) == 2
 
 
 def test_a_judges_last_rating_counts(log: FeedbackLog, documents: MemoryCorpus) -> None:
-    result = serve(log, documents, "a")
-    assert kept(
-        chosen([judged(result, rating=1, user="ann"), judged(result, rating=5, user="ann")], log, documents)
-    ) == [result]
-    assert not chosen([judged(result, rating=1), judged(result, rating=5)], log, documents).kept
+    trajectory_id = serve(log, documents, "a")
+    assert kept_ids(
+        select([judge(trajectory_id, rating=1, user="ann"), judge(trajectory_id, rating=5, user="ann")], log, documents)
+    ) == [trajectory_id]
+    assert not select([judge(trajectory_id, rating=1), judge(trajectory_id, rating=5)], log, documents).kept
 
 
 def test_numbers_that_make_no_sense(documents: MemoryCorpus) -> None:

@@ -1,6 +1,6 @@
-"""A folder of trajectories: whole, resumable, and the same bytes whatever happened on the way.
+"""A folder of trajectories: complete, resumable, and the same bytes even after failures and kills.
 
-Many records held against today's corpus: counts by cause, files that cannot be read, and a folder to train on.
+Recorded trajectories checked against today's corpus: counts by cause, unreadable files, and a folder to train on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def corpus():
 
 
 def tasks(count=8):
-    """Each asks for an entry and the one that it cites."""
+    """Tasks that each ask for an entry and the entry that it cites."""
     return [
         task(f"t{n}", f"d{n}", f"d{n * 7 % 60}", question=f"What does the entry cited by SENTINEL-{n:04d} tell?")
         for n in range(1, count + 1)
@@ -68,17 +68,17 @@ def play(folder, corpus, asked=None, expert=None, settings=SMALL):
 
 
 def files(folder):
-    """What a run leaves for others, by path; the journal's order is the order of completion."""
-    names = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".journal"))
-    return {str(path.relative_to(folder)): path.read_bytes() for path in names}
+    """The bytes of a run's files by path. Journals are left out: their order is the order of completion."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".journal"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-def listed(folder, name="trajectories.jsonl"):
+def read_rows(folder, name="trajectories.jsonl"):
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 class Counting:
-    """The oracle, counting the episodes that it opens; from the `failing`th on it fails."""
+    """The oracle, which counts the episodes that it opens. It fails from the `failing`th episode on."""
 
     def __init__(self, failing=None):
         self.opened = 0
@@ -94,7 +94,7 @@ class Counting:
 
 def test_what_is_kept_is_listed_and_can_be_taught(tmp_path, corpus):
     report = play(tmp_path, corpus)
-    rows = listed(tmp_path)
+    rows = read_rows(tmp_path)
     assert report.episodes == 8
     assert len(rows) == sum(report.kept.values()) > 4
     assert {row["file"] for row in rows} == {path.name for path in (tmp_path / "kept").iterdir()}
@@ -125,8 +125,8 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path, corpus):
     report = play(tmp_path / "broken", corpus, expert=second)
     assert second.opened == 4, "no finished episode is played again"
     assert report.resumed == 4
-    whole, broken = files(tmp_path / "whole"), files(tmp_path / "broken")
-    assert whole == broken
+    uninterrupted, resumed = files(tmp_path / "whole"), files(tmp_path / "broken")
+    assert uninterrupted == resumed
     third = Counting()
     play(tmp_path / "broken", corpus, expert=third)
     assert third.opened == 0
@@ -135,9 +135,9 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path, corpus):
 def test_a_lost_or_cut_file_is_played_again(tmp_path, corpus):
     play(tmp_path, corpus)
     before = files(tmp_path)
-    first, second, *_ = sorted((tmp_path / "kept").iterdir())
-    first.unlink()
-    second.write_bytes(second.read_bytes()[:300])
+    lost_file, cut_file, *_ = sorted((tmp_path / "kept").iterdir())
+    lost_file.unlink()
+    cut_file.write_bytes(cut_file.read_bytes()[:300])
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "t1-0.jsonl.partial").write_text("{")
     expert = Counting()
@@ -149,7 +149,7 @@ def test_a_lost_or_cut_file_is_played_again(tmp_path, corpus):
 
 def test_other_filters_sort_the_same_episodes_anew(tmp_path, corpus):
     play(tmp_path, corpus)
-    kept = {row["file"] for row in listed(tmp_path)}
+    kept_files = {row["file"] for row in read_rows(tmp_path)}
     strict = replace(
         SMALL, filters=DemonstrationFilters(max_mistakes=0, min_output_recall=1.0, low_rate=0.0, max_zero_share=0.0)
     )
@@ -157,10 +157,10 @@ def test_other_filters_sort_the_same_episodes_anew(tmp_path, corpus):
     report = play(tmp_path, corpus, expert=expert, settings=strict)
     assert expert.opened == 0
     assert sum(report.kept.values()) == 0
-    assert {path.name for path in (tmp_path / "dropped").iterdir()} >= kept
-    assert {row["reason"] for row in listed(tmp_path, "dropped.jsonl")} <= {"low", "zero", "lost", "malformed"}
+    assert {path.name for path in (tmp_path / "dropped").iterdir()} >= kept_files
+    assert {row["reason"] for row in read_rows(tmp_path, "dropped.jsonl")} <= {"low", "zero", "lost", "malformed"}
     play(tmp_path, corpus)
-    assert {row["file"] for row in listed(tmp_path)} == kept
+    assert {row["file"] for row in read_rows(tmp_path)} == kept_files
 
 
 def test_dropped_files_can_be_left_out_and_are_not_missed(tmp_path, corpus):
@@ -177,13 +177,15 @@ def test_dropped_files_can_be_left_out_and_are_not_missed(tmp_path, corpus):
 
 def test_the_tasks_of_another_run_stay_in_the_folder_and_out_of_the_list(tmp_path, corpus):
     play(tmp_path, corpus)
-    all_kept = {row["file"] for row in listed(tmp_path)}
+    all_kept = {row["file"] for row in read_rows(tmp_path)}
     play(tmp_path, corpus, asked=tasks()[:2])
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {row["file"] for row in listed(tmp_path)} < all_kept
+    assert (
+        {path.name for path in (tmp_path / "kept").iterdir()} == {row["file"] for row in read_rows(tmp_path)} < all_kept
+    )
     expert = Counting()
     play(tmp_path, corpus, expert=expert)
     assert expert.opened == 0
-    assert {row["file"] for row in listed(tmp_path)} == all_kept
+    assert {row["file"] for row in read_rows(tmp_path)} == all_kept
 
 
 def test_a_task_that_changed_is_another(tmp_path, corpus):
@@ -201,32 +203,32 @@ def test_a_folder_begun_otherwise_is_refused(tmp_path, corpus):
 
 
 def test_bad_tasks_cost_themselves_alone(tmp_path, corpus):
-    asked = [
+    mixed_tasks = [
         tasks()[0],
         task("none"),
         task("elsewhere", "d1", "nowhere"),
         task("long", "d1", question="What is told of rivers and bridges? " * 400),
         task("blank", "d1", question="  "),
     ]
-    report = play(tmp_path, corpus, asked=asked)
+    report = play(tmp_path, corpus, asked=mixed_tasks)
     assert report.episodes == 1
     assert report.unplayed == {"gold not in the index": 1, "no gold": 1, "question does not fit": 2}
-    dropped = listed(tmp_path, "episodes.jsonl.dropped.jsonl")
+    dropped = read_rows(tmp_path, "episodes.jsonl.dropped.jsonl")
     assert any("nowhere" in row["detail"] for row in dropped)
     with pytest.raises(DataError, match="no tasks"):
         play(tmp_path / "empty", corpus, asked=[])
 
 
-def test_a_expert_that_ranks_nothing_it_saw_is_dropped_as_malformed(tmp_path, corpus):
+def test_an_expert_that_ranks_nothing_it_saw_is_dropped_as_malformed(tmp_path, corpus):
     expert = instructed_expert(ScriptedPolicy([search("rivers"), Action(text="Done.")]))
     report = play(tmp_path, corpus, expert=expert, settings=DemonstrationSettings(expert="s"))
     assert report.dropped["malformed"] == 8
-    assert {row["stop_reason"] for row in listed(tmp_path, "dropped.jsonl")} == {"no_ranking"}
+    assert {row["stop_reason"] for row in read_rows(tmp_path, "dropped.jsonl")} == {"no_ranking"}
 
 
 def test_rollouts_of_a_task_compete(tmp_path, corpus):
-    everything = DemonstrationFilters(min_trajectory_recall=0, min_output_recall=0, max_gap=0)
-    settings = replace(SMALL, rollouts=3, filters=everything)
+    lenient = DemonstrationFilters(min_trajectory_recall=0, min_output_recall=0, max_gap=0)
+    settings = replace(SMALL, rollouts=3, filters=lenient)
     report = play(tmp_path, corpus, asked=tasks()[:2], settings=settings)
     assert report.episodes == 6
     assert report.kept["high"] == 2
@@ -234,7 +236,7 @@ def test_rollouts_of_a_task_compete(tmp_path, corpus):
 
 
 def test_a_chat_expert_whose_server_fails_half_of_the_calls(tmp_path, corpus):
-    """Two of four requests are refused. Retried, all tasks are played; without retries, reruns play the rest."""
+    """Two of four requests are refused. With retries all tasks are played; without them, reruns play the rest."""
     lock, count = threading.Lock(), iter(range(10_000))
 
     def unreliable(body):
@@ -243,25 +245,32 @@ def test_a_chat_expert_whose_server_fails_half_of_the_calls(tmp_path, corpus):
         if number % 4 > 1:
             return fails(503, "overloaded", headers={"Retry-After": "0"})
         if not any(message["role"] == "tool" for message in body["messages"]):
-            asked = " ".join(str(message.get("content")) for message in body["messages"]).split("SENTINEL")[-1][:5]
-            return says(calls=[("search_corpus", {"query": f"SENTINEL{asked}"}), ("search_corpus", {"query": "sea"})])
+            sentinel = " ".join(str(message.get("content")) for message in body["messages"]).split("SENTINEL")[-1][:5]
+            return says(
+                calls=[("search_corpus", {"query": f"SENTINEL{sentinel}"}), ("search_corpus", {"query": "sea"})]
+            )
         return rank_seen(body)
 
     settings = DemonstrationSettings(concurrency=1, filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0))
     with serving(*[unreliable] * 400) as server:
-        patient = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0)
-        report = play(tmp_path / "a", corpus, expert=instructed_expert(patient), settings=settings)
+        retrying_policy = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0)
+        report = play(tmp_path / "a", corpus, expert=instructed_expert(retrying_policy), settings=settings)
         assert report.unplayed == {}
         assert report.episodes == 8
-        hasty = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0, retries=0)
-        found = [play(tmp_path / "b", corpus, expert=instructed_expert(hasty), settings=settings) for _ in range(12)]
-    assert found[0].unplayed, "some episodes failed at first"
-    assert found[-1].episodes > found[0].episodes, "and are tried again"
-    for row in listed(tmp_path / "a"):
+        single_try_policy = ChatPolicy("scripted", base_url=server.url, backoff=0.01, timeout=5.0, retries=0)
+        reports = [
+            play(tmp_path / "b", corpus, expert=instructed_expert(single_try_policy), settings=settings)
+            for _ in range(12)
+        ]
+    assert reports[0].unplayed, "some episodes failed at first"
+    assert reports[-1].episodes > reports[0].episodes, "and are tried again"
+    for row in read_rows(tmp_path / "a"):
         trajectory = read(tmp_path / "a" / "kept" / row["file"])
-        (*_, last) = demonstrated_rows(trajectory, HarmonyRenderer())
-        result = HarmonyRenderer().decode([t for t, keep in zip(last.input_ids, last.loss_mask, strict=True) if keep])
-        assert "<Document id=" in result
+        (*_, last_row) = demonstrated_rows(trajectory, HarmonyRenderer())
+        trained_text = HarmonyRenderer().decode(
+            [token for token, keep in zip(last_row.input_ids, last_row.loss_mask, strict=True) if keep]
+        )
+        assert "<Document id=" in trained_text
 
 
 SCRIPT = """
@@ -301,8 +310,8 @@ asyncio.run(make_demonstrations(here.tasks(), corpus, expert, Path(sys.argv[1]),
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, corpus):
     play(tmp_path / "whole", corpus)
     folder = tmp_path / "killed"
-    settings = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, folder], stdout=subprocess.PIPE, env=settings)
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, folder], stdout=subprocess.PIPE, env=environment)
     process.stdout.readline()
     journal = folder / "episodes.jsonl.journal"
     deadline = time.monotonic() + 60
@@ -310,38 +319,38 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, corpus):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    done = journal.read_bytes().count(b"\n") - 1
-    assert done > 1
+    finished_count = journal.read_bytes().count(b"\n") - 1
+    assert finished_count > 1
     expert = Counting()
     play(folder, corpus, expert=expert)
-    assert expert.opened == 8 - done
-    whole, killed = files(tmp_path / "whole"), files(folder)
-    whole.pop("report.json")
-    killed.pop("report.json")
-    assert whole == killed
+    assert expert.opened == 8 - finished_count
+    uninterrupted_files, killed_files = files(tmp_path / "whole"), files(folder)
+    uninterrupted_files.pop("report.json")
+    killed_files.pop("report.json")
+    assert uninterrupted_files == killed_files
 
 
 def test_the_policy_ranked_by_view_has_the_prompt_in_view(tmp_path, corpus):
     settings = DemonstrationSettings(
         expert="s", filters=DemonstrationFilters(low_rate=1.0, max_zero_share=1.0, max_gap=0.0)
     )
-    quiet = ScriptedPolicy([search("SENTINEL-0001", "rivers"), rank_view], instructed=False)
-    play(tmp_path, corpus, expert=instructed_expert(quiet), settings=settings)
-    (row, *_) = listed(tmp_path)
+    policy = ScriptedPolicy([search("SENTINEL-0001", "rivers"), rank_view], instructed=False)
+    play(tmp_path, corpus, expert=instructed_expert(policy), settings=settings)
+    (row, *_) = read_rows(tmp_path)
     assert "retrieval subagent" in (tmp_path / "kept" / row["file"]).read_text()
 
 
 TEXTS = {"a": "comets and their tails", "b": "gardens in spring", "c": "operas of the north"}
 
 
-def made(texts: dict[str, str]) -> MemoryCorpus:
+def make_corpus(texts: dict[str, str]) -> MemoryCorpus:
     return MemoryCorpus([Document(name, text) for name, text in texts.items()])
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Path:
-    """Three searches, each of which shows one document, and what else lies in such a folder."""
-    corpus = made(TEXTS)
+    """A folder with the trajectories of three searches, each of one document, and a feedback log."""
+    corpus = make_corpus(TEXTS)
     for topic in ("comets", "gardens", "operas"):
         with SearchAgent(corpus, ScriptedPolicy([search(topic, limit=1)]), trajectories=tmp_path / "served") as agent:
             agent.search(f"What of {topic}?")
@@ -350,9 +359,9 @@ def served(tmp_path: Path) -> Path:
 
 
 def test_each_record_is_counted_by_what_became_of_it(served: Path) -> None:
-    now = made({"a": TEXTS["a"], "b": "gardens in autumn"})
-    checked = asyncio.run(check_files(trajectory_files([served]), now))
-    summary = ReplaySummary.of(checked)
+    changed_corpus = make_corpus({"a": TEXTS["a"], "b": "gardens in autumn"})
+    checks = asyncio.run(check_files(trajectory_files([served]), changed_corpus))
+    summary = ReplaySummary.of(checks)
     assert summary.to_json() | {"recorded_by": {}, "version": ""} == {
         "checked": 3,
         "same": 1,
@@ -362,24 +371,25 @@ def test_each_record_is_counted_by_what_became_of_it(served: Path) -> None:
         "version": "",
     }
     assert list(summary.versions.values()) == [3]
-    told = {item.question: item.to_json() for item in checked}
-    assert told["What of comets?"]["same"]
-    assert told["What of gardens?"]["cause"] == "text changed"
-    assert told["What of operas?"]["turn"] == 0
+    by_question = {check.question: check.to_json() for check in checks}
+    assert by_question["What of comets?"]["same"]
+    assert by_question["What of gardens?"]["cause"] == "text changed"
+    assert by_question["What of operas?"]["turn"] == 0
 
 
 def test_a_file_that_is_cut_or_damaged_stops_nothing(served: Path) -> None:
-    cut, damaged, _ = trajectory_files([served])
-    cut.write_bytes(cut.read_bytes()[:-40])
-    lines = damaged.read_text().splitlines()
-    damaged.write_text("\n".join([lines[0], "no json", *lines[2:]]) + "\n")
+    cut_path, damaged_path, _ = trajectory_files([served])
+    cut_path.write_bytes(cut_path.read_bytes()[:-40])
+    lines = damaged_path.read_text().splitlines()
+    damaged_path.write_text("\n".join([lines[0], "no json", *lines[2:]]) + "\n")
     (served / "half.jsonl").write_text('{"kind":"header","sch')
-    checked = {
-        item.path.name: item.difference for item in asyncio.run(check_files(trajectory_files([served]), made(TEXTS)))
+    differences = {
+        check.path.name: check.difference
+        for check in asyncio.run(check_files(trajectory_files([served]), make_corpus(TEXTS)))
     }
-    causes = {name: None if found is None else found.cause for name, found in checked.items()}
-    assert causes[cut.name] is Cause.TORN
-    assert causes[damaged.name] is Cause.UNSOUND
+    causes = {name: None if difference is None else difference.cause for name, difference in differences.items()}
+    assert causes[cut_path.name] is Cause.TORN
+    assert causes[damaged_path.name] is Cause.UNSOUND
     assert causes["half.jsonl"] is Cause.UNSOUND
     assert list(causes.values()).count(None) == 1
 
@@ -392,30 +402,30 @@ def test_nothing_to_check_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_holds_what_is_kept_and_nothing_older(served: Path, tmp_path: Path) -> None:
-    one, other, third = trajectory_files([served])
+    first, second, third = trajectory_files([served])
     folder = tmp_path / "lessons"
     write_selection(
         folder,
-        [ReplayRow(one, {"x": 1}), ReplayRow(other, {})],
+        [ReplayRow(first, {"x": 1}), ReplayRow(second, {})],
         [ReplayRow(third, {"reason": "r"})],
         {"kept": 2},
     )
     (folder / "kept" / "mine.jsonl").write_text("not ours\n")
     assert json.loads((folder / "dropped.jsonl").read_text()) == {"file": third.name, "reason": "r"}
-    assert json.loads((folder / "trajectories.jsonl").read_text().splitlines()[0]) == {"file": one.name, "x": 1}
-    write_selection(folder, [ReplayRow(other, {})], [], {"kept": 1})
-    assert sorted(path.name for path in (folder / "kept").iterdir()) == sorted([other.name, "mine.jsonl"])
-    assert (folder / "kept" / other.name).read_bytes() == other.read_bytes()
+    assert json.loads((folder / "trajectories.jsonl").read_text().splitlines()[0]) == {"file": first.name, "x": 1}
+    write_selection(folder, [ReplayRow(second, {})], [], {"kept": 1})
+    assert sorted(path.name for path in (folder / "kept").iterdir()) == sorted([second.name, "mine.jsonl"])
+    assert (folder / "kept" / second.name).read_bytes() == second.read_bytes()
 
 
 def test_a_folder_of_something_else_is_refused(served: Path, tmp_path: Path) -> None:
-    one = trajectory_files([served])[0]
-    twin = tmp_path / "twin" / one.name
+    path = trajectory_files([served])[0]
+    twin = tmp_path / "twin" / path.name
     twin.parent.mkdir()
-    twin.write_bytes(one.read_bytes())
+    twin.write_bytes(path.read_bytes())
     with pytest.raises(ConfigError, match="2 files have the name"):
-        write_selection(tmp_path / "lessons", [ReplayRow(one, {}), ReplayRow(twin, {})], [], {})
+        write_selection(tmp_path / "lessons", [ReplayRow(path, {}), ReplayRow(twin, {})], [], {})
     (tmp_path / "teacher").mkdir()
     (tmp_path / "teacher" / "episodes.jsonl").write_text("")
     with pytest.raises(ConfigError, match="ctx1 synth trajectories"):
-        write_selection(tmp_path / "teacher", [ReplayRow(one, {})], [], {})
+        write_selection(tmp_path / "teacher", [ReplayRow(path, {})], [], {})

@@ -1,4 +1,4 @@
-"""Every domain takes its sample files all the way: explored, written, verified and given distractors over a server."""
+"""Every domain turns its sample files into tasks through all stages: explore, write, verify and distract."""
 
 import asyncio
 import itertools
@@ -23,14 +23,14 @@ SAMPLES = Path(__file__).parent / "samples"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a model makes of a domain's samples: three quotes, one a document, and what they ask for together."""
+    """What the scripted model makes of a domain's samples: one quote from each of three documents, and an answer."""
 
     folder: str
     quotes: tuple[str, str, str]
     answer: str
     truth_type: str
     extra: tuple[tuple[str, str], ...] = ()
-    """Files beside the samples, where those hold fewer than three documents."""
+    """Extra files, where the samples hold fewer than three documents."""
 
     @property
     def clues(self):
@@ -78,27 +78,29 @@ STORIES = {
 
 
 def replies(story, corpus):
-    """A chat server's reply to any request of the stages, by what the request holds."""
-    chunks = [next(item for item in corpus.walk() if quote in item.text) for quote in story.quotes]
+    """A function that answers every request of the stages, depending on the request's content."""
+    chunks = [next(chunk for chunk in corpus.walk() if quote in chunk.text) for quote in story.quotes]
 
     def reply(body):
         messages = body["messages"]
         if body.get("tools"):
-            return explored(messages)
+            return explore(messages)
         system, data = messages[0]["content"], messages[1]["content"]
         if "write one search question" in system:
-            return says(json.dumps(written()))
+            return says(json.dumps(write_task()))
         if "supports the clues" in system:
-            return says(json.dumps(extracted(data.rpartition(" DOCUMENT\n")[2])))
+            return says(json.dumps(extract(data.rpartition(" DOCUMENT\n")[2])))
         return says(json.dumps({"queries": list(story.quotes)}))
 
-    def explored(messages):
+    def explore(messages):
         if not any(message["role"] == "tool" for message in messages):
             return says(calls=[("search_corpus", {"query": quote, "limit": 3}) for quote in story.quotes])
-        named = [f"<Document id={item.id}><Justification>fact {item.id}</Justification></Document>" for item in chunks]
-        return says("\n".join(named))
+        ranking = [
+            f"<Document id={chunk.id}><Justification>fact {chunk.id}</Justification></Document>" for chunk in chunks
+        ]
+        return says("\n".join(ranking))
 
-    def written():
+    def write_task():
         return {
             "clues": " ".join(story.clues),
             "question": "Which is it that all three of them lead to?",
@@ -106,49 +108,49 @@ def replies(story, corpus):
             "truth_type": story.truth_type,
         }
 
-    def extracted(document):
-        place = next(place for place, quote in enumerate(story.quotes) if quote in document)
-        said = story.answer in document
+    def extract(document):
+        index = next(index for index, quote in enumerate(story.quotes) if quote in document)
+        states_answer = story.answer in document
         return {
-            "clue_quotes": [story.clues[place]],
-            "item_quotes": [story.quotes[place]],
-            "contains_answer": said,
-            "answer_quotes": [story.answer] if said else [],
+            "clue_quotes": [story.clues[index]],
+            "item_quotes": [story.quotes[index]],
+            "contains_answer": states_answer,
+            "answer_quotes": [story.answer] if states_answer else [],
         }
 
     return reply
 
 
-def made(name, tmp_path):
-    """The corpus of a domain's samples and the tasks that its story gives."""
-    story, kind = STORIES[name], load_domain(name)
+def make_domain_tasks(name, tmp_path):
+    """The corpus of a domain's samples, the tasks made from its story, and the reports of the stages."""
+    story, domain = STORIES[name], load_domain(name)
     for file, text in story.extra:
         (tmp_path / file).write_text(text, encoding="utf-8")
     extra = [tmp_path / file for file, _ in story.extra]
-    corpus = MemoryCorpus(kind.load([SAMPLES / story.folder, *extra]), calibration=False)
+    corpus = MemoryCorpus(domain.load([SAMPLES / story.folder, *extra]), calibration=False)
     with ScriptedServer(itertools.repeat(replies(story, corpus))) as server:
         options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
         with StructuredModel(options, tmp_path / "replies.jsonl") as model:
             plan = PipelinePlan(3, hops=(1, 1), distractors=DistractorSettings(least=0))
-            make = partial(make_tasks, StageContext(corpus, model, kind), plan, tmp_path / "tasks.jsonl")
-            reports = asyncio.run(make())
+            run_pipeline = partial(make_tasks, StageContext(corpus, model, domain), plan, tmp_path / "tasks.jsonl")
+            reports = asyncio.run(run_pipeline())
     return corpus, load_tasks(tmp_path / "tasks.jsonl"), reports
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_domain_makes_tasks_of_its_samples(name, tmp_path):
-    corpus, tasks, reports = made(name, tmp_path)
+    corpus, tasks, reports = make_domain_tasks(name, tmp_path)
     assert len(tasks) == 1, [report.to_json() for report in reports]
     task, story = tasks[0], STORIES[name]
     assert (task.domain, task.answer, task.truth_type) == (name, story.answer, story.truth_type)
-    assert [item.item_quotes for item in task.supporting] == [(quote,) for quote in story.quotes]
+    assert [support.item_quotes for support in task.supporting] == [(quote,) for quote in story.quotes]
     assert len(set(task.gold)) == 3
     assert not set(task.distractors) & set(task.gold)
     assert not gold_of(task.as_question, corpus).missing
 
 
 def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
-    corpus, (task,), _ = made("filings", tmp_path)
+    corpus, (task,), _ = make_domain_tasks("filings", tmp_path)
     stem = "0000999001-24-000007"
     assert task.facts == (
         (f"{stem}/item-1_0", f"{stem}/item-7_0"),

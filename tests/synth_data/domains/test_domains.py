@@ -22,10 +22,10 @@ def broken():
 
 @pytest.fixture
 def registered(monkeypatch):
-    """Entry points of this module, as an installed package would have them."""
-    here = "tests.synth_data.domains.test_domains"
+    """Entry points that lead to this module, as an installed package would declare them."""
+    module = "tests.synth_data.domains.test_domains"
     entries = [
-        EntryPoint(name, f"{here}:{attribute}", domains.GROUP)
+        EntryPoint(name, f"{module}:{attribute}", domains.GROUP)
         for name, attribute in (("recipes", "OWN"), ("made", "make"), ("broken", "broken"), ("wrong", "pytest"))
     ]
     monkeypatch.setattr(domains, "entry_points", lambda group: entries)
@@ -80,6 +80,6 @@ def test_an_entry_point_that_gives_no_domain_is_named(name, words):
     ],
 )
 def test_a_domain_that_cannot_work_is_refused(fields, words):
-    given = {"name": "x", "description": "", "load": load, "truth_types": (TruthType("a", "b"),), **fields}
+    arguments = {"name": "x", "description": "", "load": load, "truth_types": (TruthType("a", "b"),), **fields}
     with pytest.raises(ConfigError, match=words):
-        Domain(**given)
+        Domain(**arguments)

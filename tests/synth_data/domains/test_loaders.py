@@ -19,21 +19,21 @@ FILES = {"web": "p.html", "filings": "s.txt", "patents": "p.xml", "email": "m.mb
 
 def read(name, *sources):
     report = LoadReport()
-    found = {document.id: document for document in load_domain(name).load(list(sources), report=report)}
-    assert report.documents == len(found)
-    return found, report
+    documents = {document.id: document for document in load_domain(name).load(list(sources), report=report)}
+    assert report.documents == len(documents)
+    return documents, report
 
 
-def alone(name, path, data):
-    """What a file with these bytes gives: its documents and the reasons of its notices."""
+def load_bytes(name, path, data):
+    """Write these bytes to a file and load it; return its documents and its notices as text."""
     path.write_bytes(data)
-    found, report = read(name, path)
-    return list(found.values()), [str(notice) for notice in report.notices]
+    documents, report = read(name, path)
+    return list(documents.values()), [str(notice) for notice in report.notices]
 
 
 def test_a_page_is_its_main_text():
-    found, report = read("web", SAMPLES / "web")
-    (page,) = found.values()
+    documents, report = read("web", SAMPLES / "web")
+    (page,) = documents.values()
     assert page.title == "Almar Bridge"
     assert page.metadata["url"] == "https://example.org/bridges/almar"
     assert page.metadata["date"] == "2019-04-03"
@@ -43,8 +43,8 @@ def test_a_page_is_its_main_text():
         "https://archive.example.net/verdun/plans",
     ]
     assert "Café owners paid for the lamps." in page.text
-    for item in ("cookies", "Share this", "Ten more", "Imprint", "About us", "track("):
-        assert item not in page.text
+    for phrase in ("cookies", "Share this", "Ten more", "Imprint", "About us", "track("):
+        assert phrase not in page.text
     assert report.notices == []
 
 
@@ -67,55 +67,55 @@ def test_a_page_is_its_main_text():
     ],
 )
 def test_what_of_a_page_stays(tmp_path, html, kept, dropped):
-    (page,), _ = alone("web", tmp_path / "p.html", html.encode())
+    (page,), _ = load_bytes("web", tmp_path / "p.html", html.encode())
     assert kept in page.text
     assert dropped not in page.text
 
 
 def test_where_a_page_was_saved_from(tmp_path):
     html = b"<!-- saved from url=(0022)https://example.org/a --><p>x <a href='b'>y</a><a href='http://[bad'>z</a></p>"
-    (page,), _ = alone("web", tmp_path / "p.html", html)
+    (page,), _ = load_bytes("web", tmp_path / "p.html", html)
     assert page.metadata["url"] == "https://example.org/a"
     assert json.loads(page.metadata["links"]) == ["https://example.org/b"]
 
 
 def test_a_submission_is_its_items_and_exhibits():
-    found, report = read("filings", SAMPLES / "filings" / "0000999001-24-000007.txt")
+    documents, report = read("filings", SAMPLES / "filings" / "0000999001-24-000007.txt")
     stem = "0000999001-24-000007"
-    assert list(found) == [stem, f"{stem}/item-1", f"{stem}/item-1a", f"{stem}/item-7", f"{stem}/ex-21"]
-    risks = found[f"{stem}/item-1a"]
+    assert list(documents) == [stem, f"{stem}/item-1", f"{stem}/item-1a", f"{stem}/item-7", f"{stem}/ex-21"]
+    risks = documents[f"{stem}/item-1a"]
     assert risks.title == "OSTE FERRY & CRANE CORP 10-K 2023-12-31, Item 1A: Risk Factors"
     assert risks.metadata["cik"] == "0000999001"
     assert risks.metadata["filed"] == "2024-02-28"
     assert "a strike cost us" in risks.text, "a reference to another item is no heading"
     assert "Revenue rose" not in risks.text
-    everything = "".join(document.text for document in found.values())
+    all_text = "".join(document.text for document in documents.values())
     for absent in ("hidden facts", "M_]C", "<xbrl>", "<PAGE>"):
-        assert absent not in everything
+        assert absent not in all_text
     assert report.notices == []
 
 
 def test_a_form_alone_tells_its_company_by_inline_tags():
-    found, _ = read("filings", SAMPLES / "filings" / "quarter.htm")
-    ids = list(found)
+    documents, _ = read("filings", SAMPLES / "filings" / "quarter.htm")
+    ids = list(documents)
     assert ids == ["quarter.htm", "quarter.htm/part-i-item-1", "quarter.htm/item-2", "quarter.htm/part-ii-item-1"]
-    assert found[ids[-1]].title == "Verdun Works Inc. 10-Q 2024-03-31, Part II, Item 1: Legal Proceedings"
-    assert "suit over a bearing" in found[ids[-1]].text
+    assert documents[ids[-1]].title == "Verdun Works Inc. 10-Q 2024-03-31, Part II, Item 1: Legal Proceedings"
+    assert "suit over a bearing" in documents[ids[-1]].text
 
 
 def test_no_text_is_lost_between_sections():
     text = (
         "Cover\nItem 1. Business 3\nItem 2. Property 4\nItem 1. Business\nWe make cranes.\nItem 2. Property\nA yard.\n"
     )
-    result = split_items(text)
-    assert [section.item for section in result] == ["", "1", "2"]
-    assert "".join("".join(section.text.split()) for section in result) == "".join(text.split())
+    sections = split_items(text)
+    assert [section.item for section in sections] == ["", "1", "2"]
+    assert "".join("".join(section.text.split()) for section in sections) == "".join(text.split())
     assert [section.item for section in split_items("No items at all")] == [""]
 
 
 def test_patents_have_numbers_claims_and_citations():
-    found, report = read("patents", SAMPLES / "patents")
-    crane = found["US99000001B2"]
+    documents, report = read("patents", SAMPLES / "patents")
+    crane = documents["US99000001B2"]
     assert crane.title == "Floating crane with a tilting deck"
     assert crane.text.startswith(
         "# Abstract\n\nA crane floats on a deck that tilts by up to 7° under load.\n\n# Claims"
@@ -125,10 +125,10 @@ def test_patents_have_numbers_claims_and_citations():
     assert crane.metadata["assignee"] == "Almar Cranes GmbH"
     assert crane.metadata["date"] == "2019-05-14"
     assert json.loads(crane.metadata["citations"]) == ["US9800002B1"]
-    tank = found["US9800002B1"]
+    tank = documents["US9800002B1"]
     assert json.loads(tank.metadata["citations"]) == ["US5300003A"]
     assert "Dgr shape" in tank.text
-    action = found["action.txt"]
+    action = documents["action.txt"]
     assert action.metadata["kind"] == "office action"
     assert action.metadata["application"] == "15999001"
     assert action.metadata["statutes"] == "103, 112"
@@ -142,13 +142,13 @@ def test_entities_are_not_expanded(tmp_path):
     data = (
         f"<?xml version='1.0'?><!DOCTYPE us-patent-grant [{bomb}]><us-patent-grant><abstract><p>&e8; a</p></abstract>"
     )
-    found, _ = alone("patents", tmp_path / "p.xml", f"{data}</us-patent-grant>".encode())
-    assert all(len(document.text) < 1000 for document in found)
+    documents, _ = load_bytes("patents", tmp_path / "p.xml", f"{data}</us-patent-grant>".encode())
+    assert all(len(document.text) < 1000 for document in documents)
 
 
 def test_mail_by_thread():
-    found, report = read("email", SAMPLES / "mail")
-    lamps = next(document for document in found.values() if "Lamps" in document.title)
+    documents, report = read("email", SAMPLES / "mail")
+    lamps = next(document for document in documents.values() if "Lamps" in document.title)
     assert lamps.title == "Lamps for the bridge"
     assert lamps.metadata["messages"] == 3
     assert lamps.metadata["date"] < lamps.metadata["until"]
@@ -157,7 +157,7 @@ def test_mail_by_thread():
     assert "\nFrom my side that is enough." in lamps.text, "the mark that an mbox puts before From is gone"
     assert "Who is the supplier" not in lamps.text
     assert lamps.metadata["participants"].startswith("Ilka Verdun <ilka@example.org>; Tom Reed")
-    cranes = next(document for document in found.values() if document is not lamps)
+    cranes = next(document for document in documents.values() if document is not lamps)
     assert cranes.title == "Kräne"
     assert "grüße" in cranes.text
     assert "Attachments: plan.pdf" in cranes.text
@@ -166,9 +166,9 @@ def test_mail_by_thread():
 
 
 def test_mail_by_message():
-    found, _ = read("email-messages", SAMPLES / "mail")
-    assert len(found) == 4
-    reply = next(document for document in found.values() if document.metadata["message_id"] == "a2@example.org")
+    documents, _ = read("email-messages", SAMPLES / "mail")
+    assert len(documents) == 4
+    reply = next(document for document in documents.values() if document.metadata["message_id"] == "a2@example.org")
     assert reply.metadata["references"] == "a1@example.org"
     assert reply.text.endswith("Agreed. We order them in May.")
 
@@ -179,8 +179,8 @@ def test_a_maildir_and_the_copy_in_another_folder(tmp_path):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "cur" / "1709630000.M1P2.host:2,S").write_bytes(mail)
     (tmp_path / "new" / "1709630001.M1P3.host").write_bytes(mail)
-    found, report = read("email-messages", tmp_path)
-    (document,) = found.values()
+    documents, report = read("email-messages", tmp_path)
+    (document,) = documents.values()
     assert document.title == "café"
     assert document.text.endswith("A mémoire.")
     assert report.duplicates == 1
@@ -188,10 +188,10 @@ def test_a_maildir_and_the_copy_in_another_folder(tmp_path):
 
 def test_one_thread_through_a_message_that_is_not_there(tmp_path):
     for name, references in (("a", "<x@y>"), ("b", "<x@y>"), ("c", "<z@y>")):
-        head = f"From: {name}@y\nMessage-ID: <{name}@y>\nReferences: {references}\nSubject: s\n\n{name} says."
-        (tmp_path / f"{name}.eml").write_text(head)
-    found, _ = read("email", tmp_path)
-    assert sorted(document.metadata["messages"] for document in found.values()) == [1, 2]
+        message = f"From: {name}@y\nMessage-ID: <{name}@y>\nReferences: {references}\nSubject: s\n\n{name} says."
+        (tmp_path / f"{name}.eml").write_text(message)
+    documents, _ = read("email", tmp_path)
+    assert sorted(document.metadata["messages"] for document in documents.values()) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -213,15 +213,15 @@ def test_own_words(text, kept):
 
 def test_an_mbox_line_that_only_looks_like_a_boundary(tmp_path):
     data = b"From a@b Mon Mar  4 09:00:00 2024\nFrom: a@b\nSubject: s\n\nHe came\n\nFrom there he went on.\n"
-    (document,), _ = alone("email", tmp_path / "m.mbox", data)
+    (document,), _ = load_bytes("email", tmp_path / "m.mbox", data)
     assert "From there he went on." in document.text
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("data", [b"", b"\n \n", b"\x00\x01\x02" * 50, b"\x80\x81\x82" * 50, bytes(range(256)) * 4])
 def test_what_is_no_such_file_is_a_notice(tmp_path, name, data):
-    found, notices = alone(name, tmp_path / FILES[name], data)
-    assert found == []
+    documents, notices = load_bytes(name, tmp_path / FILES[name], data)
+    assert documents == []
     assert notices
 
 
@@ -230,13 +230,13 @@ def test_a_file_cut_anywhere_stops_nothing(tmp_path, name):
     for sample in sorted(path for path in (SAMPLES / FOLDERS[name]).iterdir() if path.is_file()):
         data = sample.read_bytes()
         for share in range(1, 20):
-            alone(name, tmp_path / sample.name, data[: len(data) * share // 20])
+            load_bytes(name, tmp_path / sample.name, data[: len(data) * share // 20])
 
 
 def test_a_cut_submission_says_so(tmp_path):
     data = (SAMPLES / "filings" / "0000999001-24-000007.txt").read_bytes()
-    found, notices = alone("filings", tmp_path / "s.txt", data[: data.index(b"PART II")])
-    assert {"1", "1A"} <= {document.metadata.get("item") for document in found}
+    documents, notices = load_bytes("filings", tmp_path / "s.txt", data[: data.index(b"PART II")])
+    assert {"1", "1A"} <= {document.metadata.get("item") for document in documents}
     assert "cut" in notices[0]
 
 
@@ -252,10 +252,10 @@ def test_a_cut_submission_says_so(tmp_path):
     ],
 )
 def test_a_huge_file_is_read_in_time(tmp_path, name, file, unit):
-    began = time.process_time()
-    found, _ = alone(name, tmp_path / file, unit * (500_000 // len(unit)))
-    assert found
-    assert time.process_time() - began < 20
+    started = time.process_time()
+    documents, _ = load_bytes(name, tmp_path / file, unit * (500_000 // len(unit)))
+    assert documents
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize("name", sorted(set(domain_names()) - {"patents"}))

@@ -1,15 +1,16 @@
-"""A chat server in a process of its own that plays explorer, writer and extractor over a small invented corpus.
+"""A chat server that plays explorer, writer and extractor over a small invented corpus. It runs as a process.
 
     python -m tests.synth_data.llm_stages.scripted_writer LOG [--troubled] [--hold N]
 
-It prints its address. What it answers depends on the request alone, so requests may come in any order. LOG gets a line
-for each request: the request's digest and what became of it. With `--troubled`, half of the requests fail when they
-come for the first time (500, a cut connection, a body that is no JSON), and replies are fenced, wrapped in prose, with
-commas too many, or without JSON until they are asked again. With `--hold N`, every request after N answers waits for as
-long as there is a file LOG.hold.
+It prints its address. Its answers depend on the request alone, so requests may come in any order. For each request it
+writes a line to LOG: the request's digest and its fate. With `--troubled`, half of the requests fail the first time
+(status 500, a cut connection, or a body that is not JSON), and replies are fenced, wrapped in prose, have extra commas,
+or have no JSON until they are requested again. With `--hold N`, every request after N answers waits as long as the
+file LOG.hold exists.
 
-Four of the groups of documents are traps. In two of them a document gives the writer orders, one bluntly and one not,
-and the writer obeys; in one it always writes the answer into the question, in one the extractor invents its quotes.
+Four of the groups of documents are traps. In two of them a document gives the writer orders, once bluntly and once
+politely, and the writer obeys. In the third the writer always puts the answer into the question. In the fourth the
+extractor invents its quotes.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ ENDINGS = ("wick", "spire", "mouth", "lume", "mere", "stein", "fin")
 
 
 def name(group: int, ending: str) -> str:
-    """A name that no other group has."""
+    """A name that only this group has."""
     return SYLLABLES[group] + ending
 
 
 def documents() -> list[Document]:
-    """Six documents a group: a mason, a tower, a town and its river; then the river's lake and who measured that."""
+    """Six documents a group: a mason, a tower, a town; then the town's river, the river's lake, and a boat on it."""
     return [document for group in range(GROUPS) for document in _group(group)]
 
 
@@ -80,7 +81,7 @@ LONGER = (
 
 
 class Writer:
-    """The replies, by request; `seen` are those that have failed once."""
+    """Answers requests; `seen` holds the digests of the requests that came before."""
 
     def __init__(self, log: Path, *, troubled: bool, hold: int | None) -> None:
         self.log, self.troubled, self.hold = log, troubled, hold
@@ -90,78 +91,83 @@ class Writer:
         self.lock = threading.Lock()
 
     def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
-        """What the server does with a request."""
+        """Answer a request, or fail it."""
         digest = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
-        kind = int(digest[:6], 16)
+        variant = int(digest[:6], 16)
         with self.lock:
-            again, held = digest in self.seen, self._holds()
+            seen_before, holding = digest in self.seen, self._holds()
             self.seen.add(digest)
-            broken = self.troubled and not again and kind % 2 == 0
-            self._note(digest, "held" if held else "broken" if broken else "answered")
-            self.answered += not held and not broken
-        while held and self._holds():
+            failing = self.troubled and not seen_before and variant % 2 == 0
+            self._note(digest, "held" if holding else "broken" if failing else "answered")
+            self.answered += not holding and not failing
+        while holding and self._holds():
             time.sleep(0.02)
-        if held:
+        if holding:
             return fails(500, "held back")
-        if broken:
-            ways = (fails(500, "out of memory"), says("{}", cut=True), ScriptedAnswer(body="<html>busy</html>"))
-            return ways[kind // 2 % len(ways)]
-        return self._reply(body, kind)
+        if failing:
+            failures = (fails(500, "out of memory"), says("{}", cut=True), ScriptedAnswer(body="<html>busy</html>"))
+            return failures[variant // 2 % len(failures)]
+        return self._reply(body, variant)
 
     def _holds(self) -> bool:
-        waits = self.hold is not None and self.answered >= self.hold
-        return waits and self.log.with_name(f"{self.log.name}.hold").exists()
+        limit_reached = self.hold is not None and self.answered >= self.hold
+        return limit_reached and self.log.with_name(f"{self.log.name}.hold").exists()
 
     def _note(self, digest: str, fate: str) -> None:
         with self.log.open("a") as stream:
             stream.write(json.dumps({"request": digest, "fate": fate}) + "\n")
 
-    def _reply(self, body: Mapping[str, Any], kind: int) -> ScriptedAnswer:
+    def _reply(self, body: Mapping[str, Any], variant: int) -> ScriptedAnswer:
         messages = body["messages"]
         usage = {"prompt_tokens": len(json.dumps(messages)) // 4, "completion_tokens": 40}
         if body.get("tools"):
             return self._explored(messages, usage)
         value = self._object(messages[0]["content"], self._shown(messages[1]["content"]))
-        corrected = len(messages) > 2
-        if self.troubled and not corrected and kind % 5 == 0:
+        is_correction = len(messages) > 2
+        if self.troubled and not is_correction and variant % 5 == 0:
             return says("I would rather not write JSON.", usage=usage)
-        return says(_dressed(value, kind if self.troubled else 0), usage=usage)
+        return says(_dressed(value, variant if self.troubled else 0), usage=usage)
 
     def _shown(self, data: str) -> list[str]:
-        """The ids of the corpus's documents in the data, in order."""
-        places = {data.find(text): document for text, document in self.texts.items()}
-        return [places[item] for item in sorted(places) if item >= 0]
+        """The ids of the documents whose text is in the data, in the order of the data."""
+        by_position = {data.find(text): document for text, document in self.texts.items()}
+        return [by_position[position] for position in sorted(by_position) if position >= 0]
 
     def _explored(self, messages: list[Mapping[str, Any]], usage: Mapping[str, int]) -> ScriptedAnswer:
-        result = "\n".join(str(message["content"]) for message in messages)
-        bridging = "bridging document" in result
+        text = "\n".join(str(message["content"]) for message in messages)
+        bridging = "bridging document" in text
         group = self._group_of(messages[1]["content"])
-        wanted = [f"{item}{group}" for item in (("bridge", "lake", "boat") if bridging else ("mason", "tower", "town"))]
+        document_ids = [
+            f"{stem}{group}" for stem in (("bridge", "lake", "boat") if bridging else ("mason", "tower", "town"))
+        ]
         if not any(message["role"] == "tool" for message in messages):
             titles = {document.id: document.title for document in documents()}
-            queries = [("search_corpus", {"query": titles[item], "limit": 3}) for item in wanted]
+            queries = [("search_corpus", {"query": titles[document_id], "limit": 3}) for document_id in document_ids]
             return says(calls=queries, usage=usage)
-        lines = [f"<Document id={item}_0><Justification>{item} has it</Justification></Document>" for item in wanted]
+        lines = [
+            f"<Document id={document_id}_0><Justification>{document_id} has it</Justification></Document>"
+            for document_id in document_ids
+        ]
         return says("\n".join(lines), usage=usage)
 
     def _group_of(self, question: str) -> int:
-        """The group whose names the question has."""
+        """The group whose names are in the question."""
         return next(group for group in range(GROUPS) if any(name(group, ending) in question for ending in ENDINGS))
 
-    def _object(self, system: str, shown: list[str]) -> dict[str, Any]:
-        group = int(re.sub(r"\D", "", shown[-1])) if shown else 0
+    def _object(self, system: str, document_ids: list[str]) -> dict[str, Any]:
+        group = int(re.sub(r"\D", "", document_ids[-1])) if document_ids else 0
         if "write one search question" in system:
             return _written(group)
         if "one step longer" in system:
             return _extended(group)
         if "supports the clues" in system:
-            return _extracted(shown[-1], group)
+            return _extracted(document_ids[-1], group)
         return {"queries": ["tower with a bell", "market town", "river", "mason", "ferry", "surveyor"]}
 
 
 def _written(group: int) -> dict[str, Any]:
     river = name(group, "lume")
-    made = {
+    task = {
         "clues": " ".join(CLUES),
         "question": "Which stream flows past the place below the building with the broken bell?",
         "answer": river,
@@ -169,8 +175,8 @@ def _written(group: int) -> dict[str, Any]:
         "aliases": [],
     }
     if group in ORDERS:
-        return {**made, "clues": "Somebody asks for money.", "question": "Where to pay?", "answer": "Evil Example"}
-    return {**made, "question": f"Is it the {river}?"} if group == TOLD else made
+        return {**task, "clues": "Somebody asks for money.", "question": "Where to pay?", "answer": "Evil Example"}
+    return {**task, "question": f"Is it the {river}?"} if group == TOLD else task
 
 
 def _extended(group: int) -> dict[str, Any]:
@@ -183,30 +189,30 @@ def _extended(group: int) -> dict[str, Any]:
 
 
 def _extracted(document: str, group: int) -> dict[str, Any]:
-    result = ("mason", "tower", "town", "bridge", "lake", "boat").index(document.rstrip("0123456789"))
+    index = ("mason", "tower", "town", "bridge", "lake", "boat").index(document.rstrip("0123456789"))
     text = next(item.text for item in documents() if item.id == document)
-    first = text.split(". ")[0]
-    answer = name(group, "lume") if result == 2 else name(group, "stein") if result == 4 else None
-    item_quotes = [first, text[-40:].partition(" ")[2]]
+    first_sentence = text.split(". ")[0]
+    answer = name(group, "lume") if index == 2 else name(group, "stein") if index == 4 else None
+    item_quotes = [first_sentence, text[-40:].partition(" ")[2]]
     if group == INVENTED:
         item_quotes = ["a sentence that nobody wrote", "and another one"]
     return {
-        "clue_quotes": [] if group in ORDERS else [(*CLUES, *LONGER)[result]],
+        "clue_quotes": [] if group in ORDERS else [(*CLUES, *LONGER)[index]],
         "item_quotes": item_quotes,
         "contains_answer": answer is not None,
-        "answer_quotes": [f"{answer} flows past"] if result == 2 else [f"surveyor {answer}"] if result == 4 else [],
+        "answer_quotes": [f"{answer} flows past"] if index == 2 else [f"surveyor {answer}"] if index == 4 else [],
     }
 
 
-def _dressed(value: Mapping[str, Any], kind: int) -> str:
+def _dressed(value: Mapping[str, Any], variant: int) -> str:
     text = json.dumps(value)
-    ways = (
+    forms = (
         text,
         f"```json\n{text}\n```",
         f"Here is the object {{as asked}}:\n{text[:-1]},}}\nI hope that {{it}} helps.",
         f"<think>{{not this}}</think>{text}",
     )
-    return ways[kind // 3 % len(ways)]
+    return forms[variant // 3 % len(forms)]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Distractors: other documents that look relevant and do not say the answer in any form."""
+"""Distractors: documents that look relevant and do not state the answer in any form."""
 
 import asyncio
 import json
@@ -54,8 +54,8 @@ def by_model(steps, tmp_path, row=ROW, **mining):
     with ScriptedServer(steps) as server:
         options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
         with StructuredModel(options, tmp_path / "replies.jsonl") as model:
-            shop = StageContext(CORPUS, model, load_domain("documents"))
-            return asyncio.run(distract(shop, DistractorSettings(**mining), row)).rows[0]["distractors"]
+            context = StageContext(CORPUS, model, load_domain("documents"))
+            return asyncio.run(distract(context, DistractorSettings(**mining), row)).rows[0]["distractors"]
 
 
 def test_no_distractor_says_the_answer_in_any_form():
@@ -82,9 +82,9 @@ def test_a_task_without_an_answer_is_dropped():
 
 
 def test_distractors_that_a_task_brings_along_are_checked_too():
-    brought = by_words({**ROW, "distractors": ["date", "good3", "gold", "gone", "far"]})
-    assert brought[0] == "good3"
-    assert set(brought) == GOOD
+    distractors = by_words({**ROW, "distractors": ["date", "good3", "gold", "gone", "far"]})
+    assert distractors[0] == "good3"
+    assert set(distractors) == GOOD
 
 
 def test_a_document_that_states_a_fact_is_no_distractor():
@@ -92,8 +92,8 @@ def test_a_document_that_states_a_fact_is_no_distractor():
 
 
 def test_a_model_proposes_the_queries(tmp_path):
-    result = by_model([says(json.dumps({"queries": ["Varga reef light", " "]}))], tmp_path, count=1)
-    assert result == ("good1",)
+    distractors = by_model([says(json.dumps({"queries": ["Varga reef light", " "]}))], tmp_path, count=1)
+    assert distractors == ("good1",)
 
 
 def test_a_model_may_judge_each_candidate(tmp_path):

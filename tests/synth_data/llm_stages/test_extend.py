@@ -1,4 +1,4 @@
-"""Extension: one bridging document that says the old answer and two more; all else is dropped with its reason."""
+"""Extension: a bridging document that states the old answer, and two more; anything else is dropped with a reason."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ TASK = task(
     answer="Barlume",
     hops=1,
 )
-MADE = {
+NEW_TASK = {
     "clues": "It ends in a water that somebody sounded.",
     "question": "Who sounded the water in which the stream by the old walls ends?",
     "answer": "Barstein",
@@ -32,42 +32,45 @@ MADE = {
 SEARCHES = [("search_corpus", {"query": query, "limit": 3}) for query in ("Barlume river", "Barmere", "Barfin ferry")]
 
 
-def named(*ids, fact="{} has it"):
+def rank_reply(*ids, fact="{} has it"):
     return says(
-        "\n".join(f"<Document id={item}><Justification>{fact.format(item)}</Justification></Document>" for item in ids)
+        "\n".join(
+            f"<Document id={chunk_id}><Justification>{fact.format(chunk_id)}</Justification></Document>"
+            for chunk_id in ids
+        )
     )
 
 
-def extended(tmp_path, ranking, made=MADE, row=TASK):
-    """The row that comes out when the explorer searches, ranks, and the writer writes."""
-    steps = [says(calls=SEARCHES), ranking, *[says(json.dumps(made))] * 3]
+def run_extend(tmp_path, ranking, reply_task=NEW_TASK, row=TASK):
+    """Extend the row with a scripted explorer and writer, and return the extended row."""
+    steps = [says(calls=SEARCHES), ranking, *[says(json.dumps(reply_task))] * 3]
     with ScriptedServer(steps) as server:
         options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001)
         with StructuredModel(options, tmp_path / "replies.jsonl") as model:
-            shop = StageContext(corpus(), model, load_domain("documents"))
-            return asyncio.run(extend(shop, row_of(row))).rows[0]
+            context = StageContext(corpus(), model, load_domain("documents"))
+            return asyncio.run(extend(context, row_of(row))).rows[0]
 
 
 def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
-    row = extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"))
+    row = run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"))
     assert (row["id"], row["level"], row["hops"], row["answer"]) == ("t1-1", 1, 2, "Barstein")
     assert row["gold"] == ("mason0", "tower0", "town0", "bridge0", "lake0", "boat0")
     assert row["bridge"] == "bridge0"
-    assert row["clues"] == f"{TASK.clues}\n{MADE['clues']}"
+    assert row["clues"] == f"{TASK.clues}\n{NEW_TASK['clues']}"
     assert row["labels"]["bridges"] == ["Barlume"]
-    assert [item["id"] for item in row["supporting"]] == list(row["gold"])
+    assert [support["id"] for support in row["supporting"]] == list(row["gold"])
 
 
 def test_a_third_hop_keeps_its_place_in_the_name():
     from context_agent.synth_data.llm_stages.model import DocumentExcerpt
     from context_agent.synth_data.llm_stages.task_stages import WrittenTask, extended_task
 
-    class Shop:
+    class NoTypes:
         def truth_type(self, name):
             return None
 
     second = task("set-7-1", "a", level=1, hops=2, labels={"bridges": ["one"], "aliases": ["old"]}, answer="two")
-    third = extended_task(Shop(), second, WrittenTask(**MADE), [DocumentExcerpt("b", "", ())])
+    third = extended_task(NoTypes(), second, WrittenTask(**NEW_TASK), [DocumentExcerpt("b", "", ())])
     assert (third.id, third.level, third.hops) == ("set-7-2", 2, 3)
     assert third.labels == {"bridges": ["one", "two"]}
 
@@ -81,21 +84,23 @@ def test_a_third_hop_keeps_its_place_in_the_name():
     ],
 )
 def test_what_an_explorer_must_find(tmp_path, ids, reason):
-    ranking = named(*ids) if ids else says("I found nothing.")
+    ranking = rank_reply(*ids) if ids else says("I found nothing.")
     with pytest.raises(DropRow) as caught:
-        extended(tmp_path, ranking)
+        run_extend(tmp_path, ranking)
     assert caught.value.dropped.reason == reason
 
 
 def test_the_bridge_must_say_the_old_answer(tmp_path):
     with pytest.raises(DropRow) as caught:
-        extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), row=task("t1", "mason0", answer="Holm", clues="x"))
+        run_extend(
+            tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"), row=task("t1", "mason0", answer="Holm", clues="x")
+        )
     assert caught.value.dropped.reason == "no bridging document"
 
 
 def test_facts_must_differ(tmp_path):
     with pytest.raises(DropRow) as caught:
-        extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0", fact="the same"))
+        run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0", fact="the same"))
     assert caught.value.dropped.reason == "facts missing or repeated"
 
 
@@ -110,14 +115,17 @@ def test_facts_must_differ(tmp_path):
 )
 def test_what_a_writer_of_longer_questions_must_not_do(tmp_path, change, reason):
     if reason is None:
-        assert extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), {**MADE, **change})["answer"] == "water"
+        assert (
+            run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"), {**NEW_TASK, **change})["answer"]
+            == "water"
+        )
         return
     with pytest.raises(DropRow) as caught:
-        extended(tmp_path, named("lake0_0", "boat0_0", "bridge0_0"), {**MADE, **change})
+        run_extend(tmp_path, rank_reply("lake0_0", "boat0_0", "bridge0_0"), {**NEW_TASK, **change})
     assert caught.value.dropped.reason == reason
 
 
 def test_the_domain_bounds_the_hops(tmp_path):
     with pytest.raises(DropRow) as caught:
-        extended(tmp_path, named(), row=task("t1", "mason0", hops=4))
+        run_extend(tmp_path, rank_reply(), row=task("t1", "mason0", hops=4))
     assert caught.value.dropped.reason == "maximum hops reached"

@@ -1,4 +1,4 @@
-"""The pipeline end to end, against a server process whose replies are scripted and, where asked, partly broken."""
+"""The pipeline end to end, against a server process with scripted replies, some of them broken on request."""
 
 import asyncio
 import json
@@ -25,18 +25,18 @@ from tests.synth_data.llm_stages.writing import corpus, environment, remote_work
 
 PLAN = PipelinePlan(count=100, hops=(1, 2))
 GOOD = {0, 1, 2, 3}
-"""The groups of documents that are no traps."""
+"""The groups of documents that are not traps."""
 
 
 def make(url, out, *, plan=PLAN, **options):
-    """Runs the pipeline; gives its reports."""
-    with workshop(url, stages_folder(out) / REPLIES_FILE, **options) as shop:
-        return asyncio.run(make_tasks(shop, plan, out))
+    """Run the pipeline and return its reports."""
+    with workshop(url, stages_folder(out) / REPLIES_FILE, **options) as context:
+        return asyncio.run(make_tasks(context, plan, out))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The output of a run that nothing disturbed, with its reports."""
+    """The output file and the reports of an undisturbed run."""
     folder = tmp_path_factory.mktemp("whole")
     out = folder / "tasks.jsonl"
     with serving(folder) as server:
@@ -81,22 +81,22 @@ def test_hops_are_spread_and_an_extension_hides_the_old_answer(whole):
     for task in tasks:
         if task.hops == 2:
             assert task.id.endswith("-1")
-            (old,) = task.labels["bridges"]
-            assert states_answer(text_of(task.bridge), old)
-            assert not reveals_answer(f"{task.question}\n{task.clues}", old)
-            assert task.answer != old
+            (old_answer,) = task.labels["bridges"]
+            assert states_answer(text_of(task.bridge), old_answer)
+            assert not reveals_answer(f"{task.question}\n{task.clues}", old_answer)
+            assert task.answer != old_answer
 
 
 def test_what_comes_to_nothing_is_dropped_with_its_reason(whole):
     folder = stages_folder(whole[0])
-    dropped = {}
+    reasons = {}
     for path in folder.glob("*.dropped.jsonl"):
         for line in path.read_text().splitlines():
             row = json.loads(line)
             gold = row["input"].get("gold") or [item["id"] for item in row["input"].get("documents", ())]
             if gold:
-                dropped[int(gold[0][-1])] = row["reason"]
-    assert dropped == {
+                reasons[int(gold[0][-1])] = row["reason"]
+    assert reasons == {
         ORDERED: "document with instructions",
         COAXED: "quotes not in the clues",
         TOLD: "answer in the question",
@@ -123,22 +123,22 @@ def test_concurrency_changes_nothing(whole, tmp_path):
 
 
 def test_worker_processes_change_nothing_and_one_that_is_killed_has_nothing_paid_twice(whole, tmp_path):
-    out, killed = tmp_path / "tasks.jsonl", []
-    with serving(tmp_path, "--troubled") as server, workshop(server.url, stages_folder(out) / REPLIES_FILE) as shop:
+    out, killed_pids = tmp_path / "tasks.jsonl", []
+    with serving(tmp_path, "--troubled") as server, workshop(server.url, stages_folder(out) / REPLIES_FILE) as context:
         setup = StageWorker(partial(remote_workshop, server.url))
-        with WorkerPool(setup, ThisMachine(), processes=2, concurrency=4, answer=shop.model.answer) as pool:
+        with WorkerPool(setup, ThisMachine(), processes=2, concurrency=4, answer=context.model.answer) as pool:
 
             def watch(stage):
                 def advance(done, total):
-                    if stage == "write" and done == 2 and not killed:
-                        killed.append(pool._workers[0].process.pid)
+                    if stage == "write" and done == 2 and not killed_pids:
+                        killed_pids.append(pool._workers[0].process.pid)
                         pool._workers[0].process.kill()
 
                 return advance
 
-            reports = asyncio.run(make_tasks(shop, PLAN, out, pool=pool, watch=watch))
+            reports = asyncio.run(make_tasks(context, PLAN, out, pool=pool, watch=watch))
         answered = server.fates("answered")
-    assert killed
+    assert killed_pids
     assert out.read_bytes() == whole[0].read_bytes()
     assert set(answered.values()) == {1}
     assert reports[-1].cost["calls"] == len(answered)
@@ -157,20 +157,20 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(whole, tmp_path, moment):
     program, out = tmp_path / "program.py", tmp_path / "tasks.jsonl"
     program.write_text(textwrap.dedent(PROGRAM))
     replies = stages_folder(out) / REPLIES_FILE
-    hold = tmp_path / "server.log.hold"
-    hold.touch()
+    hold_file = tmp_path / "server.log.hold"
+    hold_file.touch()
     with serving(tmp_path, "--troubled", "--hold", str(moment)) as server:
         command = [sys.executable, program, server.url, out]
         with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as child:
-            until = time.monotonic() + 60
-            # The server holds back all further answers; those it gave are on the disk before the kill comes.
+            deadline = time.monotonic() + 60
+            # The server holds back all further answers, and its earlier answers are on disk before the kill.
             while not replies.exists() or replies.read_bytes().count(b"\n") < moment:
                 assert child.poll() is None, child.stderr.read()
-                assert time.monotonic() < until
+                assert time.monotonic() < deadline
                 time.sleep(0.01)
             child.send_signal(signal.SIGKILL)
         assert not out.exists()
-        hold.unlink()
+        hold_file.unlink()
         subprocess.run(command, env=environment(), check=True)
         answered = server.fates("answered")
     assert out.read_bytes() == whole[0].read_bytes()
@@ -191,22 +191,24 @@ def test_the_cap_ends_the_run_before_it_is_passed_and_a_higher_one_goes_on(whole
     with serving(tmp_path) as server:
         for cap in (SpendingCap(tokens=20_000), SpendingCap(tokens=40_000), SpendingCap(cost=0.5)):
             prices = TokenPrices(input=2.0, output=10.0)
-            last = make(server.url, out, prices=prices, cap=cap)[-1]
-            spent = last.cost["prompt_tokens"] + last.cost["completion_tokens"]
+            last_report = make(server.url, out, prices=prices, cap=cap)[-1]
+            spent_tokens = last_report.cost["prompt_tokens"] + last_report.cost["completion_tokens"]
             if cap.tokens is not None:
-                assert "the cap is reached" in last.halted
-                assert cap.tokens / 2 < spent <= cap.tokens
-        assert last.halted == ""
-        assert 0 < last.cost["cost"] <= 0.5
+                assert "the cap is reached" in last_report.halted
+                assert cap.tokens / 2 < spent_tokens <= cap.tokens
+        assert last_report.halted == ""
+        assert 0 < last_report.cost["cost"] <= 0.5
         assert set(server.fates("answered").values()) == {1}
     assert out.read_bytes() == whole[0].read_bytes()
 
 
 def test_a_cap_on_cost_is_kept(tmp_path):
     with serving(tmp_path) as server:
-        last = make(server.url, tmp_path / "tasks.jsonl", prices=TokenPrices(2.0, 10.0), cap=SpendingCap(cost=0.1))[-1]
-    assert "of 0.1" in last.halted
-    assert 0.04 < last.cost["cost"] <= 0.1
+        last_report = make(
+            server.url, tmp_path / "tasks.jsonl", prices=TokenPrices(2.0, 10.0), cap=SpendingCap(cost=0.1)
+        )[-1]
+    assert "of 0.1" in last_report.halted
+    assert 0.04 < last_report.cost["cost"] <= 0.1
 
 
 def test_another_model_is_refused_with_the_difference(whole, tmp_path):
@@ -228,11 +230,11 @@ def test_a_model_that_does_not_exist_ends_the_run_with_words(tmp_path):
 
 
 def test_a_corpus_too_small_is_told():
-    small = MemoryCorpus(
+    small_corpus = MemoryCorpus(
         [Document("a", "one document of quite a number of words in a row"), Document("b", "too short")]
     )
     with pytest.raises(DataError, match=r"too small.* has 1"):
-        draw_seeds(small, 10, 0)
+        draw_seeds(small_corpus, 10, 0)
 
 
 def test_more_seeds_begin_with_the_fewer_ones():

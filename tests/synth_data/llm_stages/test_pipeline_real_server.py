@@ -1,6 +1,6 @@
 """The stages against a real server process, `transformers serve`, on a tiny model with random weights.
 
-Its words are garbage: every row must be dropped with its reason, every call be kept and counted, and nothing crash.
+The model writes garbage. Every row must be dropped with a reason, every call stored and counted, and nothing may crash.
 """
 
 import asyncio
@@ -18,13 +18,18 @@ from tests.synth_data.tasks import task
 
 pytestmark = pytest.mark.slow
 
-MATERIAL = {"id": "t1", "documents": [{"id": one, "chunks": [], "fact": one} for one in ("mason0", "tower0", "town0")]}
+MATERIAL = {
+    "id": "t1",
+    "documents": [
+        {"id": document_id, "chunks": [], "fact": document_id} for document_id in ("mason0", "tower0", "town0")
+    ],
+}
 TASK = row_of(task("t1", "mason0", "tower0", "town0", clues="A stream by old walls.", answer="Barlume", hops=1))
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Address and name of the model."""
+    """The address and the name of the model."""
     need_serving()
     from context_agent.train.tiny_model import tiny_gpt_oss
 
@@ -36,12 +41,12 @@ def served(tmp_path_factory):
 
 def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
     url, name = served
-    asked = {"model": name, "base_url": url, "max_tokens": 16}
+    chat_options = {"model": name, "base_url": url, "max_tokens": 16}
     with StructuredModel(
-        StructuredModelOptions(chat_options=asked), tmp_path / "replies.jsonl", concurrency=2
+        StructuredModelOptions(chat_options=chat_options), tmp_path / "replies.jsonl", concurrency=2
     ) as model:
-        shop = StageContext(corpus(), model, load_domain("documents"), turns=2)
-        reports = asyncio.run(everything(shop, tmp_path))
+        context = StageContext(corpus(), model, load_domain("documents"), turns=2)
+        reports = asyncio.run(run_all_stages(context, tmp_path))
     for report in reports:
         assert (report.kept, report.halted) == (0, "")
         assert sum(report.dropped.values()) == report.inputs
@@ -52,15 +57,15 @@ def test_garbage_is_dropped_with_reasons_and_kept_and_counted(served, tmp_path):
     assert ledger["prompt_tokens"] > 100 * ledger["calls"]
 
 
-async def everything(shop, folder):
-    """The pipeline from the start, and each later stage on a row that it would get."""
-    reports = await make_tasks(shop, PipelinePlan(3, concurrency=2), folder / "tasks.jsonl")
+async def run_all_stages(context, folder):
+    """Run the pipeline from the start, and each later stage on a row of its own."""
+    reports = await make_tasks(context, PipelinePlan(3, concurrency=2), folder / "tasks.jsonl")
     stages = (
         ("write", MATERIAL, write),
         ("verify", TASK, verify),
         ("extend", TASK, extend),
         ("distract", TASK, partial(distract, settings=DistractorSettings())),
     )
-    for stage, row, work in stages:
-        reports.append(await run_llm_stage(shop, stage, [row], work, folder / f"{stage}.jsonl", concurrency=1))
+    for stage, row, function in stages:
+        reports.append(await run_llm_stage(context, stage, [row], function, folder / f"{stage}.jsonl", concurrency=1))
     return reports

@@ -1,4 +1,4 @@
-"""What passes verification: the published thresholds, item by item, and what a writer must not do before that."""
+"""Verification with the published thresholds for each item, and the checks on a writer's task before it."""
 
 import asyncio
 import json
@@ -38,14 +38,14 @@ TOWN = Document("town", "Brasko is a town of four thousand people. It holds a fa
 CORPUS = MemoryCorpus([MILL, TOWN], calibration=False)
 CLUES = "A building for grinding stands in a place with a yearly market. It is older than the railway."
 TASK = task("a", "mill", "town", clues=CLUES, question="Who owned it?")
-MINE = {"answer": "Ketil Varga", "labels": {}}
+ANSWER = {"answer": "Ketil Varga", "labels": {}}
 
 
-def shown(document):
+def excerpt(document):
     return DocumentExcerpt(document.id, document.title, tuple(CORPUS.read(document.id)))
 
 
-def workshop(server, tmp_path):
+def make_context(server, tmp_path):
     model = StructuredModel(
         StructuredModelOptions(chat_options={"model": "scripted", "base_url": server.url}, backoff=0.001),
         tmp_path / "r.jsonl",
@@ -53,7 +53,7 @@ def workshop(server, tmp_path):
     return StageContext(CORPUS, model, load_domain("documents"))
 
 
-def extracted(clues, items, answers=None):
+def make_quotes(clues, items, answers=None):
     quotes = {"clue_quotes": clues, "item_quotes": items, "answer_quotes": answers or []}
     return ExtractedQuotes(contains_answer=answers is not None, **quotes)
 
@@ -68,38 +68,38 @@ GOOD_CLUE, BAD = "stands in a place", "nobody said this"
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
-        (extracted([GOOD_CLUE], ["ground rye"]), None),
-        (extracted([GOOD_CLUE, "older than the railway", BAD], ["ground rye", "for the fair", BAD]), None),
-        (extracted([GOOD_CLUE, BAD], ["ground rye"]), "quotes not in the clues"),
-        (extracted([GOOD_CLUE], ["ground rye", BAD]), "quotes not in the document"),
-        (extracted([], ["ground rye"]), "quotes not in the clues"),
-        (extracted([GOOD_CLUE], []), "quotes not in the document"),
-        (extracted([GOOD_CLUE], ["ground rye"], ["owner was Ketil Varga"]), None),
-        (extracted([GOOD_CLUE], ["ground rye"], ["Ketil Varga", BAD]), "answer quotes not in the document"),
-        (extracted([GOOD_CLUE], ["ground rye"], []), "answer quotes not in the document"),
+        (make_quotes([GOOD_CLUE], ["ground rye"]), None),
+        (make_quotes([GOOD_CLUE, "older than the railway", BAD], ["ground rye", "for the fair", BAD]), None),
+        (make_quotes([GOOD_CLUE, BAD], ["ground rye"]), "quotes not in the clues"),
+        (make_quotes([GOOD_CLUE], ["ground rye", BAD]), "quotes not in the document"),
+        (make_quotes([], ["ground rye"]), "quotes not in the clues"),
+        (make_quotes([GOOD_CLUE], []), "quotes not in the document"),
+        (make_quotes([GOOD_CLUE], ["ground rye"], ["owner was Ketil Varga"]), None),
+        (make_quotes([GOOD_CLUE], ["ground rye"], ["Ketil Varga", BAD]), "answer quotes not in the document"),
+        (make_quotes([GOOD_CLUE], ["ground rye"], []), "answer quotes not in the document"),
     ],
 )
 def test_each_item_needs_its_share_of_quotes(made, reason):
     if reason is None:
-        check_quotes(made, TASK, shown(MILL))
+        check_quotes(made, TASK, excerpt(MILL))
     else:
         with pytest.raises(InvalidReply) as caught:
-            check_quotes(made, TASK, shown(MILL))
+            check_quotes(made, TASK, excerpt(MILL))
         assert caught.value.reason == reason
 
 
-def run(work, server, tmp_path, row):
-    shop = workshop(server, tmp_path)
-    with shop.model:
-        return asyncio.run(work(shop, row)).rows
+def run(stage, server, tmp_path, row):
+    context = make_context(server, tmp_path)
+    with context.model:
+        return asyncio.run(stage(context, row)).rows
 
 
 def extractor(mill, town):
-    """Answers by the document in the request."""
+    """A reply function that answers for the document in the request."""
     return lambda body: says(json.dumps(mill if "ground rye" in body["messages"][1]["content"] else town))
 
 
-ROW = row_of(task("a", "mill", "town", clues=CLUES, **MINE))
+ROW = row_of(task("a", "mill", "town", clues=CLUES, **ANSWER))
 HOLDS = {
     "clue_quotes": [GOOD_CLUE, BAD, "older than the railway"],
     "item_quotes": ["It ground rye"],
@@ -120,55 +120,55 @@ def test_a_verified_task_has_the_quotes_that_stand_and_its_facts(tmp_path):
 
 
 def test_in_a_domain_that_repeats_itself_a_fact_is_every_chunk_that_states_it(tmp_path):
-    again = Document("again", "From the almanac. It holds a fair in May. So they say.", "Almanac")
-    corpus = MemoryCorpus([MILL, TOWN, again], calibration=False)
+    repetition = Document("again", "From the almanac. It holds a fair in May. So they say.", "Almanac")
+    corpus = MemoryCorpus([MILL, TOWN, repetition], calibration=False)
     with ScriptedServer([extractor(HOLDS, LACKS)] * 2) as server:
-        shop = replace(
-            workshop(server, tmp_path), corpus=corpus, domain=replace(load_domain("documents"), positives="fact")
+        context = replace(
+            make_context(server, tmp_path), corpus=corpus, domain=replace(load_domain("documents"), positives="fact")
         )
-        with shop.model:
-            (row,) = asyncio.run(verify(shop, ROW)).rows
+        with context.model:
+            (row,) = asyncio.run(verify(context, ROW)).rows
     assert row["facts"] == (("mill_0",), ("town_0", "again_0"))
 
 
 def test_a_chunk_that_shares_one_quote_of_two_with_a_fact_does_not_state_it(tmp_path):
-    part = Document("part", "It holds a fair in May. It is a village of ninety.", "Ruvo")
-    both = Document("both", "A town of four thousand people, says the guide. It holds a fair in May.", "Guide")
-    corpus = MemoryCorpus([MILL, TOWN, part, both], calibration=False)
-    twice = {**LACKS, "item_quotes": ["a town of four thousand people", "It holds a fair in May"]}
-    with ScriptedServer([extractor(HOLDS, twice)] * 2) as server:
-        shop = replace(
-            workshop(server, tmp_path), corpus=corpus, domain=replace(load_domain("documents"), positives="fact")
+    half_match = Document("part", "It holds a fair in May. It is a village of ninety.", "Ruvo")
+    full_match = Document("both", "A town of four thousand people, says the guide. It holds a fair in May.", "Guide")
+    corpus = MemoryCorpus([MILL, TOWN, half_match, full_match], calibration=False)
+    two_quotes = {**LACKS, "item_quotes": ["a town of four thousand people", "It holds a fair in May"]}
+    with ScriptedServer([extractor(HOLDS, two_quotes)] * 2) as server:
+        context = replace(
+            make_context(server, tmp_path), corpus=corpus, domain=replace(load_domain("documents"), positives="fact")
         )
-        with shop.model:
-            (row,) = asyncio.run(verify(shop, ROW)).rows
+        with context.model:
+            (row,) = asyncio.run(verify(context, ROW)).rows
     assert row["facts"] == (("mill_0",), ("town_0", "both_0"))
 
 
 def test_an_answer_quote_that_does_not_say_the_answer_is_none(tmp_path):
-    claims = {**HOLDS, "answer_quotes": ["It ground rye for the fair"]}
-    with ScriptedServer([extractor(claims, LACKS)] * 2) as server, pytest.raises(DropRow) as caught:
+    wrong_quote = {**HOLDS, "answer_quotes": ["It ground rye for the fair"]}
+    with ScriptedServer([extractor(wrong_quote, LACKS)] * 2) as server, pytest.raises(DropRow) as caught:
         run(verify, server, tmp_path, ROW)
     assert caught.value.dropped.reason == "answer in no item"
 
 
 def test_three_extractions_are_tried(tmp_path):
-    bad = {**HOLDS, "item_quotes": [BAD]}
+    bad_quote = {**HOLDS, "item_quotes": [BAD]}
     with ScriptedServer(
-        [says(json.dumps(bad)), says(json.dumps(bad)), says(json.dumps(HOLDS)), says(json.dumps(LACKS))]
+        [says(json.dumps(bad_quote)), says(json.dumps(bad_quote)), says(json.dumps(HOLDS)), says(json.dumps(LACKS))]
     ) as server:
         (row,) = run(verify, server, tmp_path, ROW)
-        told = server.chat_bodies()[1]["messages"][3]["content"]
+        correction = server.chat_bodies()[1]["messages"][3]["content"]
     assert row["supporting"][0]["contains_truth"]
-    assert "0 of 1 quotes stand in the document, 1 must" in told
-    assert BAD in told
+    assert "0 of 1 quotes stand in the document, 1 must" in correction
+    assert BAD in correction
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
         ({**ROW, "supporting": []}, "no supporting items"),
-        (row_of(task("a", "gone", clues=CLUES, **MINE)), "document missing"),
+        (row_of(task("a", "gone", clues=CLUES, **ANSWER)), "document missing"),
     ],
 )
 def test_a_task_that_cannot_be_verified_is_dropped(tmp_path, row, reason):
@@ -184,7 +184,7 @@ def test_a_row_that_is_no_task_is_told(tmp_path):
         run(write, server, tmp_path, {"id": "a", "documents": [3]})
 
 
-FINE = {"clues": CLUES, "question": "Who owned the building?", "answer": "Ketil Varga", "truth_type": "person"}
+GOOD_TASK = {"clues": CLUES, "question": "Who owned the building?", "answer": "Ketil Varga", "truth_type": "person"}
 
 
 @pytest.mark.parametrize(
@@ -204,16 +204,16 @@ FINE = {"clues": CLUES, "question": "Who owned the building?", "answer": "Ketil 
     ],
 )
 def test_what_a_writer_must_not_do(tmp_path, change, reason):
-    result = WrittenTask(**{**FINE, **change})
+    written = WrittenTask(**{**GOOD_TASK, **change})
     with ScriptedServer() as server:
-        shop = workshop(server, tmp_path)
+        context = make_context(server, tmp_path)
     if reason is None:
-        check_written(shop, result, [shown(MILL), shown(TOWN)])
+        check_written(context, written, [excerpt(MILL), excerpt(TOWN)])
     else:
         with pytest.raises(InvalidReply) as caught:
-            check_written(shop, result, [shown(MILL), shown(TOWN)])
+            check_written(context, written, [excerpt(MILL), excerpt(TOWN)])
         assert caught.value.reason == reason
-    shop.model.__exit__(None, None, None)
+    context.model.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The server process of `scripted_writer`, and workshops that work with it."""
+"""The server process of `scripted_writer`, and stage contexts that use it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server's address, and the file that it notes requests in."""
+    """A server's address and its log of requests."""
 
     url: str
     log: Path
 
     def fates(self, fate: str) -> Counter[str]:
-        """How often each request met this fate."""
+        """How often each request had this fate."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return Counter(line["request"] for line in lines if line["fate"] == fate)
 
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Served]:
-    """A server in a process of its own."""
+    """Run the server as a process until the block ends."""
     log = folder / "server.log"
     log.touch()
     command = [sys.executable, "-m", "tests.synth_data.llm_stages.scripted_writer", str(log), *options]
@@ -58,20 +58,20 @@ def corpus() -> MemoryCorpus:
 
 @contextmanager
 def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any) -> Iterator[StageContext]:
-    """A workshop over the scripted writer's corpus that does not wait long between tries."""
-    chosen = StructuredModelOptions(chat_options={"model": model, "base_url": url}, backoff=0.01, **options)
-    with StructuredModel(chosen, replies) as writer:
+    """A stage context over the scripted writer's corpus, with short waits between tries."""
+    model_options = StructuredModelOptions(chat_options={"model": model, "base_url": url}, backoff=0.01, **options)
+    with StructuredModel(model_options, replies) as writer:
         yield StageContext(corpus(), writer, load_domain("documents"))
 
 
 def remote_workshop(url: str, call: CallParent) -> StageContext:
-    """A workshop in a worker process."""
-    chosen = StructuredModelOptions(chat_options={"model": "scripted", "base_url": url})
-    return StageContext(corpus(), StructuredModel(chosen, call), load_domain("documents"))
+    """A stage context in a worker process."""
+    model_options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": url})
+    return StageContext(corpus(), StructuredModel(model_options, call), load_domain("documents"))
 
 
 def environment() -> dict[str, str]:
-    """For a process that runs the pipeline."""
+    """The environment of a process that runs the pipeline."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 

@@ -1,4 +1,4 @@
-"""Exports: what `datasets` reads back are the tasks, types and all, without a network."""
+"""Exports: `datasets` reads back the same tasks and types, without a network."""
 
 import hashlib
 import json
@@ -40,13 +40,15 @@ def test_a_datasets_folder_is_read_back(tmp_path):
 
 
 def test_types_stay_where_every_list_is_empty(tmp_path):
-    """A table of empty lists has no types of its own: parts written apart could not be joined."""
+    """A table of empty lists gets no types from its data, so splits written separately could not be concatenated."""
     import pyarrow.parquet
 
     export({"train": [BARE], "test": [FULL]}, tmp_path / "out", "parquet")
-    empty, full = (pyarrow.parquet.read_schema(tmp_path / "out" / f"{name}.parquet") for name in ("train", "test"))
-    assert empty.equals(full)
-    assert "null" not in str(empty.remove_metadata())
+    empty_schema, full_schema = (
+        pyarrow.parquet.read_schema(tmp_path / "out" / f"{name}.parquet") for name in ("train", "test")
+    )
+    assert empty_schema.equals(full_schema)
+    assert "null" not in str(empty_schema.remove_metadata())
     assert len(datasets.concatenate_datasets([*dataset({"a": [BARE], "b": [FULL]}).values()])) == 2
 
 
@@ -65,7 +67,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The door of a hub: it has no such set, notes what it is asked to make, and refuses the token."""
+    """A stand-in for the hub: it has no such dataset, records requests, and refuses the token."""
 
     asked: ClassVar[list[tuple[str, str, str]]] = []
 
@@ -94,14 +96,14 @@ class Hub(BaseHTTPRequestHandler):
 
 def test_what_a_kill_left_is_no_obstacle(tmp_path):
     for to in ("parquet", "datasets"):
-        out, left = tmp_path / to, tmp_path / f".{to}.partial"
-        left.mkdir()
-        (left / "other.parquet").write_text("half of a ")
+        out, partial = tmp_path / to, tmp_path / f".{to}.partial"
+        partial.mkdir()
+        (partial / "other.parquet").write_text("half of a ")
         out.mkdir()
         files = export(SPLITS, out, to)
         assert sorted(files) == sorted(path for path in out.rglob("*") if path.is_file())
         assert out / "other.parquet" not in files
-        assert not left.exists()
+        assert not partial.exists()
 
 
 @pytest.fixture
@@ -117,38 +119,38 @@ def hub():
 @pytest.mark.parametrize(("flags", "private"), [([], True), (["--public"], False)])
 def test_a_push_asks_for_a_private_set_and_tells_a_refusal_in_one_line(tmp_path, hub, flags, private):
     write_tasks(tmp_path / "tasks.jsonl", [FULL])
-    done = process.run(
+    result = process.run(
         *("synth", "export", "tasks.jsonl", "--push", "me/set", *flags),
         cwd=tmp_path,
         HF_ENDPOINT=hub,
         HF_TOKEN="hf_secret",
         HF_HOME=str(tmp_path / "home"),
     )
-    made = [json.loads(body) for _, path, body in Hub.asked if path == "/api/repos/create"]
-    assert made, Hub.asked
-    # Releases of the client differ in how they say it.
-    said = made[0]["private"] if "private" in made[0] else made[0]["visibility"] == "private"
-    assert (made[0]["type"], said) == ("dataset", private)
-    assert done.returncode == 2
-    assert "the hub refused me/set (status 401)" in done.stderr
-    assert "HF_TOKEN" in done.stderr
-    assert "hf_secret" not in done.stderr + done.stdout
-    assert done.stderr.count("\n") == 1
+    bodies = [json.loads(body) for _, path, body in Hub.asked if path == "/api/repos/create"]
+    assert bodies, Hub.asked
+    # Releases of the client differ in how they send the visibility.
+    is_private = bodies[0]["private"] if "private" in bodies[0] else bodies[0]["visibility"] == "private"
+    assert (bodies[0]["type"], is_private) == ("dataset", private)
+    assert result.returncode == 2
+    assert "the hub refused me/set (status 401)" in result.stderr
+    assert "HF_TOKEN" in result.stderr
+    assert "hf_secret" not in result.stderr + result.stdout
+    assert result.stderr.count("\n") == 1
 
 
 def test_nothing_leaves_the_machine_without_push(tmp_path, hub):
     write_tasks(tmp_path / "tasks.jsonl", [FULL])
-    done = process.run(
+    result = process.run(
         *("synth", "export", "tasks.jsonl", "--out", "out", "--to", "datasets"), cwd=tmp_path, HF_ENDPOINT=hub
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert Hub.asked == []
 
 
 def test_a_missing_library_names_the_extra(tmp_path):
     write_tasks(tmp_path / "tasks.jsonl", [FULL])
     code = "import sys; sys.modules['datasets'] = None; from context_agent.cli import main; sys.exit(main())"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, "synth", "export", "tasks.jsonl", "--out", "out"],
         capture_output=True,
         text=True,
@@ -156,5 +158,5 @@ def test_a_missing_library_names_the_extra(tmp_path):
         cwd=tmp_path,
         env=os.environ,
     )
-    assert done.returncode == 1
-    assert "context-agent[datasets]" in done.stderr
+    assert result.returncode == 1
+    assert "context-agent[datasets]" in result.stderr

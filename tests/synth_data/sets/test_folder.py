@@ -1,4 +1,4 @@
-"""A finished set as a folder: checked after it is written, the same bytes each time, and described by what is in it."""
+"""A finished set as a folder: checked after writing, the same bytes each time, and described by a data card."""
 
 import gzip
 import json
@@ -30,7 +30,9 @@ from tests.synth_data.tasks import task
 
 SETTINGS = {"set": "set", "shares": {"train": 0.8, "dev": 0.1, "test": 0.1}, "seed": 0, "giants": "cut"}
 DOCUMENTS = [
-    Document(f"g{group}-d{at}", f"Text {group} {at}", "T", {"year": 1}) for group in range(40) for at in range(6)
+    Document(f"g{group}-d{number}", f"Text {group} {number}", "T", {"year": 1})
+    for group in range(40)
+    for number in range(6)
 ]
 
 
@@ -46,20 +48,20 @@ def test_a_folder_holds_what_was_split(tmp_path):
     assert report["tasks"] == {"train": 160, "dev": 20, "test": 20}
     assert report["dropped"] == {"names no document": 1}
     assert json.loads((tmp_path / "set" / "split.json").read_text()) == report
-    (lost,) = (tmp_path / "set" / "dropped.jsonl").read_text().splitlines()
-    assert json.loads(lost)["input"]["id"] == "none"
-    assert [(item.id, item.text, item.metadata) for item in load(str(tmp_path / "set" / "corpus.jsonl.gz"))] == [
-        (item.id, item.text, {"year": 1}) for item in DOCUMENTS
-    ]
+    (dropped_line,) = (tmp_path / "set" / "dropped.jsonl").read_text().splitlines()
+    assert json.loads(dropped_line)["input"]["id"] == "none"
+    assert [
+        (document.id, document.text, document.metadata) for document in load(str(tmp_path / "set" / "corpus.jsonl.gz"))
+    ] == [(document.id, document.text, {"year": 1}) for document in DOCUMENTS]
 
 
 def test_equal_sets_are_equal_bytes(tmp_path):
     for name in ("one", "two"):
         write_folder(tmp_path / name, split_tasks(tangled(300, 400), "set"), SETTINGS, documents=DOCUMENTS)
     assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "two")
-    head = (tmp_path / "one" / "corpus.jsonl.gz").read_bytes()[:10]
-    assert head[3] == 0
-    assert head[4:8] == b"\0\0\0\0"
+    header = (tmp_path / "one" / "corpus.jsonl.gz").read_bytes()[:10]
+    assert header[3] == 0
+    assert header[4:8] == b"\0\0\0\0"
 
 
 def test_every_split_is_a_file_of_questions(tmp_path):
@@ -69,20 +71,20 @@ def test_every_split_is_a_file_of_questions(tmp_path):
 
 def test_a_split_of_an_earlier_run_does_not_stay(tmp_path):
     write_folder(tmp_path, split_tasks(chained(), "set"), SETTINGS)
-    fewer = split_tasks(chained(), "set", shares={"train": 0.5, "test": 0.5})
+    two_splits = split_tasks(chained(), "set", shares={"train": 0.5, "test": 0.5})
     with pytest.raises(DataError, match=re.escape("queries.dev.jsonl")):
-        write_folder(tmp_path, fewer, SETTINGS)
+        write_folder(tmp_path, two_splits, SETTINGS)
 
 
 def test_a_leak_on_disk_is_told(tmp_path):
     parts = split_tasks(chained(), "set")
     write_folder(tmp_path, parts, SETTINGS)
-    moved = parts.splits["test"][0]
-    write_tasks(tmp_path / "queries.train.jsonl", [*parts.splits["train"], task("again", *moved.gold)])
+    test_task = parts.splits["test"][0]
+    write_tasks(tmp_path / "queries.train.jsonl", [*parts.splits["train"], task("again", *test_task.gold)])
     with pytest.raises(DataError, match="document"):
         check_folder(tmp_path)
     write_tasks(
-        tmp_path / "queries.train.jsonl", [*parts.splits["train"], task("again", "new", question=moved.question)]
+        tmp_path / "queries.train.jsonl", [*parts.splits["train"], task("again", "new", question=test_task.question)]
     )
     with pytest.raises(DataError, match="question"):
         check_folder(tmp_path)
@@ -101,9 +103,9 @@ def test_copies_are_known_by_title_and_text():
 
 
 def test_tasks_whose_documents_are_not_there_are_told():
-    kept, lost = tasks_in_corpus([task("a", "d1"), task("b", "d1", bridge="d9")], [Document("d1", "text")])
-    assert [one.id for one in kept] == ["a"]
-    assert [(one.id, reason) for one, reason in lost] == [("b", "gold not in the corpus")]
+    present, absent = tasks_in_corpus([task("a", "d1"), task("b", "d1", bridge="d9")], [Document("d1", "text")])
+    assert [item.id for item in present] == ["a"]
+    assert [(item.id, reason) for item, reason in absent] == [("b", "gold not in the corpus")]
 
 
 def test_a_text_that_utf8_cannot_hold_is_written_all_the_same(tmp_path):
@@ -111,28 +113,28 @@ def test_a_text_that_utf8_cannot_hold_is_written_all_the_same(tmp_path):
     assert json.loads(gzip.decompress((tmp_path / "c.jsonl.gz").read_bytes()))["text"] == "half \ud800 pair"
 
 
-def split_of(tasks):
+def splits_of(tasks):
     parts = split_tasks(tasks, "set")
     return parts.splits
 
 
 async def test_the_card_counts_what_is_there(tmp_path, corpus):
-    given = [
-        *(task(f"a{at}", f"d{at}", hops=1, domain="documents") for at in range(30)),
-        *(task(f"b{at}", f"d{30 + at}", type="comparison", origin="model", hops=2) for at in range(25)),
+    tasks = [
+        *(task(f"a{number}", f"d{number}", hops=1, domain="documents") for number in range(30)),
+        *(task(f"b{number}", f"d{30 + number}", type="comparison", origin="model", hops=2) for number in range(25)),
         task("gone", "nowhere"),
     ]
     out = tmp_path / "kept.jsonl"
-    await filter_tasks(given, corpus, out)
+    await filter_tasks(tasks, corpus, out)
 
     parts = split_tasks(load_tasks(out), "notes")
     report = write_folder(tmp_path / "set", parts, {**SETTINGS, "set": "notes"})
     card = data_card(parts.splits, report, stages=[stage_of(out)])
     assert "# notes\n" in card
     assert ABOUT in card
-    of = {name: sum(item.origin == "model" for item in part) for name, part in parts.splits.items()}
-    assert f"| model | {of['train']} | {of['dev']} | {of['test']} |" in card
-    assert f"| comparison | {of['train']} | {of['dev']} | {of['test']} |" in card
+    counts = {name: sum(item.origin == "model" for item in part) for name, part in parts.splits.items()}
+    assert f"| model | {counts['train']} | {counts['dev']} | {counts['test']} |" in card
+    assert f"| comparison | {counts['train']} | {counts['dev']} | {counts['test']} |" in card
     assert "| filter | 55 | 1 | gold not in the index 1 |" in card
     assert "25 from model" in card
     assert "**links**: Questions are filled into templates" in card
@@ -146,7 +148,7 @@ async def test_the_card_counts_what_is_there(tmp_path, corpus):
 
 
 def test_the_card_invents_no_licence_and_repeats_the_one_it_is_told():
-    splits = split_of(chained())
+    splits = splits_of(chained())
     card = data_card(splits, {}, licence='CC BY-SA 4.0 "adapted"')
     assert 'license: other\nlicense_name: "CC BY-SA 4.0 \\"adapted\\""' in card
     assert '## Licence\n\nCC BY-SA 4.0 "adapted"\n' in card
@@ -175,8 +177,8 @@ def test_the_hub_library_finds_the_splits_by_the_card(tmp_path):
     parts = split_tasks(chained(), "set")
     report = write_folder(tmp_path / "set", parts, SETTINGS)
     (tmp_path / "set" / "README.md").write_text(data_card(parts.splits, report), encoding="utf-8")
-    loaded = datasets.load_dataset(str(tmp_path / "set"), cache_dir=str(tmp_path / "cache"))
-    assert {name: part.num_rows for name, part in loaded.items()} == {"train": 160, "dev": 20, "test": 20}
+    dataset = datasets.load_dataset(str(tmp_path / "set"), cache_dir=str(tmp_path / "cache"))
+    assert {name: part.num_rows for name, part in dataset.items()} == {"train": 160, "dev": 20, "test": 20}
 
 
 def test_the_folder_is_a_benchmark(tmp_path):

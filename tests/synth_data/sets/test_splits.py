@@ -1,4 +1,4 @@
-"""Splits by document: nothing that proves a test task is seen in training, and the same seed gives the same splits."""
+"""Splits by document: no document of a test task is used in training, and equal seeds give equal splits."""
 
 import random
 from collections import Counter
@@ -13,9 +13,11 @@ from tests.synth_data.tasks import task
 
 
 def chained(groups=40, size=5):
-    """Groups of tasks in which each shares a document with the next; no group shares one with another."""
+    """Groups of tasks. Within a group, each task shares a document with the next; groups share none."""
     return [
-        task(f"{group}-{at}", f"g{group}-d{at}", f"g{group}-d{at + 1}") for group in range(groups) for at in range(size)
+        task(f"{group}-{number}", f"g{group}-d{number}", f"g{group}-d{number + 1}")
+        for group in range(groups)
+        for number in range(size)
     ]
 
 
@@ -24,7 +26,10 @@ def tangled(count=2000, documents=1500, seed=0):
     draw = random.Random(seed)
     weights = [1 / (rank + 1) ** 0.6 for rank in range(documents)]
     pairs = [draw.choices(range(documents), weights, k=2) for _ in range(count)]
-    return [task(str(at), *dict.fromkeys(f"d{item}" for item in pair)) for at, pair in enumerate(pairs)]
+    return [
+        task(str(number), *dict.fromkeys(f"d{document_id}" for document_id in pair))
+        for number, pair in enumerate(pairs)
+    ]
 
 
 def documents(tasks):
@@ -58,18 +63,18 @@ def test_a_giant_component_is_cut_and_what_crosses_is_dropped_and_counted():
     assert sum(map(len, parts.splits.values())) + len(parts.dropped) == len(tasks)
     assert 0.07 * len(tasks) <= len(parts.splits["test"]) <= 0.13 * len(tasks)
     assert 0.07 * len(tasks) <= len(parts.splits["dev"]) <= 0.13 * len(tasks)
-    # Putting each document somewhere by chance would lose every task whose two documents fell apart.
+    # A random assignment of documents to splits would lose every task whose two documents are separated.
     by_chance = (1 - (0.8**2 + 0.1**2 + 0.1**2)) * len(tasks)
     assert 0 < len(parts.dropped) < 0.6 * by_chance
     assert parts.spread["test"] < parts.spread["train"]
 
 
 def test_the_held_out_parts_of_a_giant_have_its_mix_of_hops():
-    """Tasks of one hop have the fewest neighbours: by cost alone a test split would be made of them."""
+    """Tasks of one hop have the fewest neighbours. If only cost counted, a test split would consist of them."""
     draw = random.Random(0)
     tasks = [
-        task(str(at), *(f"d{item}" for item in draw.sample(range(1200), hops)), hops=hops)
-        for at, hops in enumerate(draw.choices([1, 2, 3, 4], k=2000))
+        task(str(number), *(f"d{document_id}" for document_id in draw.sample(range(1200), hops)), hops=hops)
+        for number, hops in enumerate(draw.choices([1, 2, 3, 4], k=2000))
     ]
     parts = split_tasks(tasks, "set")
     assert parts.cut == 1
@@ -92,12 +97,12 @@ def test_what_is_only_a_bridge_or_a_support_counts_too():
         task("b", "d3", bridge="d2"),
         task("c", "d4", facts=(("d3_0", "d5_12"),)),
         task("d", "d5"),
-        *(task(f"x{at}", f"x{at}") for at in range(16)),
+        *(task(f"x{number}", f"x{number}") for number in range(16)),
     ]
     for seed in range(20):
         parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed)
-        homes = {item.split for part in parts.splits.values() for item in part if item.id[-1] in "abcd"}
-        assert len(homes) == 1
+        splits_used = {item.split for part in parts.splits.values() for item in part if item.id[-1] in "abcd"}
+        assert len(splits_used) == 1
 
 
 def test_a_fact_stands_for_the_documents_of_its_chunks():
@@ -115,7 +120,7 @@ def test_equal_questions_and_copies_of_a_document_go_together():
         task("b", "d2", question="who built it"),
         task("c", "copy"),
         task("d", "d2"),
-        *(task(f"x{at}", f"x{at}") for at in range(16)),
+        *(task(f"x{number}", f"x{number}") for number in range(16)),
     ]
     for seed in range(20):
         parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed, twins={"copy": "d1"})
@@ -126,8 +131,8 @@ def test_ids_are_namespaced_by_set_and_split_once():
     parts = split_tasks(chained(), "notes")
     for split, part in parts.splits.items():
         assert all(item.id.startswith(f"notes/{split}/") and item.split == split for item in part)
-    again = split_tasks([item for part in parts.splits.values() for item in part], "notes", seed=1)
-    names = {item.id.split("/", 2)[2] for part in again.splits.values() for item in part}
+    resplit = split_tasks([item for part in parts.splits.values() for item in part], "notes", seed=1)
+    names = {item.id.split("/", 2)[2] for part in resplit.splits.values() for item in part}
     assert names == {item.id for item in chained()}
 
 
@@ -147,7 +152,7 @@ def test_the_seed_decides_and_nothing_else():
 
 def test_a_task_without_documents_is_dropped_with_its_reason():
     parts = split_tasks([task("none"), *chained()], "set")
-    assert [(one.id, reason) for one, reason in parts.dropped] == [("none", NO_DOCUMENT)]
+    assert [(item.id, reason) for item, reason in parts.dropped] == [("none", NO_DOCUMENT)]
 
 
 def test_a_split_with_a_share_of_nothing_is_not_made():
@@ -175,18 +180,18 @@ def test_too_few_tasks_are_refused():
 
 
 def test_a_split_that_stays_empty_is_told():
-    hub = [task(str(at), "hub") for at in range(50)]
+    hub = [task(str(number), "hub") for number in range(50)]
     with pytest.raises(DataError, match="has no task"):
         split_tasks(hub, "set")
 
 
 def test_the_last_check_finds_what_it_is_for():
-    one, other = task("a", "d1"), task("b", "d1")
+    first, second = task("a", "d1"), task("b", "d1")
     with pytest.raises(DataError, match="document 'd1' is in a"):
-        check_splits({"train": [one], "test": [other]})
+        check_splits({"train": [first], "test": [second]})
     with pytest.raises(DataError, match="question"):
-        check_splits({"train": [one], "test": [replace(task("b", "d2"), question=one.question)]})
+        check_splits({"train": [first], "test": [replace(task("b", "d2"), question=first.question)]})
     with pytest.raises(DataError, match="twice"):
-        check_splits({"train": [one], "test": [task("a", "d2")]})
+        check_splits({"train": [first], "test": [task("a", "d2")]})
     with pytest.raises(DataError, match="test has no task"):
-        check_splits({"train": [one], "test": []})
+        check_splits({"train": [first], "test": []})

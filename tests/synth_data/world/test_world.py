@@ -1,4 +1,4 @@
-"""The closed world: what its documents say, its tasks ask, and its splits keep apart."""
+"""The closed world: its documents, its tasks, and its splits."""
 
 import gzip
 import hashlib
@@ -54,19 +54,19 @@ def test_another_seed_gives_another_world():
 
 
 def test_every_answer_is_the_only_one_by_reading_the_documents(made):
-    """Follows one-hop and two-hop questions by the documents' text alone, with the sentences' patterns."""
-    result = facts_by_reading(made)
-    checked = Counter()
+    """Answer one-hop and two-hop questions from the documents' text alone, with the patterns of the sentences."""
+    facts = facts_by_reading(made)
+    checks = Counter()
     for task in made.tasks:
         for pattern, hops in QUESTIONS:
             if match := re.fullmatch(pattern, task.question):
-                found = {match["x"]}
+                answers = {match["x"]}
                 for hop in hops:
-                    found = {value for name in found for value in result[name, hop]}
-                assert found == {task.answer}, task
-                checked[len(hops)] += 1
-    assert checked[1] > 20
-    assert checked[2] > 5
+                    answers = {value for name in answers for value in facts[name, hop]}
+                assert answers == {task.answer}, task
+                checks[len(hops)] += 1
+    assert checks[1] > 20
+    assert checks[2] > 5
 
 
 QUESTIONS = (
@@ -85,33 +85,33 @@ QUESTIONS = (
 
 
 def facts_by_reading(made):
-    """(title, relation) to the set of objects, from the sentences and not from the graph."""
-    result = defaultdict(set)
+    """The objects by (title, relation), read from the sentences and not from the graph."""
+    facts = defaultdict(set)
     for document in made.documents:
         for relation in FULL.relations:
-            for item in relation.says:
-                pattern = re.escape(item).replace(r"\{y\}", r"(?P<y>[\w' -]+?)").replace(r"\{x\}", r"[\w' ()-]+?")
+            for sentence in relation.says:
+                pattern = re.escape(sentence).replace(r"\{y\}", r"(?P<y>[\w' -]+?)").replace(r"\{x\}", r"[\w' ()-]+?")
                 for match in re.finditer(rf"(?:^|(?<=\. )){pattern}(?= |$)", document.text):
-                    result[document.title, relation.name].add(match["y"])
-    return result
+                    facts[document.title, relation.name].add(match["y"])
+    return facts
 
 
 def test_gold_is_in_hop_order_and_the_last_document_answers(made):
-    held = texts(made)
+    texts_by_id = texts(made)
     for task in made.tasks:
         assert len(task.gold) == task.hops == len(set(task.gold))
-        answered = [item for item in task.gold if task.answer in held[item]]
+        answering = [document_id for document_id in task.gold if task.answer in texts_by_id[document_id]]
         if task.type != "comparison":
-            assert answered == [task.gold[-1]]
+            assert answering == [task.gold[-1]]
             assert task.answer not in task.question
-        assert answered == [item.id for item in task.supporting if item.contains_truth]
+        assert answering == [support.id for support in task.supporting if support.contains_truth]
 
 
 def test_an_intersection_has_one_member(made):
-    """Whatever meets both conditions by the graph's own edges, counted over all entities."""
+    """Only one entity of the graph meets both conditions."""
     graph = made.graph
     by_id = {entity.id: entity for entity in graph.entities}
-    checked = 0
+    checks = 0
     for task in made.tasks:
         if task.type != "intersection":
             continue
@@ -124,13 +124,13 @@ def test_an_intersection_has_one_member(made):
         }
         assert len(names) == 2
         alike = [
-            result.number
-            for result in graph.entities
-            if result.kind == entity.kind and all(result.objects.get(name) == entity.objects[name] for name in names)
+            other.number
+            for other in graph.entities
+            if other.kind == entity.kind and all(other.objects.get(name) == entity.objects[name] for name in names)
         ]
         assert alike == [entity.number]
-        checked += 1
-    assert checked > 50
+        checks += 1
+    assert checks > 50
 
 
 def test_comparisons_name_the_earlier(made):
@@ -138,34 +138,36 @@ def test_comparisons_name_the_earlier(made):
     for task in made.tasks:
         if task.type == "comparison":
             years = {
-                by_id[item.id].name: min(
-                    int(year) for quote in item.item_quotes for year in re.findall(r"\b\d{4}\b", quote)
+                by_id[support.id].name: min(
+                    int(year) for quote in support.item_quotes for year in re.findall(r"\b\d{4}\b", quote)
                 )
-                for item in task.supporting
-                if any(re.search(r"\b\d{4}\b", quote) for quote in item.item_quotes)
+                for support in task.supporting
+                if any(re.search(r"\b\d{4}\b", quote) for quote in support.item_quotes)
             }
             assert len(years) == 2
             assert task.answer == min(years, key=years.get)
 
 
 def test_quotes_stand_in_clues_and_documents(made):
-    held = texts(made)
+    texts_by_id = texts(made)
     for task in made.tasks:
-        for item in task.supporting:
-            assert all(find_quote(quote, task.clues) for quote in item.clue_quotes)
-            assert all(find_quote(quote, held[item.id]) for quote in (*item.item_quotes, *item.truth_quotes))
-            assert item.clue_quotes
-            assert item.item_quotes
+        for support in task.supporting:
+            assert all(find_quote(quote, task.clues) for quote in support.clue_quotes)
+            assert all(
+                find_quote(quote, texts_by_id[support.id]) for quote in (*support.item_quotes, *support.truth_quotes)
+            )
+            assert support.clue_quotes
+            assert support.item_quotes
 
 
 def test_distractors_hold_no_answer_and_resemble_the_gold(made):
-    held = texts(made)
+    texts_by_id = texts(made)
     kinds = {entity.id: entity.kind for entity in made.graph.entities}
     assert sum(len(task.distractors) == 5 for task in made.tasks) > 0.97 * len(made.tasks)
     for task in made.tasks:
         assert not set(task.distractors) & set(task.gold)
         for distractor in task.distractors:
-            assert not re.search(rf"\b{re.escape(task.answer)}\b", held[distractor], re.I)
+            assert not re.search(rf"\b{re.escape(task.answer)}\b", texts_by_id[distractor], re.I)
             assert kinds[distractor] in {kinds[gold] for gold in task.gold}
 
 
@@ -182,49 +184,49 @@ def test_the_splits_share_no_gold_and_no_id(made):
 
 
 def test_hops_and_types_are_mixed(made):
-    counted = Counter((task.type, task.hops) for task in made.tasks)
-    assert {hops for _, hops in counted} == {1, 2, 3, 4}
-    assert {kind for kind, _ in counted} == {"single", "bridge", "comparison", "intersection"}
-    assert all(counted[kind, hops] > 40 for kind in ("bridge", "comparison", "intersection") for hops in (2, 3, 4))
+    type_counts = Counter((task.type, task.hops) for task in made.tasks)
+    assert {hops for _, hops in type_counts} == {1, 2, 3, 4}
+    assert {kind for kind, _ in type_counts} == {"single", "bridge", "comparison", "intersection"}
+    assert all(type_counts[kind, hops] > 40 for kind in ("bridge", "comparison", "intersection") for hops in (2, 3, 4))
 
 
 def test_one_search_does_not_answer_several_hops(made):
-    index = Bm25Index.of(Bm25Entry(one.id, one.title, one.text) for one in made.documents)
+    index = Bm25Index.of(Bm25Entry(document.id, document.title, document.text) for document in made.documents)
     bridges = [task for task in made.tasks if task.type == "bridge" and task.hops > 1]
-    found = [set(task.gold) <= {one for one, _ in index.search(task.question, 5)} for task in bridges]
-    assert sum(found) < 0.1 * len(found)
+    solved = [set(task.gold) <= {document_id for document_id, _ in index.search(task.question, 5)} for task in bridges]
+    assert sum(solved) < 0.1 * len(solved)
 
 
 def test_namesakes_are_told_apart_wherever_they_are_named():
-    result = world.make(entities=2_000, seed=1)
-    ambiguous = [entity for entity in result.graph.entities if entity.ambiguous]
+    large_world = world.make(entities=2_000, seed=1)
+    ambiguous = [entity for entity in large_world.graph.entities if entity.ambiguous]
     assert ambiguous
-    assert len({entity.title for entity in result.graph.entities}) == 2_000
+    assert len({entity.title for entity in large_world.graph.entities}) == 2_000
     for entity in ambiguous:
         bare = re.compile(rf"(?<!{entity.objects['trade']} ){re.escape(entity.name)}")
-        others = [other for other in ambiguous if other.name == entity.name]
-        assert len(others) == 2
-        for document in result.documents:
+        namesakes = [other for other in ambiguous if other.name == entity.name]
+        assert len(namesakes) == 2
+        for document in large_world.documents:
             if entity.name in document.text and bare.search(document.text):
                 assert any(
                     f"the {other.objects['trade']} {entity.name}" in document.text.replace("The", "the")
-                    for other in others
+                    for other in namesakes
                 )
-        assert not any(task.answer == entity.name for task in result.tasks)
+        assert not any(task.answer == entity.name for task in large_world.tasks)
 
 
 def test_the_small_vocabulary_is_closed_and_its_documents_are_one_sentence():
-    result = world.make(entities=700, seed=2, vocabulary="small")
-    words = {word for document in result.documents for word in f"{document.title} {document.text}".split()}
-    assert all(document.text.count(" .") == 1 for document in result.documents)
-    words |= {word for task in result.tasks for word in (*task.question.split(), *task.answer.split())}
+    small_world = world.make(entities=700, seed=2, vocabulary="small")
+    words = {word for document in small_world.documents for word in f"{document.title} {document.text}".split()}
+    assert all(document.text.count(" .") == 1 for document in small_world.documents)
+    words |= {word for task in small_world.tasks for word in (*task.question.split(), *task.answer.split())}
     assert len(words) <= 250
-    assert max(len(document.text.split()) for document in result.documents) < 30
-    assert len(result.tasks) == 1_400
+    assert max(len(document.text.split()) for document in small_world.documents) < 30
+    assert len(small_world.tasks) == 1_400
 
 
 def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
-    about = world.write(made, tmp_path / "w")
+    description = world.write(made, tmp_path / "w")
     with gzip.open(tmp_path / "w" / "corpus.jsonl.gz", "rt", encoding="utf-8") as rows:
         corpus = [json.loads(row) for row in rows]
     assert [row["id"] for row in corpus] == [document.id for document in made.documents]
@@ -232,7 +234,7 @@ def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
     tasks = load_tasks(tmp_path / "w" / "queries.test.jsonl")
     assert [task.as_question for task in tasks] == load_questions(tmp_path / "w" / "queries.test.jsonl")
     assert tasks == [task for task in made.tasks if task.split == "test"]
-    assert about["tasks"]["test"]["all"] == len(tasks) == 120
+    assert description["tasks"]["test"]["all"] == len(tasks) == 120
     assert json.loads((tmp_path / "w" / "world.json").read_text())["licence"].startswith("CC0")
 
 
@@ -256,9 +258,9 @@ def test_what_cannot_be_made_is_refused_with_the_way_out(tmp_path, settings, sai
 
 
 def test_what_a_kill_left_is_no_obstacle(tmp_path, made):
-    left = tmp_path / ".w.partial"
-    left.mkdir()
-    (left / "queries.train.jsonl").write_text("half of a ")
+    partial = tmp_path / ".w.partial"
+    partial.mkdir()
+    (partial / "queries.train.jsonl").write_text("half of a ")
     world.write(made, tmp_path / "w")
     world.write(made, tmp_path / "other")
     files = {path.name: path.read_bytes() for path in (tmp_path / "w").iterdir()}
@@ -267,10 +269,10 @@ def test_what_a_kill_left_is_no_obstacle(tmp_path, made):
 
 
 def test_the_number_named_in_a_refusal_can_be_made():
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as caught:
         _ = world.make(entities=60, tasks=100_000).tasks
-    most = int(re.search(r"about (\d+) tasks", str(refused.value))[1])
-    assert len(world.make(entities=60, tasks=most).tasks) == most
+    limit = int(re.search(r"about (\d+) tasks", str(caught.value))[1])
+    assert len(world.make(entities=60, tasks=limit).tasks) == limit
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):

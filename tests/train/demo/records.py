@@ -35,7 +35,7 @@ SCORE = DemoScore(
 
 def scores(*recalls: float, **changes: Any) -> list[DemoScore]:
     """A score for each recall, of questions q0, q1, ..."""
-    return [replace(SCORE, question=f"q{n}", recall=one, **changes) for n, one in enumerate(recalls)]
+    return [replace(SCORE, question=f"q{n}", recall=recall, **changes) for n, recall in enumerate(recalls)]
 
 
 def episode(
@@ -44,19 +44,19 @@ def episode(
     budget: Budget | None = None,
     profile: Profile | None = None,
 ) -> Trajectory:
-    """One episode of those actions."""
+    """Plays one episode of these actions."""
     agent = SearchAgent(corpus, ScriptedPolicy(list(actions)), budget=budget or Budget(4096), profile=profile)
     return agent.search(QUESTION.question, question_id="q").trajectories[0]
 
 
 def pruned(corpus: MemoryCorpus) -> Trajectory:
-    """Two searches with a prune between them, and a ranking of all that is left."""
-    first = episode(corpus, search("comets", limit=4))
-    shown = [item for item in first.encountered if item not in QUESTION.gold][:2]
+    """An episode of two searches with a prune between them, and a ranking of all that is left."""
+    trajectory = episode(corpus, search("comets", limit=4))
+    distractors = [doc_id for doc_id in trajectory.encountered if doc_id not in QUESTION.gold][:2]
     return episode(
         corpus,
         search("comets", limit=4),
-        prune(*(f"{item}_0" for item in shown)),
+        prune(*(f"{doc_id}_0" for doc_id in distractors)),
         search("comets operas Title 5", limit=4),
         rank_all,
     )

@@ -1,4 +1,4 @@
-"""The demo from end to end, in miniature: it resumes, repeats nothing that is done, and says what was asked wrongly."""
+"""A small demo from end to end: it resumes, does not repeat finished work, and refuses wrong options."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
-    """What `--quick` changes, smaller still."""
+    """Makes `--quick` even smaller."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "QUICK", {"tiny": SMALL})
         yield
 
 
-def demo(out: Path, *more: str) -> int:
-    return run(["train", "demo", "--quick", "--questions", "8", "--out", str(out), "--json", *more])
+def demo(out: Path, *arguments: str) -> int:
+    return run(["train", "demo", "--quick", "--questions", "8", "--out", str(out), "--json", *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +58,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_is_in_the_folder(done: Path) -> None:
-    parsed = json.loads((done / "report.json").read_text())
-    assert set(parsed["evaluations"]) == {"before", "after", "half", "half_unpruned"}
-    assert all(set(item) == {"t1", "greedy"} for item in parsed["evaluations"].values())
-    assert len(parsed["targets"]) == 4
-    assert parsed["targets"][2]["found"] == "0", "no view and output passes its window"
-    assert set(parsed["seconds"]) == {
+    report = json.loads((done / "report.json").read_text())
+    assert set(report["evaluations"]) == {"before", "after", "half", "half_unpruned"}
+    assert all(set(evaluation) == {"t1", "greedy"} for evaluation in report["evaluations"].values())
+    assert len(report["targets"]) == 4
+    assert report["targets"][2]["result"] == "0", "no view and output passes its window"
+    assert set(report["seconds"]) == {
         "demonstrations",
         "asking before",
         "rewards",
@@ -71,54 +71,56 @@ def test_everything_is_in_the_folder(done: Path) -> None:
         "asking half-pruning",
         "asking half-unpruned",
     }
-    assert parsed["settings"]["rl"]["loss"]["kind"] == "cispo"
-    assert 64 <= parsed["half_window"]["window"] < 512
+    assert report["settings"]["rl"]["loss"]["kind"] == "cispo"
+    assert 64 <= report["half_window"]["window"] < 512
     assert "<!DOCTYPE html>" in (done / "report.html").read_text()
     assert (done / "plot.svg").is_file()
     assert (done / "plot.png").is_file()
 
 
 def test_scores_are_of_the_episodes_that_can_be_viewed(done: Path) -> None:
-    gold = {item["id"]: item for item in map(json.loads, (done / "questions.jsonl").read_text().splitlines())}
+    questions = {
+        question["id"]: question for question in map(json.loads, (done / "questions.jsonl").read_text().splitlines())
+    }
     scores = load_scores(done / "evaluations" / "after-t1.jsonl")
     assert scores is not None
-    assert [item.question for item in scores] == list(gold)
-    assert all(item["gold"] for item in gold.values())
-    shown = [read(path) for path in sorted((done / "trajectories" / "after-t1").glob("*.jsonl"))]
-    assert len(shown) == 8
-    by_question = {item.question: item for item in scores}
-    for trajectory in shown:
+    assert [score.question for score in scores] == list(questions)
+    assert all(question["gold"] for question in questions.values())
+    trajectories = [read(path) for path in sorted((done / "trajectories" / "after-t1").glob("*.jsonl"))]
+    assert len(trajectories) == 8
+    score_by_question = {score.question: score for score in scores}
+    for trajectory in trajectories:
         trajectory.verify()
         assert trajectory.end is not None
-        assert by_question[str(trajectory.header.question_id)].placed == trajectory.end.tokens
+        assert score_by_question[str(trajectory.header.question_id)].placed == trajectory.end.tokens
 
 
 def test_prunes_are_not_carried_out_under_control(done: Path) -> None:
     window = json.loads((done / "report.json").read_text())["half_window"]["window"]
     scores = load_scores(done / "evaluations" / "half-unpruned-t1.jsonl")
     assert scores is not None
-    assert sum(item.pruned for item in scores) == 0
-    episodes = [read(path) for path in (done / "trajectories" / "half-unpruned-t1").glob("*.jsonl")]
-    assert {item.header.budget.window for item in episodes} == {window}
+    assert sum(score.pruned for score in scores) == 0
+    trajectories = [read(path) for path in (done / "trajectories" / "half-unpruned-t1").glob("*.jsonl")]
+    assert {trajectory.header.budget.window for trajectory in trajectories} == {window}
 
 
-def test_what_is_done_is_not_repeated(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in done.rglob("*.safetensors")}
-    before |= {path: path.stat().st_mtime_ns for path in (done / "evaluations").iterdir()}
-    first = json.loads((done / "report.json").read_text())
+def test_finished_work_is_not_repeated(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mtimes = {path: path.stat().st_mtime_ns for path in done.rglob("*.safetensors")}
+    mtimes |= {path: path.stat().st_mtime_ns for path in (done / "evaluations").iterdir()}
+    first_report = json.loads((done / "report.json").read_text())
     assert demo(done, "--resume") == 0
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert json.loads((done / "report.json").read_text()) == first
+    assert {path: path.stat().st_mtime_ns for path in mtimes} == mtimes
+    assert json.loads((done / "report.json").read_text()) == first_report
     capsys.readouterr()
 
 
 def test_the_ablation_shares_the_lessons(done: Path) -> None:
-    demonstrations = (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns
+    mtime = (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns
     assert demo(done, "--resume", "--without-trajectory-reward") == 0
-    assert (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns == demonstrations
+    assert (done / "sft" / "final" / "model.safetensors").stat().st_mtime_ns == mtime
     report = json.loads((done / "report-without-trajectory-reward.json").read_text())
-    full = json.loads((done / "report.json").read_text())
-    assert report["evaluations"]["before"] == full["evaluations"]["before"]
+    full_report = json.loads((done / "report.json").read_text())
+    assert report["evaluations"]["before"] == full_report["evaluations"]["before"]
     assert report["settings"]["rl"]["rewards"]["trajectory"] == 0
     terms = [line["term/trajectory"] for line in timeless(done / "rl-without-trajectory-reward") if "reward" in line]
     assert terms
@@ -132,21 +134,21 @@ def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
     add = MetricsLog.add
     step = {"sft": 21, "rl": 2}[phase]
 
-    def interrupted(self: MetricsLog, at: int, line: Any) -> None:
-        add(self, at, line)
-        if self.path.parent.name == phase and at == step:
+    def add_or_interrupt(self: MetricsLog, number: int, line: Any) -> None:
+        add(self, number, line)
+        if self.path.parent.name == phase and number == step:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(MetricsLog, "add", interrupted)
+    monkeypatch.setattr(MetricsLog, "add", add_or_interrupt)
     assert demo(tmp_path) == 130
     monkeypatch.undo()
     assert demo(tmp_path, "--resume") == 0
-    for item in ("sft", "rl"):
-        assert weights(tmp_path / item) == weights(done / item)
-    parsed = json.loads((tmp_path / "report.json").read_text())
-    assert parsed["evaluations"] == json.loads((done / "report.json").read_text())["evaluations"]
+    for folder in ("sft", "rl"):
+        assert weights(tmp_path / folder) == weights(done / folder)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["evaluations"] == json.loads((done / "report.json").read_text())["evaluations"]
     name = {"sft": "demonstrations", "rl": "rewards"}[phase]
-    assert parsed["seconds"][name]["whole"] is False
+    assert report["seconds"][name]["whole"] is False
 
 
 def test_a_folder_with_a_demo_is_not_written_over(done: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,31 +32,31 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def demo(out: Path, *more: str) -> int:
+def demo(out: Path, *arguments: str) -> int:
     options = ["--model", "smollm2", "--quick", "--questions", "2", "--threads", "1", "--out", str(out), "--json"]
-    return run(["train", "demo", *options, *more])
+    return run(["train", "demo", *options, *arguments])
 
 
 def test_a_language_model_learns_is_measured_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(tmp_path) == 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert set(report["evaluations"]) == {"before", "after", "half", "half_unpruned"}
-    assert all(set(item) == {"greedy"} for item in report["evaluations"].values())
+    assert all(set(evaluation) == {"greedy"} for evaluation in report["evaluations"].values())
     assert [target["name"] for target in report["targets"]] == ["prune accuracy", "budget violations", "minutes"]
     assert {"lessons", "demonstrations", "rewards", "asking before", "asking after"} < set(report["seconds"])
     assert 0 < report["one_shot"]["mean"] <= 1
-    lessons = [len(list((tmp_path / "lessons" / name / "kept").glob("*.jsonl"))) for name in ("2048", "1024")]
-    assert all(0 < number <= 6 for number in lessons)
+    lesson_counts = [len(list((tmp_path / "lessons" / name / "kept").glob("*.jsonl"))) for name in ("2048", "1024")]
+    assert all(0 < count <= 6 for count in lesson_counts)
     assert (tmp_path / "rl" / "final" / "adapter_model.safetensors").is_file()
     assert len(load_scores(tmp_path / "evaluations" / "after-greedy.jsonl") or []) == 2
     page = (tmp_path / "report.html").read_text()
     assert page.count("<details>") == 2
     assert "One search with the question reaches a recall of" in page
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    mtimes = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
     assert demo(tmp_path) == 2
     assert "resume it with --resume" in capsys.readouterr().err
     assert demo(tmp_path, "--resume") == 0
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert {path: path.stat().st_mtime_ns for path in mtimes} == mtimes
     assert demo(tmp_path, "--resume", "--demonstrations", "1") == 2
     assert "other settings" in capsys.readouterr().err
 

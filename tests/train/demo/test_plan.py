@@ -1,4 +1,4 @@
-"""The demo's two run files as the command changes them."""
+"""The demo's two runs, as the options of the command change them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from context_agent.train.rewards import RewardConfig
 
 
 def test_both_runs_share_what_makes_them_one_demo() -> None:
-    made = make_plan(DemoOptions(Path("demo"), seed=3, steps=7, demonstrations=11, threads=2))
-    assert (made.sft.out, made.rl.out) == ("demo/sft", "demo/rl")
-    assert made.rl.model.name == "demo/sft/final"
-    assert made.rl.model.tiny is None
-    assert made.sft.model.tiny is not None
-    assert made.sft.data == made.rl.data
-    assert made.sft.episodes == made.rl.episodes
-    assert (made.sft.seed, made.rl.seed, made.sft.threads, made.rl.threads) == (3, 3, 2, 2)
-    assert (made.sft.sft.demonstrations, made.rl.rollouts.steps) == (11, 7)
+    plan = make_plan(DemoOptions(Path("demo"), seed=3, steps=7, demonstrations=11, threads=2))
+    assert (plan.sft.out, plan.rl.out) == ("demo/sft", "demo/rl")
+    assert plan.rl.model.name == "demo/sft/final"
+    assert plan.rl.model.tiny is None
+    assert plan.sft.model.tiny is not None
+    assert plan.sft.data == plan.rl.data
+    assert plan.sft.episodes == plan.rl.episodes
+    assert (plan.sft.seed, plan.rl.seed, plan.sft.threads, plan.rl.threads) == (3, 3, 2, 2)
+    assert (plan.sft.sft.demonstrations, plan.rl.rollouts.steps) == (11, 7)
 
 
 def test_the_world_is_the_same_for_every_seed() -> None:
@@ -45,11 +45,11 @@ def test_the_ablation_differs_in_one_reward_and_is_judged_alike() -> None:
 
 def test_the_ablation_has_names_of_its_own() -> None:
     full, ablation = make_plan(DemoOptions(Path("demo"))), make_plan(DemoOptions(Path("demo"), trajectory_reward=False))
-    assert full.place("report.json") == Path("demo/report.json")
-    assert ablation.place("report.json") == Path("demo/report-without-trajectory-reward.json")
+    assert full.path("report.json") == Path("demo/report.json")
+    assert ablation.path("report.json") == Path("demo/report-without-trajectory-reward.json")
     phases = [DEMONSTRATIONS, BEFORE, "rewards", f"rewards{ablation.suffix}"]
-    assert [full.has(one) for one in phases] == [True, True, True, False]
-    assert [ablation.has(one) for one in phases] == [True, True, False, True]
+    assert [full.has(phase) for phase in phases] == [True, True, True, False]
+    assert [ablation.has(phase) for phase in phases] == [True, True, False, True]
 
 
 def test_quick_is_smaller_and_explicit_numbers_go_before_it() -> None:
@@ -62,22 +62,22 @@ def test_quick_is_smaller_and_explicit_numbers_go_before_it() -> None:
 
 
 def test_the_harness_leaves_room_for_half_a_window() -> None:
-    made = make_plan(DemoOptions(Path("demo")))
-    assert 8 * made.rl.episodes.reserve < made.rl.episodes.window // 4
+    plan = make_plan(DemoOptions(Path("demo")))
+    assert 8 * plan.rl.episodes.reserve < plan.rl.episodes.window // 4
 
 
 def test_a_language_model_learns_from_the_oracle_s_lessons_in_two_windows(tmp_path: Path) -> None:
-    planned = make_plan(DemoOptions(tmp_path, model="smollm2", demonstrations=7))
-    assert planned.material is not None
-    assert (planned.material.tasks, planned.material.windows) == (7, (2_048, 1_024))
-    assert planned.sft.model.name == planned.rl.model.name == "smollm2"
-    assert planned.sft.model.adapter is None
-    assert planned.rl.model.adapter == str(tmp_path / "sft" / "final")
-    assert planned.rl.data == planned.sft.data
-    assert planned.sft.data.trajectories == tuple(str(tmp_path / "lessons" / name) for name in ("2048", "1024"))
-    assert planned.trained_model(tmp_path / "rl" / "final").adapter == str(tmp_path / "rl" / "final")
-    assert planned.temperatures == (planned.targets.temperature,) == (0.0,)
-    half = planned.half([])
+    plan = make_plan(DemoOptions(tmp_path, model="smollm2", demonstrations=7))
+    assert plan.material is not None
+    assert (plan.material.tasks, plan.material.windows) == (7, (2_048, 1_024))
+    assert plan.sft.model.name == plan.rl.model.name == "smollm2"
+    assert plan.sft.model.adapter is None
+    assert plan.rl.model.adapter == str(tmp_path / "sft" / "final")
+    assert plan.rl.data == plan.sft.data
+    assert plan.sft.data.trajectories == tuple(str(tmp_path / "lessons" / name) for name in ("2048", "1024"))
+    assert plan.trained_model(tmp_path / "rl" / "final").adapter == str(tmp_path / "rl" / "final")
+    assert plan.temperatures == (plan.targets.temperature,) == (0.0,)
+    half = plan.half([])
     assert (half.window, half.budget.per_call) == (1_024, 768), "the window of the shorter lessons"
 
 
@@ -94,8 +94,8 @@ def test_a_quick_language_model_has_less_of_everything(tmp_path: Path) -> None:
 def test_a_folder_of_questions_without_a_test_split_asks_nothing_while_it_trains(tmp_path: Path) -> None:
     assert make_plan(DemoOptions(tmp_path, model="smollm2", data=tmp_path)).rl.data.dev == ()
     (tmp_path / "queries.test.jsonl").touch()
-    planned = make_plan(DemoOptions(tmp_path, model="smollm2", data=tmp_path))
-    assert planned.rl.data.dev == (str(tmp_path / "queries.dev.jsonl"),)
+    plan = make_plan(DemoOptions(tmp_path, model="smollm2", data=tmp_path))
+    assert plan.rl.data.dev == (str(tmp_path / "queries.dev.jsonl"),)
 
 
 def test_the_tiny_model_has_no_folder_of_questions(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_tiny_model_has_no_folder_of_questions(tmp_path: Path) -> None:
         make_plan(DemoOptions(tmp_path, data=tmp_path))
 
 
-def test_what_no_run_takes_is_refused() -> None:
+def test_invalid_values_are_refused() -> None:
     with pytest.raises(ConfigError, match="threads"):
         make_plan(DemoOptions(Path("demo"), threads=-1))
     with pytest.raises(ConfigError, match="demonstrations"):
@@ -111,10 +111,10 @@ def test_what_no_run_takes_is_refused() -> None:
 
 
 def test_half_the_window_is_half_of_what_the_median_episode_places() -> None:
-    found = half_window([240] * 3, EpisodeConfig(window=512, reserve=8))
-    assert found.window == 120
-    assert found.per_call == 64, "a call may show what it could before"
-    assert found.budget.hard == 90
+    half = half_window([240] * 3, EpisodeConfig(window=512, reserve=8))
+    assert half.window == 120
+    assert half.per_call == 64, "a call may show what it could before"
+    assert half.budget.hard == 90
     assert half_window([240], EpisodeConfig(window=512, windows=(256, 512), reserve=8)).windows == ()
 
 

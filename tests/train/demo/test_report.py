@@ -31,36 +31,36 @@ HALF = EpisodeConfig(window=128, reserve=8)
 SECONDS = {"demonstrations": {"seconds": 600.0, "whole": True}, "rewards": {"seconds": 1_200.0, "whole": True}}
 
 
-def made(**changes: Any) -> DemoReport:
-    """A demo that reached everything."""
-    found = {"before": scores(*[0.0, 0.5] * 20), "after": scores(*[0.5, 1.0] * 20, pruned_gold=0)}
-    found |= {"half": scores(*[0.5] * 40), "half_unpruned": scores(*[0.25] * 40)} | changes.pop("scores", {})
-    given = {name: {"t1": one, "greedy": one} for name, one in found.items()}
-    return make_report(given, changes.pop("half", HALF), changes.pop("seconds", SECONDS), TARGETS)
+def demo_report(**changes: Any) -> DemoReport:
+    """The report of a demo that reached every target."""
+    scores_by_name = {"before": scores(*[0.0, 0.5] * 20), "after": scores(*[0.5, 1.0] * 20, pruned_gold=0)}
+    scores_by_name |= {"half": scores(*[0.5] * 40), "half_unpruned": scores(*[0.25] * 40)} | changes.pop("scores", {})
+    evaluations = {name: {"t1": values, "greedy": values} for name, values in scores_by_name.items()}
+    return make_report(evaluations, changes.pop("half", HALF), changes.pop("seconds", SECONDS), TARGETS)
 
 
-def reached(found: DemoReport) -> list[bool]:
-    return [one.reached for one in found.targets]
+def reached_targets(report: DemoReport) -> list[bool]:
+    return [target.reached for target in report.targets]
 
 
 def test_every_figure_is_beside_its_target() -> None:
-    found = made()
-    assert reached(found) == [True] * 5
-    told = {one.name: one.found for one in found.targets}
-    assert told["recall, rewards less demonstrations"] == "+0.500 [+0.500, +0.500]"
-    assert told["prune accuracy"] == "1.000"
-    assert told["budget violations"] == "0"
-    assert told["half window, pruning less not"] == "+0.250 [+0.250, +0.250]"
-    assert told["minutes"] == "30.0"
-    assert json.loads(json.dumps(found.data))["half_window"]["window"] == 128
+    report = demo_report()
+    assert reached_targets(report) == [True] * 5
+    figures = {target.name: target.result for target in report.targets}
+    assert figures["recall, rewards less demonstrations"] == "+0.500 [+0.500, +0.500]"
+    assert figures["prune accuracy"] == "1.000"
+    assert figures["budget violations"] == "0"
+    assert figures["half window, pruning less not"] == "+0.250 [+0.250, +0.250]"
+    assert figures["minutes"] == "30.0"
+    assert json.loads(json.dumps(report.data))["half_window"]["window"] == 128
 
 
 def test_each_target_can_be_missed() -> None:
-    assert reached(made(scores={"after": scores(*[0.0, 0.5] * 20, pruned_gold=4)}))[:2] == [False, False]
-    one_over = scores(*[0.5] * 39) + scores(*[0.5] * 40, violations=1)[-1:]
-    assert reached(made(scores={"half": one_over}))[2] is False, "of any evaluation"
-    assert reached(made(scores={"half": scores(*[0.25] * 40)}))[3] is False
-    assert reached(made(seconds={"demonstrations": {"seconds": 3_601.0, "whole": True}}))[4] is False
+    assert reached_targets(demo_report(scores={"after": scores(*[0.0, 0.5] * 20, pruned_gold=4)}))[:2] == [False, False]
+    one_violation = scores(*[0.5] * 39) + scores(*[0.5] * 40, violations=1)[-1:]
+    assert reached_targets(demo_report(scores={"half": one_violation}))[2] is False, "of any evaluation"
+    assert reached_targets(demo_report(scores={"half": scores(*[0.25] * 40)}))[3] is False
+    assert reached_targets(demo_report(seconds={"demonstrations": {"seconds": 3_601.0, "whole": True}}))[4] is False
 
 
 @pytest.mark.parametrize(
@@ -88,27 +88,27 @@ def test_where_the_targets_lie(target: Any, wanted: bool) -> None:
 
 
 def test_what_a_quick_demo_cannot_tell_is_not_judged() -> None:
-    found = {"before": scores(0.5), "after": scores(0.5), "half": scores(0.5), "half_unpruned": scores(0.5)}
-    given = {name: {"t1": one, "greedy": one} for name, one in found.items()}
-    report = make_report(given, HALF, SECONDS, replace(TARGETS, gain=None, half=None))
+    scores_by_name = {"before": scores(0.5), "after": scores(0.5), "half": scores(0.5), "half_unpruned": scores(0.5)}
+    evaluations = {name: {"t1": values, "greedy": values} for name, values in scores_by_name.items()}
+    report = make_report(evaluations, HALF, SECONDS, replace(TARGETS, gain=None, half=None))
     assert [target.name for target in report.targets] == ["prune accuracy", "budget violations", "minutes"]
 
 
 def test_a_resumed_phase_says_that_its_time_is_a_part() -> None:
-    found = made(seconds={"demonstrations": {"seconds": 60.0, "whole": False}})
-    assert found.targets[4].found == "more than 1.0"
+    report = demo_report(seconds={"demonstrations": {"seconds": 60.0, "whole": False}})
+    assert report.targets[4].result == "more than 1.0"
 
 
 def test_a_row_for_each_evaluation() -> None:
-    found = made()
-    rows = list(found.rows())
+    report = demo_report()
+    rows = list(report.rows())
     assert len(rows) == 8
-    assert all(len(row) == len(found.head) for row in rows)
+    assert all(len(row) == len(report.head) for row in rows)
     assert rows[2][:3] == ("rewards", "sampled", "0.750 [0.675, 0.825]")
 
 
 def test_the_page_needs_nothing_else() -> None:
-    page = report_page(made(), "<svg></svg>", "")
+    page = report_page(demo_report(), "<svg></svg>", "")
     assert page.startswith("<!DOCTYPE html>")
     assert "Half the window is 128 tokens; the median episode places 240" in page
     assert "http://" not in page
@@ -116,33 +116,35 @@ def test_the_page_needs_nothing_else() -> None:
 
 
 def lines(seed: int, updates: int = 40) -> list[dict[str, Any]]:
-    draw = np.random.default_rng(seed)
-    made: list[dict[str, Any]] = [{"step": 0, "dev/t1/recall": 0.2}]
+    rng = np.random.default_rng(seed)
+    records: list[dict[str, Any]] = [{"step": 0, "dev/t1/recall": 0.2}]
     for step in range(1, updates + 1):
         keys = [*plots.PANELS, *plots.EXPLORATION_PANELS]
-        made.append({"step": step, **{key: float(draw.uniform(step / 80, step / 40)) for key in keys}})
-    return made
+        records.append({"step": step, **{key: float(rng.uniform(step / 80, step / 40)) for key in keys}})
+    return records
 
 
 def test_curves_of_one_run_and_of_several(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     levels = {"recall": {"mean": 0.3}, "seen": 0.4, "prune_accuracy": None}
-    one = plots.plot([plots.PlottedRuns("rewards", (lines(0),), levels, levels)], plots.PANELS, tmp_path / "plot.png")
-    assert all(title in one for title in plots.PANELS.values())
+    svg = plots.plot([plots.PlottedRuns("rewards", (lines(0),), levels, levels)], plots.PANELS, tmp_path / "plot.png")
+    assert all(title in svg for title in plots.PANELS.values())
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    both = [
+    groups = [
         plots.PlottedRuns(name, (lines(1), lines(2), lines(3, 30))) for name in ("full reward", "without r_trajectory")
     ]
-    drawn = plots.plot(both, plots.PANELS | plots.EXPLORATION_PANELS)
-    assert "without r_trajectory" in drawn
-    assert all(title in drawn for title in plots.EXPLORATION_PANELS.values())
-    assert drawn == plots.plot(both, plots.PANELS | plots.EXPLORATION_PANELS), "the same figures give the same bytes"
+    comparison = plots.plot(groups, plots.PANELS | plots.EXPLORATION_PANELS)
+    assert "without r_trajectory" in comparison
+    assert all(title in comparison for title in plots.EXPLORATION_PANELS.values())
+    assert comparison == plots.plot(groups, plots.PANELS | plots.EXPLORATION_PANELS), (
+        "the same figures give the same bytes"
+    )
 
 
 def test_a_run_without_prunes_has_an_empty_panel() -> None:
     pytest.importorskip("matplotlib")
-    bare = [{key: value for key, value in line.items() if key != "prune_accuracy"} for line in lines(0)]
-    assert "prune accuracy" in plots.plot([plots.PlottedRuns("rewards", (bare,))], plots.PANELS)
+    lines_without_prunes = [{key: value for key, value in line.items() if key != "prune_accuracy"} for line in lines(0)]
+    assert "prune accuracy" in plots.plot([plots.PlottedRuns("rewards", (lines_without_prunes,))], plots.PANELS)
 
 
 def test_a_series_leaves_out_what_is_null() -> None:

@@ -27,15 +27,15 @@ def read(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def honest(body: Mapping[str, Any]) -> ScriptedAnswer:
-    """Scores by how many of the marks that the question names stand in the passages."""
+    """Scores by the share of the question's marks that the passages contain."""
     question, passages = read(body)
-    wanted = MARK.findall(question)
-    return scored(round(3 * sum(one in passages for one in wanted) / len(wanted)))
+    marks = MARK.findall(question)
+    return scored(round(3 * sum(mark in passages for mark in marks) / len(marks)))
 
 
-def scored(value: float, **more: Any) -> ScriptedAnswer:
+def scored(value: float, **options: Any) -> ScriptedAnswer:
     """Every criterion gets this number."""
-    return says(json.dumps({"scores": {"coverage": value, "focus": value}, "why": "so"}), usage=USAGE, **more)
+    return says(json.dumps({"scores": {"coverage": value, "focus": value}, "why": "so"}), usage=USAGE, **options)
 
 
 CHARACTERS = {
@@ -52,7 +52,7 @@ CHARACTERS = {
 
 @contextmanager
 def serving(character: str) -> Iterator[str]:
-    """The address of a judge in another process."""
+    """Runs a judge in another process and yields its address."""
     command = [sys.executable, "-m", "tests.train.judge.judges", character]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -63,13 +63,13 @@ def serving(character: str) -> Iterator[str]:
 
 
 def judge(url: str, folder: Any, **settings: Any) -> RankingJudge:
-    """A judge that asks there, impatiently."""
-    chosen = {"model": "scripted", "max_calls": 10_000, "timeout": 60.0, "retries": 0, **settings}
-    return RankingJudge(JudgeConfig(base_url=url, **chosen), folder / "replies.jsonl", backoff=0.001)
+    """A judge client for that address, without retries."""
+    options = {"model": "scripted", "max_calls": 10_000, "timeout": 60.0, "retries": 0, **settings}
+    return RankingJudge(JudgeConfig(base_url=url, **options), folder / "replies.jsonl", backoff=0.001)
 
 
 def main(character: str) -> None:
-    """Serves until the input ends."""
+    """Serves until standard input ends."""
     with ScriptedServer(list(itertools.repeat(CHARACTERS[character], 100_000))) as server:
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A judge beside gold: who is trusted, who is not, and that the figures are those of the textbooks."""
+"""A judge compared with gold: which judges are trusted, and whether the figures match their textbook definitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.train.judge.judges import judge, serving
 
 @pytest.fixture(scope="module")
 def asked() -> list[Question]:
-    """Questions for two entries each, by marks that stand at their ends."""
+    """Questions about two entries each, named by the marks at the ends of their texts."""
     pairs = [(n, n + 30) for n in range(16)]
     return [
         Question(f"q{a}", f"Which close with SENTINEL-{a:04d} and SENTINEL-{b:04d}?", gold=(f"d{a}", f"d{b}"))
@@ -45,68 +45,70 @@ def labelled(corpus: MemoryCorpus, asked: list[Question]) -> list[LabelledRankin
     return list(synthetic_rankings(corpus, asked))
 
 
-def checked(character: str, labelled: list[LabelledRanking], folder: Path) -> JudgeCalibration:
-    with serving(character) as url, judge(url, folder) as made:
-        return calibrate(labelled, made)
+def calibrate_character(character: str, labelled: list[LabelledRanking], folder: Path) -> JudgeCalibration:
+    with serving(character) as url, judge(url, folder) as ranking_judge:
+        return calibrate(labelled, ranking_judge)
 
 
 def test_rankings_made_of_a_corpus_have_all_half_and_none_of_the_gold(
     corpus: MemoryCorpus, asked: list[Question], labelled: list[LabelledRanking]
 ) -> None:
     assert len(labelled) == 48
-    assert [one.recall for one in labelled[:3]] == [1.0, 0.5, 0.0]
-    assert {len(one.ranking.documents) for one in labelled} == {5}
-    assert [one.precision for one in labelled[:3]] == [0.4, 0.2, 0.0]
+    assert [example.recall for example in labelled[:3]] == [1.0, 0.5, 0.0]
+    assert {len(example.ranking.documents) for example in labelled} == {5}
+    assert [example.precision for example in labelled[:3]] == [0.4, 0.2, 0.0]
     assert list(synthetic_rankings(corpus, asked)) == labelled
-    chunk = Question("f", "Which?", facts=(("d3_0", "d5_0"),))
-    found = list(synthetic_rankings(corpus, [chunk, Question("g", "Gone?", gold=("nowhere",)), Question("h", "Bare?")]))
-    assert [(one.question_id, one.recall) for one in found][::2] == [("f", 1.0), ("f", 0.0)]
+    chunk_question = Question("f", "Which?", facts=(("d3_0", "d5_0"),))
+    examples = list(
+        synthetic_rankings(corpus, [chunk_question, Question("g", "Gone?", gold=("nowhere",)), Question("h", "Bare?")])
+    )
+    assert [(example.question_id, example.recall) for example in examples][::2] == [("f", 1.0), ("f", 0.0)]
 
 
 def test_an_honest_judge_is_trusted(labelled: list[LabelledRanking], tmp_path: Path) -> None:
-    made = checked("honest", labelled, tmp_path)
-    assert made.discriminates
-    assert (made.questions, made.rankings, made.good, made.warnings) == (16, 48, 16, ())
-    assert made.figures["auc"].value == 1.0
-    assert made.figures["correlation_recall"].value == pytest.approx(1.0)
-    # Half of the gold scores 2 of 3, which is a yes: by labels that want all of it, a mistake.
-    assert made.figures["accuracy"].value == pytest.approx(2 / 3)
-    assert [(row.found, row.rankings, row.score) for row in made.table] == [
+    calibration = calibrate_character("honest", labelled, tmp_path)
+    assert calibration.discriminates
+    assert (calibration.questions, calibration.rankings, calibration.good, calibration.warnings) == (16, 48, 16, ())
+    assert calibration.figures["auc"].value == 1.0
+    assert calibration.figures["correlation_recall"].value == pytest.approx(1.0)
+    # Half of the gold scores 2 of 3. That counts as a yes, but the labels want all of the gold: a mistake.
+    assert calibration.figures["accuracy"].value == pytest.approx(2 / 3)
+    assert [(row.found, row.rankings, row.score) for row in calibration.table] == [
         ("none", 16, 0.0), ("some", 16, pytest.approx(2 / 3)), ("all", 16, 1.0),
     ]  # fmt: skip
-    assert made.cost["judge/calls"] == 48
-    save_calibration(tmp_path / "judge.json", made)
-    assert check_calibration(tmp_path / "judge.json", made.identity) == []
+    assert calibration.cost["judge/calls"] == 48
+    save_calibration(tmp_path / "judge.json", calibration)
+    assert check_calibration(tmp_path / "judge.json", calibration.identity) == []
     with pytest.raises(ConfigError, match="model was 'scripted' and is 'other'"):
-        check_calibration(tmp_path / "judge.json", {**made.identity, "model": "other"})
+        check_calibration(tmp_path / "judge.json", {**calibration.identity, "model": "other"})
 
 
 def test_a_judge_that_always_says_yes_is_found_out(labelled: list[LabelledRanking], tmp_path: Path) -> None:
-    made = checked("yes", labelled, tmp_path)
-    assert not made.discriminates
-    assert made.problems[0].startswith("it cannot tell good rankings from bad ones")
-    assert made.warnings == ("it says yes to 100% of the bad rankings: it always says yes",)
-    assert (made.figures["auc"].value, made.figures["kappa"].value) == (0.5, 0.0)
-    assert made.figures["correlation_recall"].value is None
-    save_calibration(tmp_path / "judge.json", made)
+    calibration = calibrate_character("yes", labelled, tmp_path)
+    assert not calibration.discriminates
+    assert calibration.problems[0].startswith("it cannot tell good rankings from bad ones")
+    assert calibration.warnings == ("it says yes to 100% of the bad rankings: it always says yes",)
+    assert (calibration.figures["auc"].value, calibration.figures["kappa"].value) == (0.5, 0.0)
+    assert calibration.figures["correlation_recall"].value is None
+    save_calibration(tmp_path / "judge.json", calibration)
     with pytest.raises(ConfigError, match="says not to trust this judge"):
-        check_calibration(tmp_path / "judge.json", made.identity)
+        check_calibration(tmp_path / "judge.json", calibration.identity)
 
 
-def test_a_judge_without_verdicts_is_told(labelled: list[LabelledRanking], tmp_path: Path) -> None:
+def test_a_judge_without_verdicts_is_refused(labelled: list[LabelledRanking], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"not one verdict of the judge: \{'reply without JSON': 6\}"):
-        checked("prose", labelled[:6], tmp_path)
+        calibrate_character("prose", labelled[:6], tmp_path)
     with pytest.raises(DataError, match="no labelled ranking"):
-        checked("honest", [], tmp_path / "none")
+        calibrate_character("honest", [], tmp_path / "none")
 
 
 def test_too_few_rankings_prove_nothing(labelled: list[LabelledRanking], tmp_path: Path) -> None:
-    made = checked("honest", labelled[:9], tmp_path)
-    assert made.problems == ("3 good and 6 bad rankings: at least 10 of each are needed",)
+    calibration = calibrate_character("honest", labelled[:9], tmp_path)
+    assert calibration.problems == ("3 good and 6 bad rankings: at least 10 of each are needed",)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1}'])
-def test_what_is_no_calibration(tmp_path: Path, text: str) -> None:
+def test_an_invalid_calibration_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "judge.json").write_text(text)
     with pytest.raises(ConfigError, match=r"not a report|has schema 9"):
         check_calibration(tmp_path / "judge.json", {})
@@ -125,17 +127,17 @@ def test_recorded_episodes_are_labelled_by_their_rankings(
     torn = tmp_path / "kept" / "torn.jsonl"
     torn.write_text("{")
     notes: list[str] = []
-    found = {
-        one.question_id: one
-        for one in recorded_rankings(sorted((tmp_path / "kept").glob("*.jsonl")), asked, corpus, notes.append)
+    by_question = {
+        example.question_id: example
+        for example in recorded_rankings(sorted((tmp_path / "kept").glob("*.jsonl")), asked, corpus, notes.append)
     }
-    assert {name: one.recall for name, one in found.items()} == {"q0": 0.5, "q1": 0.0}
-    assert [document.id for document in found["q0"].ranking.documents] == ["d0"]
+    assert {question_id: example.recall for question_id, example in by_question.items()} == {"q0": 0.5, "q1": 0.0}
+    assert [document.id for document in by_question["q0"].ranking.documents] == ["d0"]
     assert len(notes) == 2
     assert "1 trajectories are cut, or of no question with gold here" in notes[1]
 
 
-def pair(recall: float, score: float) -> JudgedPair:
+def judged_pair(recall: float, score: float) -> JudgedPair:
     return JudgedPair(recall, recall, score, recall >= 1, score >= 0.5)
 
 
@@ -145,18 +147,18 @@ def pair(recall: float, score: float) -> JudgedPair:
         st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=2, max_size=30
     )
 )
-def test_figures_by_their_definitions(drawn: list[tuple[float, float]]) -> None:
-    pairs = [pair(*one) for one in drawn]
-    good = [one.score for one in pairs if one.good]
-    bad = [one.score for one in pairs if not one.good]
+def test_figures_by_their_definitions(samples: list[tuple[float, float]]) -> None:
+    pairs = [judged_pair(*sample) for sample in samples]
+    good = [pair.score for pair in pairs if pair.good]
+    bad = [pair.score for pair in pairs if not pair.good]
     wins = [(a > b) + (a == b) / 2 for a in good for b in bad]
     auc = STATISTICS["auc"](pairs)
     assert auc == (pytest.approx(np.mean(wins)) if wins else None)
     correlation = STATISTICS["correlation_recall"](pairs)
     assert correlation is None or -1.0000001 <= correlation <= 1.0000001
-    backwards = [replace(one, recall=-one.recall) for one in pairs]
-    mirrored = STATISTICS["correlation_recall"](backwards)
-    assert mirrored == (None if correlation is None else pytest.approx(-correlation))
+    negated_pairs = [replace(pair, recall=-pair.recall) for pair in pairs]
+    negated_correlation = STATISTICS["correlation_recall"](negated_pairs)
+    assert negated_correlation == (None if correlation is None else pytest.approx(-correlation))
 
 
 def test_spearman_of_a_known_case() -> None:
@@ -167,9 +169,9 @@ def test_spearman_of_a_known_case() -> None:
 
 
 def test_rankings_of_a_question_are_resampled_together(tmp_path: Path) -> None:
-    one = LabelledRanking("q", JudgedRanking("SENTINEL-0001?", ()), 0.0, 0.0)
-    with serving("honest") as url, judge(url, tmp_path) as asked:
-        made = calibrate([one] * 40, asked)
-    accuracy = made.figures["accuracy"]
-    assert (made.questions, made.rankings, accuracy.n) == (1, 40, 1)
-    assert json.loads(json.dumps(made.to_json()))["figures"]["accuracy"]["value"] == 1.0
+    example = LabelledRanking("q", JudgedRanking("SENTINEL-0001?", ()), 0.0, 0.0)
+    with serving("honest") as url, judge(url, tmp_path) as ranking_judge:
+        calibration = calibrate([example] * 40, ranking_judge)
+    accuracy = calibration.figures["accuracy"]
+    assert (calibration.questions, calibration.rankings, accuracy.n) == (1, 40, 1)
+    assert json.loads(json.dumps(calibration.to_json()))["figures"]["accuracy"]["value"] == 1.0

@@ -1,4 +1,4 @@
-"""A judge over HTTP: what it is shown, what becomes of its replies, what is paid once, and what it may cost."""
+"""A judge over HTTP: its prompt, how its replies are read and stored, and its cap."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from tests.train.judge.judges import USAGE, honest, judge, read, scored, serving
 
 
 def ranking(number: int = 3, *texts: str, answer: str = "") -> JudgedRanking:
-    """What was handed back for a question about an entry."""
-    shown = texts or (f"It closes with SENTINEL-{number:04d}.",)
+    """A ranking returned for a question about one entry."""
+    passages = texts or (f"It closes with SENTINEL-{number:04d}.",)
     documents = tuple(
-        RankedDocument(f"d{n}", f"Title {n}", 1.0, (RankedChunk(f"d{n}_0", text, 1.0),)) for n, text in enumerate(shown)
+        RankedDocument(f"d{n}", f"Title {n}", 1.0, (RankedChunk(f"d{n}_0", text, 1.0),))
+        for n, text in enumerate(passages)
     )
     return JudgedRanking(f"Which entry has SENTINEL-{number:04d}?", documents, answer)
 
 
 def test_a_judge_in_another_process_scores_by_the_rubric(tmp_path: Path) -> None:
-    with serving("honest") as url, judge(url, tmp_path) as asked:
-        given = asked.verdicts([ranking(), ranking(3, "Nothing of it."), ranking(3)])
-        assert [one.score for one in given] == [1.0, 0.0, 1.0]
-        assert given[0].scores == {"coverage": 3.0, "focus": 3.0}
-        assert given[0].why == "so"
-        # The third is the first word for word: paid once.
-        assert asked.metrics() == {"judge/calls": 2.0, "judge/tokens": 220.0}
+    with serving("honest") as url, judge(url, tmp_path) as ranking_judge:
+        verdicts = ranking_judge.verdicts([ranking(), ranking(3, "Nothing of it."), ranking(3)])
+        assert [verdict.score for verdict in verdicts] == [1.0, 0.0, 1.0]
+        assert verdicts[0].scores == {"coverage": 3.0, "focus": 3.0}
+        assert verdicts[0].why == "so"
+        # The third request equals the first, so it is paid for only once.
+        assert ranking_judge.metrics() == {"judge/calls": 2.0, "judge/tokens": 220.0}
 
 
 def test_what_the_judge_is_shown(tmp_path: Path) -> None:
-    with ScriptedServer([scored(2)]) as server, judge(server.url, tmp_path, passages=2, characters=10) as asked:
-        asked.verdicts([ranking(1, "abcdefghijklmnop", "two", "three", answer="A mill")])
+    with ScriptedServer([scored(2)]) as server, judge(server.url, tmp_path, passages=2, characters=10) as ranking_judge:
+        ranking_judge.verdicts([ranking(1, "abcdefghijklmnop", "two", "three", answer="A mill")])
         (body,) = server.chat_bodies()
     system, user = body["messages"]
     assert "- coverage (0 to 3): " in system["content"]
@@ -45,15 +46,15 @@ def test_what_the_judge_is_shown(tmp_path: Path) -> None:
     assert passages == "Title 0\nabcdefghij\nTitle 1\ntwo"
     assert "reference answer\nA mill" in user["content"]
     assert (body["temperature"], body["max_tokens"]) == (0.0, 1024)
-    with ScriptedServer([scored(2)]) as server, judge(server.url, tmp_path / "other", reference=False) as asked:
-        asked.verdicts([ranking(answer="A mill")])
+    with ScriptedServer([scored(2)]) as server, judge(server.url, tmp_path / "other", reference=False) as ranking_judge:
+        ranking_judge.verdicts([ranking(answer="A mill")])
         assert "A mill" not in str(server.chat_bodies())
 
 
-def test_nothing_handed_back_is_worth_nothing_and_costs_nothing(tmp_path: Path) -> None:
-    with ScriptedServer([fails(500)]) as server, judge(server.url, tmp_path) as asked:
-        (given,) = asked.verdicts([JudgedRanking("What?", ())])
-        assert (given.score, given.asked, server.requests) == (0.0, False, [])
+def test_an_empty_ranking_scores_zero_and_costs_nothing(tmp_path: Path) -> None:
+    with ScriptedServer([fails(500)]) as server, judge(server.url, tmp_path) as ranking_judge:
+        (verdict,) = ranking_judge.verdicts([JudgedRanking("What?", ())])
+        assert (verdict.score, verdict.asked, server.requests) == (0.0, False, [])
 
 
 @pytest.mark.parametrize(
@@ -65,16 +66,16 @@ def test_nothing_handed_back_is_worth_nothing_and_costs_nothing(tmp_path: Path) 
     ],
 )
 def test_scores_are_read_in_whatever_form_they_come(tmp_path: Path, text: str) -> None:
-    with ScriptedServer([says(text)]) as server, judge(server.url, tmp_path) as asked:
-        (given,) = asked.verdicts([ranking()])
-        assert given.score == pytest.approx(2 / 3)
+    with ScriptedServer([says(text)]) as server, judge(server.url, tmp_path) as ranking_judge:
+        (verdict,) = ranking_judge.verdicts([ranking()])
+        assert verdict.score == pytest.approx(2 / 3)
 
 
 def test_a_judge_is_told_what_was_wrong_and_mends_it(tmp_path: Path) -> None:
-    wrong = [says("Good passages."), scored(7), scored(3)]
-    with ScriptedServer(wrong) as server, judge(server.url, tmp_path) as asked:
-        (given,) = asked.verdicts([ranking()])
-        assert given.score == 1.0
+    replies = [says("Good passages."), scored(7), scored(3)]
+    with ScriptedServer(replies) as server, judge(server.url, tmp_path) as ranking_judge:
+        (verdict,) = ranking_judge.verdicts([ranking()])
+        assert verdict.score == 1.0
         assert "'coverage' goes from 0 to 3; got 7" in server.chat_bodies()[2]["messages"][-1]["content"]
 
 
@@ -88,30 +89,30 @@ def test_a_judge_is_told_what_was_wrong_and_mends_it(tmp_path: Path) -> None:
         ("keyless", FAILED),
     ],
 )
-def test_what_gives_no_verdict_has_its_reason(tmp_path: Path, character: str, reason: str) -> None:
-    with serving(character) as url, judge(url, tmp_path) as asked:
-        (given,) = asked.verdicts([ranking()])
-        assert (given.score, given.absent) == (None, reason)
-        assert given.detail
+def test_a_missing_verdict_has_a_reason(tmp_path: Path, character: str, reason: str) -> None:
+    with serving(character) as url, judge(url, tmp_path) as ranking_judge:
+        (verdict,) = ranking_judge.verdicts([ranking()])
+        assert (verdict.score, verdict.absent) == (None, reason)
+        assert verdict.detail
 
 
 def test_a_slow_judge_and_one_that_is_gone(tmp_path: Path) -> None:
-    with serving("slow") as url, judge(url, tmp_path, timeout=2.0) as asked:
-        (given,) = asked.verdicts([ranking()])
-        assert (given.absent, "no answer within 2 s" in given.detail) == (FAILED, True)
-    with judge(url, tmp_path) as asked:
-        (given,) = asked.verdicts([ranking()])
-        assert (given.absent, "cannot connect" in given.detail) == (FAILED, True)
+    with serving("slow") as url, judge(url, tmp_path, timeout=2.0) as ranking_judge:
+        (verdict,) = ranking_judge.verdicts([ranking()])
+        assert (verdict.absent, "no answer within 2 s" in verdict.detail) == (FAILED, True)
+    with judge(url, tmp_path) as ranking_judge:
+        (verdict,) = ranking_judge.verdicts([ranking()])
+        assert (verdict.absent, "cannot connect" in verdict.detail) == (FAILED, True)
 
 
 def test_answers_outlive_the_process_and_the_server(tmp_path: Path) -> None:
-    with serving("honest") as url, judge(url, tmp_path) as asked:
-        first = asked.verdicts([ranking(n) for n in range(5)])
-    with judge("http://127.0.0.1:9/v1", tmp_path) as asked:
-        assert asked.verdicts([ranking(n) for n in range(5)]) == first
-        assert asked.metrics()["judge/calls"] == 5
-        # Another word of what is judged is another request.
-        assert asked.verdicts([ranking(0, "Another text.")])[0].absent == FAILED
+    with serving("honest") as url, judge(url, tmp_path) as ranking_judge:
+        verdicts = ranking_judge.verdicts([ranking(n) for n in range(5)])
+    with judge("http://127.0.0.1:9/v1", tmp_path) as ranking_judge:
+        assert ranking_judge.verdicts([ranking(n) for n in range(5)]) == verdicts
+        assert ranking_judge.metrics()["judge/calls"] == 5
+        # A ranking with another text is another request.
+        assert ranking_judge.verdicts([ranking(0, "Another text.")])[0].absent == FAILED
 
 
 @pytest.mark.parametrize(
@@ -125,28 +126,33 @@ def test_answers_outlive_the_process_and_the_server(tmp_path: Path) -> None:
 def test_no_call_passes_the_cap_in_this_run_or_the_next(tmp_path: Path, cap: dict[str, object]) -> None:
     answer = says('{"coverage": 1, "focus": 1}', usage={"prompt_tokens": 1_500, "completion_tokens": 10})
     with ScriptedServer([answer] * 50) as server:
-        with judge(server.url, tmp_path, concurrency=4, **cap) as asked:
-            given = asked.verdicts([ranking(n) for n in range(10)])
-            paid = asked.metrics()["judge/calls"]
-            assert asked.metrics()["judge/tokens"] <= 5_000
-            assert {one.absent for one in given} == {"", CAPPED}
-            assert 1 <= paid <= 3
-            assert "the cap is reached" in next(one.detail for one in given if one.absent)
-        with judge(server.url, tmp_path, **cap) as asked:
-            again = asked.verdicts([ranking(n) for n in range(10)])
-            assert sum(one.score is not None for one in again) <= 3
+        with judge(server.url, tmp_path, concurrency=4, **cap) as ranking_judge:
+            verdicts = ranking_judge.verdicts([ranking(n) for n in range(10)])
+            calls = ranking_judge.metrics()["judge/calls"]
+            assert ranking_judge.metrics()["judge/tokens"] <= 5_000
+            assert {verdict.absent for verdict in verdicts} == {"", CAPPED}
+            assert 1 <= calls <= 3
+            assert "the cap is reached" in next(verdict.detail for verdict in verdicts if verdict.absent)
+        with judge(server.url, tmp_path, **cap) as ranking_judge:
+            next_verdicts = ranking_judge.verdicts([ranking(n) for n in range(10)])
+            assert sum(verdict.score is not None for verdict in next_verdicts) <= 3
             assert all(
-                other.score == one.score for one, other in zip(given, again, strict=True) if one.score is not None
+                next_verdict.score == verdict.score
+                for verdict, next_verdict in zip(verdicts, next_verdicts, strict=True)
+                if verdict.score is not None
             )
         assert len(server.chat_bodies()) <= 3
 
 
 def test_steps_share_a_judge(tmp_path: Path) -> None:
-    """Each call of `verdicts` is an event loop's work of its own; what they share must not be bound to the first."""
-    with ScriptedServer([honest] * 60) as server, judge(server.url, tmp_path, max_calls=60, concurrency=2) as asked:
+    """Each call of `verdicts` runs its own event loop, so nothing they share may be bound to the first loop."""
+    with (
+        ScriptedServer([honest] * 60) as server,
+        judge(server.url, tmp_path, max_calls=60, concurrency=2) as ranking_judge,
+    ):
         for step in range(3):
-            given = asked.verdicts([ranking(step * 20 + n) for n in range(20)])
-            assert [one.score for one in given] == [1.0] * 20
+            verdicts = ranking_judge.verdicts([ranking(step * 20 + n) for n in range(20)])
+            assert [verdict.score for verdict in verdicts] == [1.0] * 20
         assert server.at_once <= 2
 
 
@@ -170,7 +176,7 @@ def test_ranks_share_the_cap() -> None:
 
 
 def test_replies_hold_what_was_paid(tmp_path: Path) -> None:
-    with ScriptedServer([scored(1)]) as server, judge(server.url, tmp_path) as asked:
-        asked.verdicts([ranking()])
+    with ScriptedServer([scored(1)]) as server, judge(server.url, tmp_path) as ranking_judge:
+        ranking_judge.verdicts([ranking()])
     (line,) = (tmp_path / "replies.jsonl").read_text().splitlines()
     assert (json.loads(line)["prompt"], json.loads(line)["completion"]) == tuple(USAGE.values())

@@ -1,4 +1,4 @@
-"""Criteria to one number."""
+"""Rubrics: the score they make of their criteria, and the files they are read from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from context_agent.train.judge.judge import DEFAULT_RUBRIC, Criterion, Rubric, l
 
 @settings(deadline=None)
 @given(st.integers(0, 3), st.integers(0, 3))
-def test_a_score_lies_between_nothing_and_all(one: int, other: int) -> None:
-    made = DEFAULT_RUBRIC.score({"coverage": one, "focus": other})
-    assert made == pytest.approx((2 * one + other) / 9)
-    assert (made == 0) == (one == other == 0)
-    assert (made == 1) == (one == other == 3)
+def test_a_score_lies_between_zero_and_one(coverage: int, focus: int) -> None:
+    score = DEFAULT_RUBRIC.score({"coverage": coverage, "focus": focus})
+    assert score == pytest.approx((2 * coverage + focus) / 9)
+    assert (score == 0) == (coverage == focus == 0)
+    assert (score == 1) == (coverage == focus == 3)
 
 
-def test_a_range_need_not_begin_at_nothing() -> None:
+def test_a_range_need_not_begin_at_zero() -> None:
     rubric = Rubric((Criterion("a", "?", low=1, high=5), Criterion("b", "?", low=-1, high=1, weight=3)))
     assert rubric.score({"a": 3, "b": 1}) == pytest.approx((0.5 + 3) / 4)
     assert rubric.problem({"a": 0, "b": 1}) == ("score out of range", "'a' goes from 1 to 5; got 0")
@@ -33,10 +33,10 @@ def test_a_range_need_not_begin_at_nothing() -> None:
 def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "rubric.toml"
     path.write_text('[[criteria]]\nname = "fit"\nasks = "Does it fit?"\nhigh = 4\n')
-    made = load_rubric(path)
-    assert made == Rubric((Criterion("fit", "Does it fit?", 0, 4),))
-    assert made.words() == "- fit (0 to 4): Does it fit?"
-    assert made.digest != DEFAULT_RUBRIC.digest
+    rubric = load_rubric(path)
+    assert rubric == Rubric((Criterion("fit", "Does it fit?", 0, 4),))
+    assert rubric.words() == "- fit (0 to 4): Does it fit?"
+    assert rubric.digest != DEFAULT_RUBRIC.digest
     assert load_rubric(None) is DEFAULT_RUBRIC
 
 
@@ -53,12 +53,12 @@ def test_a_rubric_of_ones_own(tmp_path: Path) -> None:
         ("no toml", "rubric"),
     ],
 )
-def test_what_is_no_rubric(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_rubric_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "rubric.toml").write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_rubric(tmp_path / "rubric.toml")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the rubric"):
         load_rubric(tmp_path / "absent.toml")

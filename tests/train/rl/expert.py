@@ -26,13 +26,16 @@ def demonstrate(
     profile: str = "words",
     counter: str = "",
 ) -> str:
-    """Plays the questions into the folder, and returns it. `counter` is recorded in place of the tokenizer's name."""
-    counted = VocabularyCounter(words)
-    counted.name = counter or counted.name
-    expert = NoisyExpert(world.questions["train"], world.titles, FLAWLESS, counted)
+    """Has an expert play the questions into the folder, and returns it.
+
+    `counter` is recorded in place of the tokenizer's name.
+    """
+    token_counter = VocabularyCounter(words)
+    token_counter.name = counter or token_counter.name
+    expert = NoisyExpert(world.questions["train"], world.titles, FLAWLESS, token_counter)
     harness = replace(words_profile(), name=profile)
-    kept = folder / KEPT_FOLDER
-    with SearchAgent(world.corpus, expert, profile=harness, budget=window, trajectories=kept) as agent:
+    trajectories = folder / KEPT_FOLDER
+    with SearchAgent(world.corpus, expert, profile=harness, budget=window, trajectories=trajectories) as agent:
         for question in questions:
             agent.search(question.question, question_id=question.id)
     return str(folder)

@@ -1,4 +1,4 @@
-"""The loop of reinforcement learning without a model to train."""
+"""A reinforcement learning loop without a model to train."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from context_agent.train.rl.loop import ReinforcementLoop
 
 
 class NoSync:
-    """Weights that nobody needs."""
+    """A weight sync that does nothing."""
 
     def attach(self, trainer: Any) -> None: ...
 

@@ -1,9 +1,9 @@
 """Rollouts in the background, without a model.
 
-1. A step is made of the groups that the synchronous loop would ask, while later ones are played.
-2. Sampling never runs further ahead than it may, and no row passes the bound on staleness.
-3. An episode that is parked goes on from where it was, and each call keeps the version that sampled it.
-4. What ends the thread ends the trainer's wait, with the reason.
+1. A step has the groups that the synchronous loop would play, while later steps are already being played.
+2. Sampling never runs further ahead than allowed, and no row exceeds the bound on staleness.
+3. A parked episode resumes where it stopped, and each call keeps the version that sampled it.
+4. An error that ends the thread also ends the trainer's wait, with the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SMALL = RolloutConfig(steps=6, groups=4, rollouts=3, substeps=1, concurrency=4, 
 
 
 class Timed(FakeEngine):
-    """Plays by the seed; a reply takes as long as `seconds` says of its request."""
+    """An engine whose reply to a request takes `seconds(request)`."""
 
     def __init__(self, replies: Any, seconds: Callable[[SampleRequest], float] = lambda _: 0.0) -> None:
         super().__init__(replies, version="0")
@@ -62,7 +62,7 @@ class Timed(FakeEngine):
 
 @dataclass
 class Loop:
-    """What a trainer does with a source, without a model."""
+    """Uses a source of rollouts as a trainer does, without a model."""
 
     loop: ReinforcementLoop
     source: AsyncRollouts
@@ -80,24 +80,24 @@ class Loop:
 
     def update(self, number: int, seconds: float = 0.0) -> Any:
         self.push(number)
-        before = self.loop.step
+        previous_step = self.loop.step
         rows = self.loop.rows(number)
         self.metrics.append(self.source.update_metrics(rows, number))
-        if self.loop.step is not None and self.loop.step is not before:
+        if self.loop.step is not None and self.loop.step is not previous_step:
             self.steps.append(self.loop.step)
         time.sleep(seconds)
         return rows
 
 
 def replies(small: ToyEnvironment, words: WordRenderer) -> Callable[[SampleRequest], Sequence[int]]:
-    """Searches twice and ranks what it searched for, or nothing, by the seed."""
+    """Replies that search twice, then rank what was searched for or nothing, depending on the seed."""
     titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
 
     def reply(request: SampleRequest) -> Sequence[int]:
-        spelled = words.decode(request.prompt)
+        prompt = words.decode(request.prompt)
         assert request.seed is not None
-        title = next(title for title in titles if title in spelled)
-        if spelled.count("<go>") > 2:
+        title = next(title for title in titles if title in prompt)
+        if prompt.count("<go>") > 2:
             return (*words.encode(f"rank {title}" if request.seed % 2 else "rank nobody"), *words.stop)
         return (*words.encode(f"search {title}"), *words.stop)
 
@@ -106,10 +106,10 @@ def replies(small: ToyEnvironment, words: WordRenderer) -> Callable[[SampleReque
 
 @pytest.fixture
 def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
-    """A loop over a buffer in a folder; opened again it goes on from there."""
+    """Opens a loop whose buffer is in a folder; opened again, it resumes from that buffer."""
 
     @contextmanager
-    def opening(
+    def open_loop(
         seconds: Callable[[SampleRequest], float] = lambda _: 0.0,
         *,
         update: int = 0,
@@ -120,20 +120,20 @@ def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
         notes: list[str] | None = None,
         demonstrations: Demonstrations | None = None,
     ) -> Iterator[Loop]:
-        told = notes if notes is not None else []
+        messages = notes if notes is not None else []
         engine = Timed(played or replies(small, words), seconds)
-        turnstile = PausableEngine(engine)
+        pausable = PausableEngine(engine)
         with ExitStack() as stack:
             journal = stack.enter_context(RolloutLog(tmp_path / "buffer", settings={}, substeps=1, update=update))
-            agent = SearchAgent(small.corpus, TokenPolicy(turnstile, words), profile=words_profile(), budget=512)
+            agent = SearchAgent(small.corpus, TokenPolicy(pausable, words), profile=words_profile(), budget=512)
             background = stack.enter_context(
-                BackgroundRollouts(LocalWorker(agent, turnstile), journal, SMALL.concurrency, told.append)
+                BackgroundRollouts(LocalWorker(agent, pausable), journal, SMALL.concurrency, messages.append)
             )
             metrics: list[dict[str, float]] = []
             steps: list[RolloutStep] = []
             questions = small.questions["train"]
             source = AsyncRollouts(
-                Rollouts(agent, questions, SMALL, **counted(demonstrations)),
+                Rollouts(agent, questions, SMALL, **rollout_options(demonstrations)),
                 SMALL,
                 background=background,
                 log=journal,
@@ -149,29 +149,31 @@ def looped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> Any:
                 steps,
             )
 
-    return opening
+    return open_loop
 
 
-def counted(demonstrations: Demonstrations | None) -> dict[str, Any]:
+def rollout_options(demonstrations: Demonstrations | None) -> dict[str, Any]:
     return {} if demonstrations is None else {"demonstration_count": demonstrations.count}
 
 
-def sampled(step: RolloutStep) -> dict[str, list[tuple[int, ...]]]:
-    return {one.id: [call.output for call in calls(one.trajectory)] for one in step.episodes}
+def sampled_ids(step: RolloutStep) -> dict[str, list[tuple[int, ...]]]:
+    return {episode.id: [call.output for call in calls(episode.trajectory)] for episode in step.episodes}
 
 
 def test_a_step_is_what_the_synchronous_loop_would_ask(small: ToyEnvironment, words: WordRenderer, looped: Any) -> None:
     agent = SearchAgent(
         small.corpus, TokenPolicy(Timed(replies(small, words)), words), profile=words_profile(), budget=512
     )
-    reports: list[Any] = []
-    plain = rollout_loop(agent, small.questions["train"], SMALL)
+    expected_steps: list[Any] = []
+    synchronous = rollout_loop(agent, small.questions["train"], SMALL)
     with looped() as loop:
         for number in range(SMALL.steps):
-            mine, theirs = loop.update(number), plain.rows(number)
-            reports.append(plain.step)
-            assert [(i.row.input_ids, i.advantage) for i in mine] == [(i.row.input_ids, i.advantage) for i in theirs]
-    assert [sampled(one) for one in loop.steps] == [sampled(one) for one in reports]
+            rows, expected_rows = loop.update(number), synchronous.rows(number)
+            expected_steps.append(synchronous.step)
+            assert [(i.row.input_ids, i.advantage) for i in rows] == [
+                (i.row.input_ids, i.advantage) for i in expected_rows
+            ]
+    assert [sampled_ids(step) for step in loop.steps] == [sampled_ids(step) for step in expected_steps]
 
 
 def test_demonstrations_join_the_groups_that_are_ready(
@@ -185,20 +187,20 @@ def test_demonstrations_join_the_groups_that_are_ready(
     agent = SearchAgent(
         small.corpus, TokenPolicy(Timed(replies(small, words)), words), profile=words_profile(), budget=512
     )
-    rollouts = Rollouts(agent, questions, SMALL, **counted(demonstrations))
-    plain = replace(rollout_loop(agent, questions, SMALL, rollouts=rollouts), demonstrations=demonstrations)
+    rollouts = Rollouts(agent, questions, SMALL, **rollout_options(demonstrations))
+    synchronous = replace(rollout_loop(agent, questions, SMALL, rollouts=rollouts), demonstrations=demonstrations)
     with looped(demonstrations=demonstrations) as loop:
         rows = loop.update(0)
-    assert list(rows) == list(plain.rows(0))
-    taught = [item for item in rows if item.demonstrated]
-    assert taught
-    assert loop.metrics[0]["staleness/0"] == len(rows) - len(taught)
+    assert list(rows) == list(synchronous.rows(0))
+    demonstrated = [item for item in rows if item.demonstrated]
+    assert demonstrated
+    assert loop.metrics[0]["staleness/0"] == len(rows) - len(demonstrated)
 
 
 def test_later_steps_are_played_while_the_trainer_is_at_work_and_no_further_than_they_may(looped: Any) -> None:
     with looped(ahead=2) as loop:
         loop.update(0)
-        until(lambda: len(loop.engine.requests) == 3 * 12 * 3)
+        wait_until(lambda: len(loop.engine.requests) == 3 * 12 * 3)
         time.sleep(0.1)
         assert len(loop.engine.requests) == 3 * 12 * 3, "steps 0, 1 and 2, and nothing of step 3"
         for number in range(1, SMALL.steps):
@@ -208,7 +210,7 @@ def test_later_steps_are_played_while_the_trainer_is_at_work_and_no_further_than
     assert len(loop.engine.requests) == SMALL.steps * 12 * 3
 
 
-def test_what_is_told_of_each_update(looped: Any) -> None:
+def test_the_metrics_of_each_update(looped: Any) -> None:
     with looped(lambda _: 0.03) as loop:
         for number in range(3):
             rows = loop.update(number)
@@ -220,55 +222,62 @@ def test_what_is_told_of_each_update(looped: Any) -> None:
         assert sum(line["episodes_paused"] for line in loop.metrics) > 0
 
 
-def test_an_episode_over_new_weights_keeps_the_version_of_each_call(looped: Any) -> None:
+def test_an_episode_that_spans_new_weights_keeps_the_version_of_each_call(looped: Any) -> None:
     with looped(lambda _: 0.03) as loop:
         for number in range(SMALL.steps):
             loop.update(number)
-    versions = [[call.version for call in calls(one.trajectory)] for step in loop.steps for one in step.episodes]
-    mixed = [one for one in versions if len(set(one)) > 1]
+    histories = [
+        [call.version for call in calls(episode.trajectory)] for step in loop.steps for episode in step.episodes
+    ]
+    mixed = [history for history in histories if len(set(history)) > 1]
     assert mixed
-    assert all(one == sorted(one, key=int) for one in versions)
+    assert all(history == sorted(history, key=int) for history in histories)
     for step in loop.steps:
-        for one in step.episodes:
-            row = sampled_rows(one.trajectory)[0]
-            made = list(calls(one.trajectory))
-            assert row.policy_version == made[0].version
+        for episode in step.episodes:
+            row = sampled_rows(episode.trajectory)[0]
+            episode_calls = list(calls(episode.trajectory))
+            assert row.policy_version == episode_calls[0].version
             assert [value for value, on in zip(row.logprobs, row.loss_mask, strict=True) if on] == [
-                value for call in made for value in call.logprobs
+                value for call in episode_calls for value in call.logprobs
             ], "the ratio is to what each token was sampled with, whichever version that was"
 
 
 def test_a_step_goes_on_without_its_last_groups_and_a_later_one_takes_them(looped: Any) -> None:
-    """The third group of each step is slow: it is left, unless its rows would then be too old."""
-    slow = {seed for number in range(6) for turn in range(3) for seed in seeds(number, range(2, 3), turn)}
-    with looped(lambda request: 0.15 if request.seed in slow else 0.0, quota=0.7, bound=2) as loop:
-        stale = [number - int(item.row.policy_version) for number in range(SMALL.steps) for item in loop.update(number)]
-    taken = [name for step in loop.steps for name in sampled(step)]
-    assert len(taken) == len(set(taken)) == SMALL.steps * 12, "each once, none left over"
-    late = [name for step in loop.steps for name in sampled(step) if int(name[:5]) < step.number]
-    assert late
+    """The third group of each step is slow. It is left for later, unless its rows would then be too old."""
+    slow_seeds = {seed for number in range(6) for turn in range(3) for seed in request_seeds(number, range(2, 3), turn)}
+    with looped(lambda request: 0.15 if request.seed in slow_seeds else 0.0, quota=0.7, bound=2) as loop:
+        ages = [number - int(item.row.policy_version) for number in range(SMALL.steps) for item in loop.update(number)]
+    episode_ids = [episode_id for step in loop.steps for episode_id in sampled_ids(step)]
+    assert len(episode_ids) == len(set(episode_ids)) == SMALL.steps * 12, "each once, none left over"
+    late_ids = [
+        episode_id for step in loop.steps for episode_id in sampled_ids(step) if int(episode_id[:5]) < step.number
+    ]
+    assert late_ids
     assert max(step.metrics["groups_left"] for step in loop.steps) >= 1
-    assert max(stale) <= 2
+    assert max(ages) <= 2
 
 
-def seeds(step: int, groups: range, turn: int) -> set[int]:
-    """What the requests of those groups' episodes are sampled with at that turn."""
-    first = [(step + 1) * SEED_STRIDE + group * SMALL.rollouts for group in groups]
-    return {(seed + rollout) * 1_000_003 % SEEDS + turn for seed in first for rollout in range(SMALL.rollouts)}
+def request_seeds(step: int, groups: range, turn: int) -> set[int]:
+    """The seeds of the requests that the episodes of those groups make at that turn."""
+    first_seeds = [(step + 1) * SEED_STRIDE + group * SMALL.rollouts for group in groups]
+    return {(seed + rollout) * 1_000_003 % SEEDS + turn for seed in first_seeds for rollout in range(SMALL.rollouts)}
 
 
-def stopped_in_step_1(looped: Any) -> Timed:
-    """Closed when the first group of step 1 is done and four more episodes have made one call; the engine."""
-    stuck = seeds(1, range(1, 4), 1)
-    with looped(lambda request: 3600.0 if request.seed in stuck else 0.0) as loop:
+def stop_in_step_1(looped: Any) -> Timed:
+    """Closes a loop when the first group of step 1 is done and four more episodes have made one call.
+
+    Returns the engine.
+    """
+    stuck_seeds = request_seeds(1, range(1, 4), 1)
+    with looped(lambda request: 3600.0 if request.seed in stuck_seeds else 0.0) as loop:
         loop.update(0)
         loop.push(1, drain=False)
-        until(lambda: len(loop.engine.samples) == 36 + 9 + 4)
+        wait_until(lambda: len(loop.engine.samples) == 36 + 9 + 4)
     engine: Timed = loop.engine
     return engine
 
 
-def until(ready: Callable[[], bool]) -> None:
+def wait_until(ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 600
     while not ready():
         assert time.monotonic() < deadline
@@ -276,111 +285,111 @@ def until(ready: Callable[[], bool]) -> None:
 
 
 def test_finished_and_parked_episodes_are_not_sampled_again(looped: Any) -> None:
-    """Gone on from the checkpoint before step 1."""
-    before = stopped_in_step_1(looped)
-    with looped(update=1) as again:
-        halves = dict(again.journal.paused)
-        assert len(halves) == 4
-        assert {name for name in again.journal.finished if name.startswith("00001-0000")} != set()
-        again.update(1)
-    step = again.steps[0]
-    for name, half in halves.items():
-        assert sampled(step)[name][0] == half[0].sample.ids
-    of_step_1 = {seed for turn in range(3) for seed in seeds(1, range(4), turn)}
-    made = [sample.seed for engine in (before, again.engine) for sample in engine.requests]
-    assert sorted(seed for seed in made if seed in of_step_1) == sorted(of_step_1), "each call once"
-    for one in step.episodes:
-        one.trajectory.verify()
+    """The run resumes from the checkpoint before step 1."""
+    first_engine = stop_in_step_1(looped)
+    with looped(update=1) as resumed:
+        parked = dict(resumed.journal.paused)
+        assert len(parked) == 4
+        assert {episode_id for episode_id in resumed.journal.finished if episode_id.startswith("00001-0000")} != set()
+        resumed.update(1)
+    step = resumed.steps[0]
+    for episode_id, recorded_calls in parked.items():
+        assert sampled_ids(step)[episode_id][0] == recorded_calls[0].sample.ids
+    step_1_seeds = {seed for turn in range(3) for seed in request_seeds(1, range(4), turn)}
+    sampled_seeds = [sample.seed for engine in (first_engine, resumed.engine) for sample in engine.requests]
+    assert sorted(seed for seed in sampled_seeds if seed in step_1_seeds) == sorted(step_1_seeds), "each call once"
+    for episode in step.episodes:
+        episode.trajectory.verify()
 
 
 def test_groups_that_an_interrupted_run_left_wait_for_the_first_weights(
     looped: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sampler in a process of its own has no model before."""
-    slow = {seed for turn in range(3) for seed in seeds(0, range(2, 3), turn)}
-    with looped(lambda request: 3600.0 if request.seed in slow else 0.0, quota=0.7) as loop:
+    """A sampler in its own process has no model before then."""
+    slow_seeds = {seed for turn in range(3) for seed in request_seeds(0, range(2, 3), turn)}
+    with looped(lambda request: 3600.0 if request.seed in slow_seeds else 0.0, quota=0.7) as loop:
         loop.update(0)
-    play, played = LocalWorker.play, list[str]()
+    play, played_groups = LocalWorker.play, list[str]()
 
-    def recorded(self: LocalWorker, request: RolloutRequest, running: RunningEpisode) -> Any:
-        played.append(group_of(request.episode))
+    def record_and_play(self: LocalWorker, request: RolloutRequest, running: RunningEpisode) -> Any:
+        played_groups.append(group_of(request.episode))
         return play(self, request, running)
 
-    monkeypatch.setattr(LocalWorker, "play", recorded)
-    with looped(update=1) as again:
-        left = set(again.journal.left)
-        assert left
+    monkeypatch.setattr(LocalWorker, "play", record_and_play)
+    with looped(update=1) as resumed:
+        left_groups = set(resumed.journal.left)
+        assert left_groups
         time.sleep(0.2)
-        assert not played
-        again.update(1)
-    assert left <= set(played)
-    assert left <= {group_of(episode) for episode in sampled(again.steps[0])}
+        assert not played_groups
+        resumed.update(1)
+    assert left_groups <= set(played_groups)
+    assert left_groups <= {group_of(episode) for episode in sampled_ids(resumed.steps[0])}
 
 
-def test_a_parked_episode_whose_prompts_are_others_now_begins_anew(looped: Any) -> None:
-    stopped_in_step_1(looped)
+def test_a_parked_episode_whose_prompts_have_changed_starts_again(looped: Any) -> None:
+    stop_in_step_1(looped)
     notes: list[str] = []
-    with looped(update=1, notes=notes) as again:
-        for name, half in again.journal.paused.items():
-            again.journal.paused[name] = tuple(replace(call, prompt="another") for call in half)
-        again.update(1)
+    with looped(update=1, notes=notes) as resumed:
+        for episode_id, recorded_calls in resumed.journal.paused.items():
+            resumed.journal.paused[episode_id] = tuple(replace(call, prompt="another") for call in recorded_calls)
+        resumed.update(1)
     assert sum("starts again" in note for note in notes) == 4
-    assert len(again.steps[0].episodes) == 12
+    assert len(resumed.steps[0].episodes) == 12
 
 
 def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
     small: ToyEnvironment, words: WordRenderer, looped: Any
 ) -> None:
-    good = replies(small, words)
+    reply = replies(small, words)
 
-    def flaky(request: SampleRequest) -> Sequence[int]:
+    def fail_sometimes(request: SampleRequest) -> Sequence[int]:
         assert request.seed is not None
         if request.seed % 7 == 0:
             raise PolicyError("the server hung up")
-        return good(request)
+        return reply(request)
 
-    with looped(played=flaky) as loop:
+    with looped(played=fail_sometimes) as loop:
         loop.update(0)
     assert 0 < loop.steps[0].metrics["episodes_aborted"] < 12
-    with looped(played=good) as again:
-        again.update(0)
-    assert again.steps[0].metrics["episodes_aborted"] == 0, "what the world spoilt is not in the buffer"
+    with looped(played=reply) as resumed:
+        resumed.update(0)
+    assert resumed.steps[0].metrics["episodes_aborted"] == 0, "what the world spoilt is not in the buffer"
 
 
-def test_an_engine_that_is_gone_ends_the_step_with_a_word_and_the_step_is_not_consumed(
+def test_an_engine_that_is_gone_ends_the_step_with_an_error_and_the_step_is_not_consumed(
     small: ToyEnvironment, words: WordRenderer, looped: Any
 ) -> None:
-    def gone(request: SampleRequest) -> Sequence[int]:
+    def fail(request: SampleRequest) -> Sequence[int]:
         raise PolicyError("no such server")
 
-    with looped(played=gone) as loop, pytest.raises(PolicyError, match=r"step 0: none of its 12 .*no such server"):
+    with looped(played=fail) as loop, pytest.raises(PolicyError, match=r"step 0: none of its 12 .*no such server"):
         loop.update(0)
-    with looped() as again:
-        again.update(0)
-    assert len(again.steps[0].episodes) == 12
+    with looped() as resumed:
+        resumed.update(0)
+    assert len(resumed.steps[0].episodes) == 12
 
 
 def test_a_full_disk_ends_the_wait_with_the_reason(looped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with looped() as loop:
         loop.push(0)
 
-        def full(*_: Any, **__: Any) -> None:
+        def write_to_full_disk(*_: Any, **__: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(journal_module, "_write", full)
+        monkeypatch.setattr(journal_module, "_write", write_to_full_disk)
         with pytest.raises(DataError, match=r"cannot write to .*buffer: No space left on device"):
             loop.loop.rows(0)
 
 
-def test_what_is_misconfigured_ends_the_wait_too(looped: Any) -> None:
-    def broken(request: SampleRequest) -> Sequence[int]:
+def test_a_config_error_ends_the_wait_too(looped: Any) -> None:
+    def fail(request: SampleRequest) -> Sequence[int]:
         raise ConfigError("no such setting")
 
-    with looped(played=broken) as loop, pytest.raises(ConfigError, match="no such setting"):
+    with looped(played=fail) as loop, pytest.raises(ConfigError, match="no such setting"):
         loop.update(0)
 
 
-def test_nothing_is_sampled_before_the_first_weights_have_come(looped: Any) -> None:
+def test_nothing_is_sampled_before_the_first_weights_arrive(looped: Any) -> None:
     with looped() as loop:
         loop.background.offer(loop.source._rollouts.draw(5))
         time.sleep(0.1)

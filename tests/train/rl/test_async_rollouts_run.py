@@ -1,4 +1,4 @@
-"""A run that samples while it trains, from end to end: what it tells, and what a kill at any moment leaves of it."""
+"""End-to-end runs that sample while they train: their metrics, and what survives a kill at any moment."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ pytest.importorskip("trl")
 from context_agent.train.rl.rollout_workers import RolloutProcess
 
 
-def trained(run: Any, **how: Any) -> Any:
+def train(run: Any, **options: Any) -> Any:
     from context_agent.train.rl import loop
 
-    return loop.train(run, note=lambda _: None, **how)
+    return loop.train(run, note=lambda _: None, **options)
 
 
 @pytest.mark.parametrize("sampler", ["process", "thread"])
@@ -33,8 +33,8 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
 ) -> None:
     run = runs.rewards(student, tmp_path, rollouts={"steps": 5}, async_rollouts={"ahead": 1, "sampler": sampler})
-    done = trained(run)
-    assert done.updates == 10
+    result = train(run)
+    assert result.updates == 10
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(11))
     ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
@@ -42,8 +42,8 @@ def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
     assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
     with pytest.raises(ConfigError, match="resume it with --resume"):
-        trained(run)
-    assert trained(run, resume=True).first_update == 10
+        train(run)
+    assert train(run, resume=True).first_update == 10
 
 
 def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
@@ -51,35 +51,35 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr("context_agent.train.rl.rollout_workers.processes.get_context", lambda _: forked)
     run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
-    put = RolloutProcess.put
+    original_put = RolloutProcess.put
 
-    def dying(self: RolloutProcess, model: Any, version: str) -> None:
+    def put_or_die(self: RolloutProcess, model: Any, version: str) -> None:
         if version == "4":
             os.kill(self._process.pid, signal.SIGKILL)
             connection.wait([self._process.sentinel])
-        put(self, model, version)
+        original_put(self, model, version)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RolloutProcess, "put", dying)
+        patch.setattr(RolloutProcess, "put", put_or_die)
         with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
-            trained(run)
-    assert trained(run, resume=True).first_update == 4
+            train(run)
+    assert train(run, resume=True).first_update == 4
 
 
 def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
     (tmp_path / "buffer-0.jsonl").write_bytes(b"")
     with pytest.raises(ConfigError, match="ended before its first checkpoint: resume it with --resume"):
-        trained(runs.rewards(student, tmp_path, async_rollouts={}))
+        train(runs.rewards(student, tmp_path, async_rollouts={}))
 
 
 def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(student: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-m", kills.__name__, "--student", str(student), "--out", str(tmp_path)]
-    ended = subprocess.run(
+    completed = subprocess.run(
         [*program, "--kills", "2", "--steps", "5", "--quota", "1.0", "0.6"],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    verdicts = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    verdicts = [json.loads(line) for line in completed.stdout.splitlines()]
     assert [verdict["quota"] for verdict in verdicts] == [1.0, 0.6]
     for verdict in verdicts:
         assert verdict["sound"]

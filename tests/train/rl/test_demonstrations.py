@@ -1,8 +1,8 @@
 """Demonstrations among sampled episodes.
 
-1. A group whose sampled episodes all fail still teaches; sampled figures stay those of the sampled episodes.
+1. A group whose sampled episodes all fail still teaches; the metrics of sampled episodes leave demonstrations out.
 2. A demonstration below the mean of its group teaches nothing.
-3. What does not fit the run is refused; what cannot be read is skipped.
+3. Demonstrations that do not fit the run are refused; unreadable ones are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from context_agent.train.rows import StepRows, fresh_rows
 MIXED = RolloutConfig(steps=4, groups=4, rollouts=3, demonstrations=1, substeps=2, concurrency=4, save_every=0)
 
 
-def failing(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
+def rank_nobody(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
     """Ranks a document that does not exist."""
     return (*words.encode("rank nobody"), *words.stop)
 
@@ -49,7 +49,7 @@ def mixed_loop(
     words: WordRenderer,
     demonstrations: Demonstrations,
     *,
-    reply: Callable[[SampleRequest, WordRenderer], Sequence[int]] = failing,
+    reply: Callable[[SampleRequest, WordRenderer], Sequence[int]] = rank_nobody,
     config: RolloutConfig = MIXED,
     **options: Any,
 ) -> ReinforcementLoop:
@@ -61,37 +61,39 @@ def mixed_loop(
     return replace(loop, demonstrations=demonstrations)
 
 
-def run(folder: str | Path, **rollouts: Any) -> Any:
+def make_run(folder: str | Path, **rollouts: Any) -> Any:
     plain = runs.merged(runs.TINY, {"model": {"name": "student"}, "data": {"trajectories": str(folder)}})
     return parse_run(runs.merged(plain, {"rollouts": {"rollouts": 3, "demonstrations": 1, **rollouts}}))
 
 
-def opened(small: ToyEnvironment, words: WordRenderer, folder: str | Path, **rollouts: Any) -> tuple[Any, list[str]]:
+def load_demonstrations(
+    small: ToyEnvironment, words: WordRenderer, folder: str | Path, **rollouts: Any
+) -> tuple[Any, list[str]]:
     notes: list[str] = []
-    settings = run(folder, **rollouts)
+    settings = make_run(folder, **rollouts)
     return open_demonstrations(settings, words, small.questions["train"], notes.append), notes
 
 
-def drawn(small: ToyEnvironment) -> list[Question]:
+def step_0_questions(small: ToyEnvironment) -> list[Question]:
     return step_questions(0, small.questions["train"], Curriculum(), MIXED)
 
 
 @pytest.fixture(scope="module")
 def shown(small: ToyEnvironment, words: WordRenderer, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A demonstration of three of the four questions of step 0."""
-    return demonstrate(small, words, drawn(small)[:3], tmp_path_factory.mktemp("lessons"))
+    return demonstrate(small, words, step_0_questions(small)[:3], tmp_path_factory.mktemp("lessons"))
 
 
 def test_a_group_whose_sampled_episodes_all_fail_still_teaches(
     small: ToyEnvironment, words: WordRenderer, shown: str
 ) -> None:
-    demonstrations, notes = opened(small, words, shown)
+    demonstrations, notes = load_demonstrations(small, words, shown)
     total = len(small.questions["train"])
     assert notes == [f"3 of {total} questions have demonstrations; 0 trajectories are of others"]
     step = mixed_loop(small, words, demonstrations).collect(0)
     sizes = Counter(episode.question.id for episode in step.episodes)
     assert list(sizes.values()) == [3] * 4, "a demonstration takes the place of a sampled episode"
-    assert {item.row.group_id for item in step.rows} == {question.id for question in drawn(small)[:3]}
+    assert {item.row.group_id for item in step.rows} == {question.id for question in step_0_questions(small)[:3]}
     metrics = step.metrics
     assert metrics["groups_equal"] == metrics["demonstrations/groups_without"] == 1
     assert metrics["demonstrations/episodes"] == metrics["demonstrations/trained"] == 3
@@ -99,17 +101,17 @@ def test_a_group_whose_sampled_episodes_all_fail_still_teaches(
     assert metrics["demonstrations/reward"] > metrics["reward"]
     assert metrics["recall"] == 0.0
     assert metrics["episodes_trained"] == 2 * 3
-    taught = [item for item in step.rows if item.demonstrated]
-    assert metrics["demonstrations/tokens"] == sum(item.row.trained for item in taught) > 0
+    demonstrated = [item for item in step.rows if item.demonstrated]
+    assert metrics["demonstrations/tokens"] == sum(item.row.trained for item in demonstrated) > 0
     assert metrics["tokens_trained"] == sum(item.row.trained for item in step.rows) - metrics["demonstrations/tokens"]
-    assert all(item.advantage > 0 for item in taught)
+    assert all(item.advantage > 0 for item in demonstrated)
     assert all(item.advantage < 0 for item in step.rows if not item.demonstrated)
 
 
 def test_a_demonstrated_row_teaches_the_expert_s_replies(
     small: ToyEnvironment, words: WordRenderer, shown: str
 ) -> None:
-    demonstrations, _ = opened(small, words, shown)
+    demonstrations, _ = load_demonstrations(small, words, shown)
     step = mixed_loop(small, words, demonstrations).collect(0)
     rows = [item.row for item in step.rows if item.demonstrated]
     texts = [
@@ -120,35 +122,37 @@ def test_a_demonstrated_row_teaches_the_expert_s_replies(
     assert {row.episode_id[-3:] for row in rows} == {"002"}, "the rollout that it replaces"
 
 
-def test_one_below_the_mean_of_its_group_teaches_nothing(
+def test_a_demonstration_below_the_mean_of_its_group_teaches_nothing(
     small: ToyEnvironment, words: WordRenderer, tmp_path: Path
 ) -> None:
-    """A policy that fails demonstrates; the one that is trained ranks what the question names first."""
-    failure = TokenPolicy(FakeEngine(lambda request: failing(request, words)), words)
+    """The policy that demonstrates fails; the one that is trained ranks what the question names."""
+    failure = TokenPolicy(FakeEngine(lambda request: rank_nobody(request, words)), words)
     with SearchAgent(small.corpus, failure, profile=words_profile(), budget=512, trajectories=tmp_path) as agent:
-        for question in drawn(small):
+        for question in step_0_questions(small):
             agent.search(question.question, question_id=question.id)
-    demonstrations, _ = opened(small, words, tmp_path)
+    demonstrations, _ = load_demonstrations(small, words, tmp_path)
     titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
 
-    def finding(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
-        spelled = words.decode(request.prompt)
-        title = next(title for title in titles if title in spelled)
-        verb = "rank" if spelled.count("<go>") > 1 else "search"
+    def search_and_rank(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
+        prompt = words.decode(request.prompt)
+        title = next(title for title in titles if title in prompt)
+        verb = "rank" if prompt.count("<go>") > 1 else "search"
         return (*words.encode(f"{verb} {title}"), *words.stop)
 
-    step = mixed_loop(small, words, demonstrations, reply=finding).collect(0)
+    step = mixed_loop(small, words, demonstrations, reply=search_and_rank).collect(0)
     rewards = {(episode.question.id, episode.demonstrated): episode.reward.total for episode in step.episodes}
-    worse = {name for name, _ in rewards if rewards.get((name, True), 9.0) < rewards[name, False]}
-    assert worse
-    assert {item.row.group_id for item in step.rows} >= worse, "the sampled episodes of the group are trained"
-    assert not any(item.demonstrated and item.row.group_id in worse for item in step.rows)
+    worse_questions = {
+        question_id for question_id, _ in rewards if rewards.get((question_id, True), 9.0) < rewards[question_id, False]
+    }
+    assert worse_questions
+    assert {item.row.group_id for item in step.rows} >= worse_questions, "the sampled episodes of the group are trained"
+    assert not any(item.demonstrated and item.row.group_id in worse_questions for item in step.rows)
 
 
 def test_without_the_setting_nothing_changes(small: ToyEnvironment, words: WordRenderer) -> None:
     config = replace(MIXED, demonstrations=0)
-    none, notes = opened(small, words, "no folder", demonstrations=0)
-    step = mixed_loop(small, words, none, config=config).collect(0)
+    demonstrations, notes = load_demonstrations(small, words, "no folder", demonstrations=0)
+    step = mixed_loop(small, words, demonstrations, config=config).collect(0)
     assert not notes
     assert len(step.episodes) == 12
     assert not any(name.startswith("demonstrations/") for name in step.metrics)
@@ -157,10 +161,10 @@ def test_without_the_setting_nothing_changes(small: ToyEnvironment, words: WordR
 def test_a_group_never_has_more_demonstrations_than_its_question(
     small: ToyEnvironment, words: WordRenderer, shown: str, tmp_path: Path
 ) -> None:
-    """Two folders, of which the first counts first."""
-    questions = drawn(small)
+    """The first of two folders takes precedence."""
+    questions = step_0_questions(small)
     second = demonstrate(small, words, questions[:1], tmp_path, window=1_024)
-    settings = run(shown, demonstrations=2)
+    settings = make_run(shown, demonstrations=2)
     data, episodes = (second, shown), replace(settings.episodes, window=1_024)
     settings = replace(settings, data=replace(settings.data, trajectories=data), episodes=episodes)
     demonstrations = open_demonstrations(settings, words, questions, lambda _: None)
@@ -175,7 +179,7 @@ def test_a_group_never_has_more_demonstrations_than_its_question(
 def test_ranks_share_the_groups_with_their_demonstrations(
     small: ToyEnvironment, words: WordRenderer, shown: str
 ) -> None:
-    demonstrations, _ = opened(small, words, shown)
+    demonstrations, _ = load_demonstrations(small, words, shown)
     whole = mixed_loop(small, words, demonstrations).collect(0).rows
     parts = [
         row for rank in range(2) for row in mixed_loop(small, words, demonstrations, rank=rank, ranks=2).collect(0).rows
@@ -186,37 +190,39 @@ def test_ranks_share_the_groups_with_their_demonstrations(
 def test_the_rows_of_a_half_used_step_are_kept_with_their_demonstrations(
     small: ToyEnvironment, words: WordRenderer, shown: str, tmp_path: Path
 ) -> None:
-    demonstrations, _ = opened(small, words, shown)
+    demonstrations, _ = load_demonstrations(small, words, shown)
     loop = mixed_loop(small, words, demonstrations)
     loop.rows(0)
     loop.save(tmp_path, 1)
-    kept = StepRows.load(tmp_path, 0)
-    assert any(row.demonstrated for rows in kept.substeps for row in rows)
-    assert kept.substeps[1] == loop.rows(1)
+    step_rows = StepRows.load(tmp_path, 0)
+    assert any(row.demonstrated for rows in step_rows.substeps for row in rows)
+    assert step_rows.substeps[1] == loop.rows(1)
 
 
 def test_a_demonstration_has_no_age_and_hides_no_engine_that_is_stuck(
     small: ToyEnvironment, words: WordRenderer, shown: str
 ) -> None:
-    demonstrations, _ = opened(small, words, shown)
+    demonstrations, _ = load_demonstrations(small, words, shown)
     rows = mixed_loop(small, words, demonstrations).collect(0).rows
-    taught: list[WeightedRow] = [row for row in rows if row.demonstrated]
+    demonstrated: list[WeightedRow] = [row for row in rows if row.demonstrated]
     assert fresh_rows(rows, 8, 8) == list(rows)
-    assert fresh_rows(taught, 9, 8) == taught
-    with pytest.raises(PolicyError, match=rf"all {len(rows) - len(taught)} rows are more than 8 updates old, up to 9"):
+    assert fresh_rows(demonstrated, 9, 8) == demonstrated
+    with pytest.raises(
+        PolicyError, match=rf"all {len(rows) - len(demonstrated)} rows are more than 8 updates old, up to 9"
+    ):
         fresh_rows(rows, 9, 8)
 
 
 def test_an_engine_that_is_gone_ends_the_step_all_the_same(
     small: ToyEnvironment, words: WordRenderer, shown: str
 ) -> None:
-    demonstrations, _ = opened(small, words, shown)
+    demonstrations, _ = load_demonstrations(small, words, shown)
 
-    def gone(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
+    def fail(request: SampleRequest, words: WordRenderer) -> Sequence[int]:
         raise PolicyError("no such server")
 
     with pytest.raises(PolicyError, match=r"step 0: none of its \d+ episodes could be completed \(no such server"):
-        mixed_loop(small, words, demonstrations, reply=gone).collect(0)
+        mixed_loop(small, words, demonstrations, reply=fail).collect(0)
 
 
 @pytest.mark.parametrize(
@@ -227,36 +233,38 @@ def test_an_engine_that_is_gone_ends_the_step_all_the_same(
         ({"window": 1_024}, "a window of 1,024 tokens instead of at most 512"),
     ],
 )
-def test_those_of_another_harness_are_refused(
+def test_demonstrations_of_another_harness_are_refused(
     small: ToyEnvironment, words: WordRenderer, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     folder = demonstrate(small, words, small.questions["train"][:1], tmp_path, **settings)
     with pytest.raises(DataError, match=f"{message}.*ctx1 synth trajectories"):
-        opened(small, words, folder)
+        load_demonstrations(small, words, folder)
 
 
-def test_those_of_other_questions_are_counted_and_alone_refused(
+def test_demonstrations_of_other_questions_are_counted_and_refused_if_there_are_no_others(
     small: ToyEnvironment, words: WordRenderer, tmp_path: Path
 ) -> None:
     first, second = small.questions["train"][:2]
     folder = demonstrate(small, words, [first, second], tmp_path)
     # Another set of questions may use the same ids.
-    renamed = [replace(first, question="another question"), second]
+    questions = [replace(first, question="another question"), second]
     notes: list[str] = []
-    demonstrations = open_demonstrations(run(folder), words, renamed, notes.append)
-    assert [demonstrations.count(question) for question in renamed] == [0, 1]
+    demonstrations = open_demonstrations(make_run(folder), words, questions, notes.append)
+    assert [demonstrations.count(question) for question in questions] == [0, 1]
     assert notes == ["1 of 2 questions have demonstrations; 1 trajectories are of others"]
     with pytest.raises(DataError, match=r"demonstrates a question of this run; 2 are of other questions"):
-        open_demonstrations(run(folder), words, [Question("x", "who?")], notes.append)
+        open_demonstrations(make_run(folder), words, [Question("x", "who?")], notes.append)
 
 
-def test_broken_cut_and_aborted_ones_are_skipped(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> None:
+def test_broken_and_incomplete_trajectories_are_skipped(
+    small: ToyEnvironment, words: WordRenderer, tmp_path: Path
+) -> None:
     questions = small.questions["train"][:3]
     folder = demonstrate(small, words, questions, tmp_path)
     first, second, _ = sorted((tmp_path / "kept").glob("*.jsonl"))
     first.write_text("{")
     second.write_text("\n".join(second.read_text().splitlines()[:-1]) + "\n")
-    demonstrations, notes = opened(small, words, folder)
+    demonstrations, notes = load_demonstrations(small, words, folder)
     assert sum(demonstrations.count(question) for question in questions) == 1
     assert [f"skipped: {first}" in notes[0], f"skipped: {second} has no end" in notes[1]] == [True, True]
     assert read(second).end is None
@@ -267,6 +275,6 @@ def test_settings_that_cannot_work(small: ToyEnvironment, words: WordRenderer, t
         parse_run(runs.merged(runs.TINY, {"model": {"name": "student"}, "rollouts": {"demonstrations": 1}}))
     for wrong in (-1, 3):
         with pytest.raises(ConfigError, match=rf"below rollouts\.rollouts = 3, .*got {wrong}"):
-            run(tmp_path, demonstrations=wrong)
+            make_run(tmp_path, demonstrations=wrong)
     with pytest.raises(DataError, match="contains no trajectory"):
-        opened(small, words, tmp_path)
+        load_demonstrations(small, words, tmp_path)

@@ -1,7 +1,7 @@
-"""A run by rewards from end to end: resumed exactly, stopped with a word, and what is in its folder.
+"""End-to-end runs by rewards: exact resumption, errors that stop a run, and the files in its folder.
 
-1. A run that is killed at any moment, and resumed, ends with the same bits as one that was not.
-2. What the world does wrong (a server, a disk) costs no more than what it spoilt.
+1. A run that is killed at any moment and resumed ends with the same bits as one that was not killed.
+2. A failure outside the run (a server, a disk) costs no more than the work that it spoilt.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from context_agent.train.rl.rollouts import step_questions
 
 
 def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
-    """For a process of its own, which it kills in the save of that step, or once the step is logged."""
+    """Trains until it kills its own process, either while that step is saved or once it is logged."""
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     commit, add = checkpoints.Checkpoints.commit, checkpoints.MetricsLog.add
 
-    def saving(self: Any, at: int) -> Any:
-        if at >= step:
+    def commit_or_die(self: Any, current: int) -> Any:
+        if current >= step:
             self._drop = lambda path: die()
             if step % 2:
-                (self.place(at) / "trainer" / "model.safetensors").write_bytes(b"cut")
+                (self.partial_path(current) / "trainer" / "model.safetensors").write_bytes(b"cut")
             checkpoints.sync_path = lambda path: die()
-        return commit(self, at)
+        return commit(self, current)
 
-    def logging(self: Any, at: int, line: Any) -> None:
-        add(self, at, line)
-        if at == step:
+    def log_and_die(self: Any, current: int, line: Any) -> None:
+        add(self, current, line)
+        if current == step:
             die()
 
     if moment == "saving":
-        checkpoints.Checkpoints.commit = saving  # type: ignore[method-assign]
+        checkpoints.Checkpoints.commit = commit_or_die  # type: ignore[method-assign]
     else:
-        checkpoints.MetricsLog.add = logging  # type: ignore[method-assign]
-    trained(config.parse_run(plain), resume=True)
+        checkpoints.MetricsLog.add = log_and_die  # type: ignore[method-assign]
+    train(config.parse_run(plain), resume=True)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,12 @@ def straight(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def trained(run: Any, **how: Any) -> Any:
+def train(run: Any, **options: Any) -> Any:
     from context_agent.train.rl import loop
 
     notes: list[str] = []
-    done = loop.train(run, note=notes.append, **how)
-    return done, notes
+    result = loop.train(run, note=notes.append, **options)
+    return result, notes
 
 
 def test_what_is_in_the_folder(straight: Path) -> None:
@@ -85,14 +85,14 @@ def test_what_is_in_the_folder(straight: Path) -> None:
     evaluated = [line["step"] for line in lines if "dev/greedy/recall" in line]
     assert evaluated == [0, 10, 20]
     assert {"dev/t1/recall", "dev/t1/trajectory_recall", "dev/t1/reward"} <= set(lines[10])
-    about = json.loads((straight / "run.json").read_text())
-    assert about["kind"] == "rl"
-    assert about["rollouts"]["groups"] == 2
-    sampled = sorted((straight / "trajectories" / "step-00005").glob("*.jsonl"))
-    shown = sorted((straight / "trajectories" / "dev-00010").glob("*.jsonl"))
-    assert len(sampled) == 8
-    assert len(shown) == 6
-    for path in (*sampled, *shown):
+    run_json = json.loads((straight / "run.json").read_text())
+    assert run_json["kind"] == "rl"
+    assert run_json["rollouts"]["groups"] == 2
+    step_paths = sorted((straight / "trajectories" / "step-00005").glob("*.jsonl"))
+    dev_paths = sorted((straight / "trajectories" / "dev-00010").glob("*.jsonl"))
+    assert len(step_paths) == 8
+    assert len(dev_paths) == 6
+    for path in (*step_paths, *dev_paths):
         read(path).verify()
 
 
@@ -102,16 +102,16 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     """Killed between two updates of one step's rollouts, then in the middle of a save."""
     run = runs.rewards(student, tmp_path)
     for moment, step in (("logged", 10), ("saving", 15)):
-        life = forked.Process(target=train_until_killed, args=(run.plain(), moment, step))
-        life.start()
-        life.join()
-        assert life.exitcode == -signal.SIGKILL
+        process = forked.Process(target=train_until_killed, args=(run.plain(), moment, step))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
         assert len(list((tmp_path / "checkpoints").glob("step-*"))) >= 2
-    half = tmp_path / "checkpoints" / "step-00000009" / "rollouts-0.jsonl"
-    assert half.is_file(), "update 10 is the second of its step: its rollouts are in the checkpoint"
+    rows_file = tmp_path / "checkpoints" / "step-00000009" / "rollouts-0.jsonl"
+    assert rows_file.is_file(), "update 10 is the second of its step: its rollouts are in the checkpoint"
     assert (tmp_path / "checkpoints" / ".step-00000015.partial").exists(), "the save that the kill cut short"
-    done, notes = trained(run, resume=True)
-    assert done.first_update == 12
+    result, notes = train(run, resume=True)
+    assert result.first_update == 12
     assert "resuming from update 12" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert runs.timeless(tmp_path) == runs.timeless(straight)
@@ -138,7 +138,7 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
         for question in step_questions(step, world.questions["train"], straight.curriculum, straight.drawing)
     ]
     demonstrate(world, load_renderer(straight, world)[1], questions, tmp_path)
-    trained(straight)
+    train(straight)
     assert any(line.get("demonstrations/trained", 0) > 0 for line in runs.timeless(straight.out))
     add = MetricsLog.add
 
@@ -149,50 +149,50 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
 
     monkeypatch.setattr(MetricsLog, "add", interrupt)
     with pytest.raises(Cut):
-        trained(cut)
+        train(cut)
     monkeypatch.undo()
-    done, _ = trained(cut, resume=True)
-    assert done.first_update == 3
+    result, _ = train(cut, resume=True)
+    assert result.first_update == 3
     assert runs.weights(cut.out) == runs.weights(straight.out)
     assert runs.timeless(cut.out) == runs.timeless(straight.out)
 
 
-def test_a_run_that_is_there_is_not_begun_again_unasked(straight: Path, student: Path) -> None:
+def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
     with pytest.raises(ConfigError, match=r"reached update 20: resume it with --resume"):
-        trained(runs.rewards(student, straight))
+        train(runs.rewards(student, straight))
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(straight: Path, student: Path) -> None:
     other = runs.rewards(student, straight, rewards={"trajectory": 0.0})
     with pytest.raises(ConfigError, match=r"rewards\.trajectory was 0\.3 and is 0\.0"):
-        trained(other, resume=True)
+        train(other, resume=True)
 
 
 def test_a_model_of_another_vocabulary_is_refused(student: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"trained on another world|was trained with another one"):
-        trained(runs.rewards(student, tmp_path, data={"world": {"seed": 5}}))
+        train(runs.rewards(student, tmp_path, data={"world": {"seed": 5}}))
 
 
 def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
     straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gone from update 8 on: the state of update 8 is saved, and the run ends as if nothing had been."""
+    """The engine fails from update 8 on. That state is saved, and the resumed run ends as if nothing had happened."""
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
     run = runs.rewards(student, tmp_path)
-    sample = TransformersEngine.generate
+    generate = TransformersEngine.generate
 
-    async def dying(self: Any, prompt: Any, **options: Any) -> Any:
+    async def generate_or_fail(self: Any, prompt: Any, **options: Any) -> Any:
         if self.version == "8":
             raise PolicyError("the server hung up")
-        return await sample(self, prompt, **options)
+        return await generate(self, prompt, **options)
 
-    monkeypatch.setattr(TransformersEngine, "generate", dying)
+    monkeypatch.setattr(TransformersEngine, "generate", generate_or_fail)
     with pytest.raises(PolicyError, match=r"step 4: none of its 8 .*hung up.*state of update 8 is saved.*--resume"):
-        trained(run)
+        train(run)
     monkeypatch.undo()
-    done, _ = trained(run, resume=True)
-    assert done.first_update == 8
+    result, _ = train(run, resume=True)
+    assert result.first_update == 8
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert runs.timeless(tmp_path) == runs.timeless(straight)
 
@@ -203,21 +203,21 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
     """The optimiser's file of update 9 is on a device that is always full."""
     from context_agent.train.checkpoints import Checkpoints
 
-    opened = Checkpoints.open
+    original_open = Checkpoints.open
 
-    def full(self: Checkpoints, step: int) -> Path:
-        place = opened(self, step)
+    def open_on_full_disk(self: Checkpoints, step: int) -> Path:
+        folder = original_open(self, step)
         if step == 9:
-            (place / "checkpoint-9").mkdir()
-            (place / "checkpoint-9" / "optimizer.pt").symlink_to("/dev/full")
-        return place
+            (folder / "checkpoint-9").mkdir()
+            (folder / "checkpoint-9" / "optimizer.pt").symlink_to("/dev/full")
+        return folder
 
-    monkeypatch.setattr(Checkpoints, "open", full)
-    done, notes = trained(runs.rewards(student, tmp_path))
-    assert done.checkpoints_failed == 1
-    told = next(note for note in notes if "could not be written" in note)
-    assert "the checkpoint of step 9" in told
-    assert "the newest complete checkpoint is of step 6. Training continues" in told
+    monkeypatch.setattr(Checkpoints, "open", open_on_full_disk)
+    result, notes = train(runs.rewards(student, tmp_path))
+    assert result.checkpoints_failed == 1
+    warning = next(note for note in notes if "could not be written" in note)
+    assert "the checkpoint of step 9" in warning
+    assert "the newest complete checkpoint is of step 6. Training continues" in warning
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000018", "step-00000020"}
     assert [line["step"] for line in runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]
@@ -230,27 +230,27 @@ def test_a_loss_that_is_no_number_is_not_learned_from(
 
     compute = RowTrainer.compute_loss
     monkeypatch.setattr(
-        RowTrainer, "compute_loss", lambda self, *given, **more: compute(self, *given, **more) * float("nan")
+        RowTrainer, "compute_loss", lambda self, *args, **kwargs: compute(self, *args, **kwargs) * float("nan")
     )
     with pytest.raises(DataError, match=r"the loss of update \d+ is nan"):
-        trained(runs.rewards(student, tmp_path, loss={"kl": 0.0}))
+        train(runs.rewards(student, tmp_path, loss={"kl": 0.0}))
 
 
-def test_a_judge_is_asked_and_told_and_its_replies_are_kept(student: Path, tmp_path: Path) -> None:
-    judged = {"model": "scripted", "questions": "all", "max_calls": 1_000, "uncalibrated": True, "retries": 0}
+def test_a_judge_is_called_and_reported_and_its_replies_are_saved(student: Path, tmp_path: Path) -> None:
+    judge_settings = {"model": "scripted", "questions": "all", "max_calls": 1_000, "uncalibrated": True, "retries": 0}
     with serving("yes") as url:
         run = runs.rewards(
-            student, tmp_path, rollouts={"steps": 2}, rewards={"judge": 0.5}, judge=judged | {"base_url": url}
+            student, tmp_path, rollouts={"steps": 2}, rewards={"judge": 0.5}, judge=judge_settings | {"base_url": url}
         )
-        _, notes = trained(run)
+        _, notes = train(run)
     assert "the judge: it was never compared with gold (judge.uncalibrated)" in notes
-    first = next(line for line in runs.timeless(tmp_path) if line.get("judge/calls"))
-    assert (first["judge/absent"], first["episodes_unjudged"]) == (0, 0)
-    assert first["term/judge"] == pytest.approx(0.5 * first["judge/score"])
-    assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) >= first["judge/calls"] > 0
+    first_line = next(line for line in runs.timeless(tmp_path) if line.get("judge/calls"))
+    assert (first_line["judge/absent"], first_line["episodes_unjudged"]) == (0, 0)
+    assert first_line["term/judge"] == pytest.approx(0.5 * first_line["judge/score"])
+    assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) >= first_line["judge/calls"] > 0
 
 
-def test_a_judge_that_nothing_vouches_for_is_refused(student: Path, tmp_path: Path) -> None:
-    judged = {"model": "scripted", "questions": "all", "max_calls": 1}
+def test_a_judge_that_is_not_calibrated_is_refused(student: Path, tmp_path: Path) -> None:
+    judge_settings = {"model": "scripted", "questions": "all", "max_calls": 1}
     with pytest.raises(ConfigError, match="this judge is not calibrated"):
-        trained(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judged))
+        train(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judge_settings))

@@ -1,4 +1,4 @@
-"""A run whose episodes are sampled behind `/v1/completions`: what the server is sent, and what becomes of its versions.
+"""Runs whose episodes are sampled through `/v1/completions`: what the server is asked, and the versions that it loads.
 
 The server is a stand-in that speaks vLLM's interface and plays by the seed; no model is behind it.
 """
@@ -67,10 +67,10 @@ class Handler(BaseHTTPRequestHandler):
     def _reply(self, body: dict[str, Any]) -> list[int]:
         """Searches for what the question names, in some episodes, and ranks it."""
         words = self.server.words
-        spelled = words.decode(body["prompt"])
-        title = next(title for title in self.server.titles if title in spelled)
-        said = f"rank {title}" if spelled.count("<go>") > 1 else f"search {title}" if body["seed"] % 3 else "rank no"
-        return [*words.encode(said), *words.stop]
+        prompt = words.decode(body["prompt"])
+        title = next(title for title in self.server.titles if title in prompt)
+        text = f"rank {title}" if prompt.count("<go>") > 1 else f"search {title}" if body["seed"] % 3 else "rank no"
+        return [*words.encode(text), *words.stop]
 
     def _answer(self, status: int, data: dict[str, Any]) -> None:
         text = json.dumps(data).encode()
@@ -80,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +88,13 @@ def server() -> Iterator[Server]:
     world = environment_of(DataConfig(world=WorldConfig(**runs.WORLD)))
     assert world is not None
     titles = sorted((title.lower() for title in world.titles.values()), key=len, reverse=True)
-    made = Server(WordRenderer(environment_texts(world)), titles)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
+    http_server = Server(WordRenderer(environment_texts(world)), titles)
+    threading.Thread(target=http_server.serve_forever, daemon=True).start()
+    yield http_server
+    http_server.shutdown()
 
 
-def served(student: Path, out: Path, server: Server, **changes: Any) -> Any:
+def served_run(student: Path, out: Path, server: Server, **changes: Any) -> Any:
     url = f"http://127.0.0.1:{server.server_port}/v1"
     return runs.rewards(
         student,
@@ -111,7 +111,7 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_p
     from context_agent.train.rl import loop
 
     server.asked.clear()
-    loop.train(served(student, tmp_path, server), note=lambda _: None)
+    loop.train(served_run(student, tmp_path, server), note=lambda _: None)
     assert list(dict.fromkeys(server.asked)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
     assert server.loaded == {"policy-6"}
     lines = runs.timeless(tmp_path)
@@ -127,7 +127,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_pat
     from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
     from context_agent.train.rl.weight_sync import served_engine
 
-    run = served(tmp_path / "model", tmp_path, server)
+    run = served_run(tmp_path / "model", tmp_path, server)
     world, engine = environment_of(run.data), served_engine(run)
     assert world is not None
     questions = world.questions["train"][:6]
@@ -135,7 +135,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_pat
     server.loaded |= {"policy-0", "policy-2"}
     engine.model, engine.version = "policy-0", "0"
     with build_agent(run, world.corpus, engine, server.words, temperature=1.0) as agent:
-        here = asyncio.run(play_episodes(agent, requests, 4))
+        local = asyncio.run(play_episodes(agent, requests, 4))
     with WorkerPool(RolloutSetup(run), ThisMachine(), processes=2, concurrency=4) as pool:
         pooled = play_in_pool(pool, engine, requests)
         engine.model, engine.version = "policy-2", "2"
@@ -144,7 +144,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_pat
     assert set(server.asked) == {"policy-2"}
     assert all(map(is_complete, pooled))
     assert [episode.without_timestamps() for episode in pooled if isinstance(episode, Trajectory)] == [
-        episode.without_timestamps() for episode in here if isinstance(episode, Trajectory)
+        episode.without_timestamps() for episode in local if isinstance(episode, Trajectory)
     ]
     server.loaded.clear()
 
@@ -171,24 +171,24 @@ def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
 ) -> None:
     from context_agent.train.rl import loop
 
-    run = served(student, tmp_path, server)
+    run = served_run(student, tmp_path, server)
     server.gone = "policy-4"
     with pytest.raises(PolicyError, match=r"load_lora_adapter of policy-4: .*HTTP 500.*state of update 4 is saved"):
         loop.train(run, note=lambda _: None)
     server.gone = ""
-    done = loop.train(run, resume=True, note=lambda _: None)
-    assert (done.first_update, done.updates) == (4, 6)
+    result = loop.train(run, resume=True, note=lambda _: None)
+    assert (result.first_update, result.updates) == (4, 6)
     assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
 
 
-def test_a_server_is_asked_while_updates_are_made_and_never_for_weights_that_it_has_not(
+def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_lacks(
     student: Path, tmp_path: Path, server: Server
 ) -> None:
-    """Calls are held back while one adapter takes the other's place, so none is lost."""
+    """Calls wait while one adapter replaces the other, so none is lost."""
     from context_agent.train.rl import loop
 
     server.asked.clear()
-    loop.train(served(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
+    loop.train(served_run(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)

@@ -1,4 +1,4 @@
-"""Episodes in a process of their own: those that this process would play, under new weights, and when it dies."""
+"""Episodes in a separate process: the same as in this one, under new weights, and when that process dies."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def asks(run: RunConfig) -> list[RolloutRequest]:
     world = environment_of(run.data)
     assert world is not None
     return [
-        RolloutRequest(one, 7 + place, f"00000-0000-{place:03d}")
-        for place, one in enumerate(world.questions["train"][:3])
+        RolloutRequest(question, 7 + index, f"00000-0000-{index:03d}")
+        for index, question in enumerate(world.questions["train"][:3])
     ]
 
 
@@ -63,80 +63,82 @@ def apart(run: RunConfig, forked: ForkServerContext) -> Iterator[RolloutProcess]
     player.close()
 
 
-def other(run: RunConfig) -> Any:
+def scaled_model(run: RunConfig) -> Any:
     """A model with other weights."""
     model = load_model(run, environment_of(run.data)).model.eval()
     with torch.no_grad():
-        for one in model.parameters():
-            one.mul_(1.3)
+        for parameter in model.parameters():
+            parameter.mul_(1.3)
     return model
 
 
-def here(run: RunConfig, model: Any, asks: list[RolloutRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
+def play_locally(run: RunConfig, model: Any, asks: list[RolloutRequest]) -> list[tuple[EpisodeResult, RunningEpisode]]:
     world = environment_of(run.data)
     assert world is not None
     engine = TransformersEngine(model, max_batch=run.engine.batch, version="0")
-    turnstile = PausableEngine(engine)
-    with build_agent(run, world.corpus, turnstile, load_model(run, world).renderer, temperature=1.0) as agent:
+    pausable = PausableEngine(engine)
+    with build_agent(run, world.corpus, pausable, load_model(run, world).renderer, temperature=1.0) as agent:
         try:
-            return asyncio.run(played(LocalWorker(agent, turnstile), asks))
+            return asyncio.run(play_all(LocalWorker(agent, pausable), asks))
         finally:
             engine.close()
 
 
-async def played(
-    player: RolloutWorker, asks: list[RolloutRequest], known: Any = ()
+async def play_all(
+    player: RolloutWorker, asks: list[RolloutRequest], recordings: Any = ()
 ) -> list[tuple[EpisodeResult, RunningEpisode]]:
-    every = [RunningEpisode(recorded) for recorded in known or [()] * len(asks)]
+    running = [RunningEpisode(recorded) for recorded in recordings or [()] * len(asks)]
     player.resume()
-    ended = await asyncio.gather(*map(player.play, asks, every))
-    return list(zip(ended, every, strict=True))
+    results = await asyncio.gather(*map(player.play, asks, running))
+    return list(zip(results, running, strict=True))
 
 
-def sampled(ended: EpisodeResult) -> list[tuple[int, ...]]:
-    assert isinstance(ended, Trajectory)
-    return [call.output for call in calls(ended)]
+def sampled_ids(episode: EpisodeResult) -> list[tuple[int, ...]]:
+    assert isinstance(episode, Trajectory)
+    return [call.output for call in calls(episode)]
 
 
-def test_what_it_plays(run: RunConfig, asks: list[RolloutRequest], apart: RolloutProcess) -> None:
-    """The episodes of this process, by the seed; parked ones go on; and new weights sample from the next call on."""
+def test_it_plays_what_this_process_would_play(
+    run: RunConfig, asks: list[RolloutRequest], apart: RolloutProcess
+) -> None:
+    """Episodes are those of this process, parked ones resume, and new weights sample from the next call on."""
 
-    async def course() -> tuple[
+    async def play_across_update() -> tuple[
         list[tuple[EpisodeResult, RunningEpisode]],
         list[tuple[EpisodeResult, RunningEpisode]],
         list[tuple[EpisodeResult, RunningEpisode]],
     ]:
-        whole = await played(apart, asks)
+        whole = await play_all(apart, asks)
         await apart.pause()
-        waiting = asyncio.create_task(played_shut(apart, asks[0]))
+        waiting = asyncio.create_task(play_paused(apart, asks[0]))
         await asyncio.sleep(0.3)
         assert not waiting.done(), "no call goes through"
-        apart.put(other(run), "1")
+        apart.put(scaled_model(run), "1")
         apart.resume()
         newer = [await waiting]
-        parked = await played(apart, asks[1:], [running.calls[:1] for _, running in whole[1:]])
+        parked = await play_all(apart, asks[1:], [running.calls[:1] for _, running in whole[1:]])
         return whole, newer, parked
 
-    whole, newer, parked = asyncio.run(course())
-    wanted = here(run, load_model(run, environment_of(run.data)).model.eval(), asks)
-    assert [sampled(ended) for ended, _ in whole] == [sampled(ended) for ended, _ in wanted]
-    for ended, running in whole:
-        assert [call.sample.ids for call in running.calls] == sampled(ended)
+    whole, newer, parked = asyncio.run(play_across_update())
+    expected = play_locally(run, load_model(run, environment_of(run.data)).model.eval(), asks)
+    assert [sampled_ids(episode) for episode, _ in whole] == [sampled_ids(episode) for episode, _ in expected]
+    for episode, running in whole:
+        assert [call.sample.ids for call in running.calls] == sampled_ids(episode)
         assert {call.sample.version for call in running.calls} == {"0"}
     assert {call.sample.version for _, running in newer for call in running.calls} == {"1"}
-    ((fresh, _),) = here(run, other(run), asks[:1])
-    assert [sampled(ended) for ended, _ in newer] == [sampled(fresh)]
-    for (ended, running), (before, _) in zip(parked, whole[1:], strict=True):
-        assert sampled(ended)[:1] == sampled(before)[:1]
+    ((fresh, _),) = play_locally(run, scaled_model(run), asks[:1])
+    assert [sampled_ids(episode) for episode, _ in newer] == [sampled_ids(fresh)]
+    for (episode, running), (before, _) in zip(parked, whole[1:], strict=True):
+        assert sampled_ids(episode)[:1] == sampled_ids(before)[:1]
         assert [call.sample.version for call in running.calls] == ["0"] + ["1"] * (len(running.calls) - 1)
 
 
-async def played_shut(player: RolloutWorker, ask: RolloutRequest) -> tuple[EpisodeResult, RunningEpisode]:
+async def play_paused(player: RolloutWorker, request: RolloutRequest) -> tuple[EpisodeResult, RunningEpisode]:
     running = RunningEpisode()
-    return await player.play(ask, running), running
+    return await player.play(request, running), running
 
 
-def test_who_waits_for_a_process_that_dies_is_told(
+def test_whoever_waits_for_a_process_that_dies_gets_an_error(
     run: RunConfig, asks: list[RolloutRequest], forked: ForkServerContext
 ) -> None:
     player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model
@@ -145,29 +147,29 @@ def test_who_waits_for_a_process_that_dies_is_told(
         player.put(model, "1")
     player.hold(model, [0])
 
-    async def killed() -> None:
-        # It is shut: the episode waits.
+    async def kill_while_waiting() -> None:
+        # The process is paused, so the episode waits.
         waiting = asyncio.create_task(player.play(asks[0], RunningEpisode()))
         await asyncio.sleep(0.3)
         assert player._staged is not None
         assert player._staged.lock.acquire()
-        put = asyncio.create_task(asyncio.to_thread(player.put, model, "1"))
+        put_task = asyncio.create_task(asyncio.to_thread(player.put, model, "1"))
         await asyncio.sleep(0.2)
         os.kill(player._process.pid, signal.SIGKILL)
         with pytest.raises(PolicyError, match=r"has ended \(exit code -9\)"):
             await waiting
         with pytest.raises(PolicyError, match="has ended"):
-            await put
+            await put_task
         with pytest.raises(PolicyError, match="has ended"):
             await player.play(asks[0], RunningEpisode())
 
-    asyncio.run(killed())
+    asyncio.run(kill_while_waiting())
     player.close()
 
 
 def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
     model = load_model(run, environment_of(run.data)).model
-    model.forward = lambda *given, **more: None
+    model.forward = lambda *args, **kwargs: None
     with pytest.raises(ConfigError, match="Use a thread"):
         RolloutProcess(run).hold(model)
 
@@ -201,10 +203,10 @@ if __name__ == "__main__":
 def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: RunConfig, tmp_path: Path) -> None:
     program, file = tmp_path / "trainer.py", tmp_path / "run.toml"
     program.write_text(TRAINER)
-    said = [f"{key} = {json.dumps(value)}" for key, value in flat_settings(run.plain()) if value is not None]
-    file.write_text("\n".join(said))
-    # Its standard output is the other process's as well: it is read to the end when both have ended.
+    lines = [f"{key} = {json.dumps(value)}" for key, value in flat_settings(run.plain()) if value is not None]
+    file.write_text("\n".join(lines))
+    # Both processes write to this standard output, so it ends only when both have ended.
     command = [sys.executable, str(program), str(file)]
-    died = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    assert died.stdout == "False\n", "the batch waits for the lock"
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert completed.returncode == -signal.SIGKILL, completed.stderr
+    assert completed.stdout == "False\n", "the batch waits for the lock"

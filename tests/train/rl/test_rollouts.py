@@ -30,12 +30,12 @@ def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> Sea
     """Plays by the seed: some episodes search for what the question names and rank it, the others rank nothing."""
 
     def reply(request: SampleRequest) -> Sequence[int]:
-        spelled = words.decode(request.prompt)
+        prompt = words.decode(request.prompt)
         assert request.seed is not None
-        if spelled.count("<go>") > 1:
-            first = spelled.split("<go>")[1].removeprefix(" search ").split(" <end>")[0]
-            return (*words.encode(f"rank {first}"), *words.stop)
-        title = next(title for title in titles if title in spelled)
+        if prompt.count("<go>") > 1:
+            searched = prompt.split("<go>")[1].removeprefix(" search ").split(" <end>")[0]
+            return (*words.encode(f"rank {searched}"), *words.stop)
+        title = next(title for title in titles if title in prompt)
         return (*words.encode(f"search {title}" if request.seed % 3 else "rank nobody"), *words.stop)
 
     titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
@@ -43,66 +43,66 @@ def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> Sea
     return SearchAgent(small.corpus, policy, profile=words_profile(), budget=512)
 
 
-def asked(small: ToyEnvironment) -> list[Question]:
+def train_questions(small: ToyEnvironment) -> list[Question]:
     return small.questions["train"]
 
 
 def test_a_step_is_questions_times_rollouts_and_every_sampled_id_is_in_one_row(
     small: ToyEnvironment, words: WordRenderer
 ) -> None:
-    made = rollout_loop(agent(small, words), asked(small), SMALL).collect(0)
-    assert len(made.episodes) == 24
-    assert len({one.question.id for one in made.episodes}) == 6
-    trained = {item.row.episode_id for item in made.rows}
-    assert made.metrics["episodes_trained"] == len(trained) > 0
+    step = rollout_loop(agent(small, words), train_questions(small), SMALL).collect(0)
+    assert len(step.episodes) == 24
+    assert len({episode.question.id for episode in step.episodes}) == 6
+    trained = {item.row.episode_id for item in step.rows}
+    assert step.metrics["episodes_trained"] == len(trained) > 0
     calls = [
         TokenCall.from_extra(event.action.extra)
-        for one in made.episodes
-        if one.id in trained
-        for event in one.trajectory.events
+        for episode in step.episodes
+        if episode.id in trained
+        for event in episode.trajectory.events
         if isinstance(event, ActionTaken)
     ]
-    assert made.metrics["tokens_trained"] == sum(len(call.output) for call in calls if call)
-    assert {item.row.group_id for item in made.rows} <= {one.question.id for one in made.episodes}
+    assert step.metrics["tokens_trained"] == sum(len(call.output) for call in calls if call)
+    assert {item.row.group_id for item in step.rows} <= {episode.question.id for episode in step.episodes}
 
 
 def test_advantages_sum_to_nothing_in_each_group(small: ToyEnvironment, words: WordRenderer) -> None:
-    made = rollout_loop(agent(small, words), asked(small), SMALL).collect(1)
-    by_episode = {item.row.episode_id: (item.row.group_id, item.advantage) for item in made.rows}
+    step = rollout_loop(agent(small, words), train_questions(small), SMALL).collect(1)
+    by_episode = {item.row.episode_id: (item.row.group_id, item.advantage) for item in step.rows}
     for group in {group for group, _ in by_episode.values()}:
-        assert sum(value for own, value in by_episode.values() if own == group) == pytest.approx(0, abs=1e-9)
+        assert sum(value for group_id, value in by_episode.values() if group_id == group) == pytest.approx(0, abs=1e-9)
 
 
 def test_a_step_is_the_same_whenever_it_is_played(small: ToyEnvironment, words: WordRenderer) -> None:
-    one = rollout_loop(agent(small, words), asked(small), SMALL)
-    one.collect(0)
-    other = rollout_loop(agent(small, words), asked(small), SMALL)
-    assert one.collect(2).rows == other.collect(2).rows
-    assert one.collect(2).rows != one.collect(3).rows
+    first_loop = rollout_loop(agent(small, words), train_questions(small), SMALL)
+    first_loop.collect(0)
+    fresh_loop = rollout_loop(agent(small, words), train_questions(small), SMALL)
+    assert first_loop.collect(2).rows == fresh_loop.collect(2).rows
+    assert first_loop.collect(2).rows != first_loop.collect(3).rows
 
 
 def test_substeps_share_the_rows_and_a_resumed_run_begins_with_a_step(
     small: ToyEnvironment, words: WordRenderer
 ) -> None:
-    source = rollout_loop(agent(small, words), asked(small), SMALL)
-    first, second = source.rows(4), source.rows(5)
-    whole = source.collect(2).rows
+    loop = rollout_loop(agent(small, words), train_questions(small), SMALL)
+    first, second = loop.rows(4), loop.rows(5)
+    whole = loop.collect(2).rows
     assert sorted(map(repr, [*first, *second])) == sorted(map(repr, whole))
     assert {i.row.episode_id for i in first}.isdisjoint(i.row.episode_id for i in second)
 
 
 def test_ranks_share_the_groups(small: ToyEnvironment, words: WordRenderer) -> None:
-    whole = rollout_loop(agent(small, words), asked(small), SMALL).collect(0).rows
+    whole = rollout_loop(agent(small, words), train_questions(small), SMALL).collect(0).rows
     parts = [
         item
         for rank in range(2)
-        for item in rollout_loop(agent(small, words), asked(small), SMALL, rank=rank, ranks=2).collect(0).rows
+        for item in rollout_loop(agent(small, words), train_questions(small), SMALL, rank=rank, ranks=2).collect(0).rows
     ]
     assert sorted(map(repr, parts)) == sorted(map(repr, whole))
 
 
 def test_what_is_reported_and_saved(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> None:
-    metrics = rollout_loop(agent(small, words), asked(small), SMALL, folder=tmp_path).collect(1).metrics
+    metrics = rollout_loop(agent(small, words), train_questions(small), SMALL, folder=tmp_path).collect(1).metrics
     assert {"reward", "recall", "trajectory_recall", "turns", "groups_equal", "episodes_aborted", "beta"} <= set(
         metrics
     )
@@ -114,18 +114,18 @@ def test_what_is_reported_and_saved(small: ToyEnvironment, words: WordRenderer, 
 
 
 def test_an_engine_hears_how_many_episodes_it_may_wait_for(small: ToyEnvironment, words: WordRenderer) -> None:
-    heard: list[int] = []
+    announced: list[int] = []
 
     class Listening(FakeEngine):
         def expect(self, episodes: int) -> None:
-            heard.append(episodes)
+            announced.append(episodes)
 
     base = agent(small, words).policy
     assert isinstance(base, TokenPolicy)
     engine = Listening(base.engine._replies)  # type: ignore[attr-defined]
-    rollout_loop(agent(small, words, engine), asked(small), SMALL).collect(0)
-    assert heard[0] == 5
-    assert sum(heard) == 0
+    rollout_loop(agent(small, words, engine), train_questions(small), SMALL).collect(0)
+    assert announced[0] == 5
+    assert sum(announced) == 0
 
 
 def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
@@ -141,41 +141,41 @@ def test_an_engine_that_fails_now_and_then_spoils_only_those_episodes(
                 raise PolicyError("the server hung up")
             return await super().generate(request)
 
-    made = rollout_loop(agent(small, words, Flaky(base.engine._replies)), asked(small), SMALL).collect(0)  # type: ignore[attr-defined]
-    assert made.metrics["episodes_aborted"] == 24 - len(made.episodes) > 0
+    step = rollout_loop(agent(small, words, Flaky(base.engine._replies)), train_questions(small), SMALL).collect(0)  # type: ignore[attr-defined]
+    assert step.metrics["episodes_aborted"] == 24 - len(step.episodes) > 0
 
 
-def test_an_engine_that_is_gone_ends_the_step_with_a_word(small: ToyEnvironment, words: WordRenderer) -> None:
-    source = rollout_loop(agent(small, words, FakeEngine([])), asked(small), SMALL)
+def test_an_engine_that_is_gone_ends_the_step_with_an_error(small: ToyEnvironment, words: WordRenderer) -> None:
+    loop = rollout_loop(agent(small, words, FakeEngine([])), train_questions(small), SMALL)
     with pytest.raises(
         PolicyError, match=r"step 3: none of its 24 episodes could be completed \(the script has 0 replies"
     ):
-        source.collect(3)
+        loop.collect(3)
 
 
 def test_the_questions_of_a_step_are_played_in_the_windows_in_turn(small: ToyEnvironment, words: WordRenderer) -> None:
     episodes = EpisodeConfig(window=512, windows=(128, 512), per_call=112, reserve=8)
-    rollouts = Rollouts(agent(small, words), asked(small), SMALL, budget_of=episodes.training_budget)
-    made = rollout_loop(agent(small, words), asked(small), SMALL, rollouts=rollouts).collect(0)
-    windows = {one.id.split("-")[1]: one.trajectory.header.budget for one in made.episodes}
+    rollouts = Rollouts(agent(small, words), train_questions(small), SMALL, budget_of=episodes.training_budget)
+    step = rollout_loop(agent(small, words), train_questions(small), SMALL, rollouts=rollouts).collect(0)
+    windows = {episode.id.split("-")[1]: episode.trajectory.header.budget for episode in step.episodes}
     assert [windows[group].window for group in sorted(windows)] == [128, 512] * (SMALL.groups // 2)
     assert {budget.per_call for budget in windows.values()} == {96, 112}  # 96: the hard cutoff of 128
     assert {budget.reserve for budget in windows.values()} == {8}
 
 
 def test_a_curriculum_asks_easy_questions_first(small: ToyEnvironment, words: WordRenderer) -> None:
-    staged = Curriculum((CurriculumStage(0.5, 1),), beta=(4, 2))
-    source = rollout_loop(agent(small, words), asked(small), SMALL, curriculum=staged)
-    assert {one.question.hops for one in source.collect(0).episodes} == {1}
-    late = source.collect(3)
-    assert max(one.question.hops for one in late.episodes) > 1
-    assert late.metrics["beta"] == 2.5
+    curriculum = Curriculum((CurriculumStage(0.5, 1),), beta=(4, 2))
+    loop = rollout_loop(agent(small, words), train_questions(small), SMALL, curriculum=curriculum)
+    assert {episode.question.hops for episode in loop.collect(0).episodes} == {1}
+    late_step = loop.collect(3)
+    assert max(episode.question.hops for episode in late_step.episodes) > 1
+    assert late_step.metrics["beta"] == 2.5
 
 
 def test_a_decay_reaches_the_ids(small: ToyEnvironment, words: WordRenderer) -> None:
-    made = rollout_loop(agent(small, words), asked(small), SMALL, rewards=RewardConfig(gamma=0.5)).collect(0)
-    two = next(item for item in made.rows if sum(1 for one in set(item.weights) if one) == 2)
-    assert {one for one in two.weights if one} == {0.5, 1.0}
+    step = rollout_loop(agent(small, words), train_questions(small), SMALL, rewards=RewardConfig(gamma=0.5)).collect(0)
+    two_weights = next(item for item in step.rows if sum(1 for weight in set(item.weights) if weight) == 2)
+    assert {weight for weight in two_weights.weights if weight} == {0.5, 1.0}
 
 
 def test_a_reward_that_is_no_number_names_its_episode(
@@ -183,7 +183,7 @@ def test_a_reward_that_is_no_number_names_its_episode(
 ) -> None:
     monkeypatch.setitem(rewards.GAINS, "diversity", lambda outcome, settings: float("nan"))  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"episode 00000-\d+-\d+, question .*: a reward of nan"):
-        rollout_loop(agent(small, words), asked(small), SMALL).collect(0)
+        rollout_loop(agent(small, words), train_questions(small), SMALL).collect(0)
 
 
 def test_settings_and_questions_that_cannot_work(small: ToyEnvironment, words: WordRenderer) -> None:
@@ -194,15 +194,17 @@ def test_settings_and_questions_that_cannot_work(small: ToyEnvironment, words: W
     with pytest.raises(ConfigError, match="1 of 1 questions have no gold"):
         rollout_loop(agent(small, words), [Question("q", "who?")], SMALL)
     with pytest.raises(ConfigError, match="shared by 9 ranks"):
-        rollout_loop(agent(small, words), asked(small), SMALL, ranks=9)
+        rollout_loop(agent(small, words), train_questions(small), SMALL, ranks=9)
 
 
 def test_parl_pays_for_sub_agents_and_less_of_it_as_training_goes_on(
     small: ToyEnvironment, words: WordRenderer
 ) -> None:
-    """The tiny policy never starts one: both terms are there, and 0, and nothing else is changed."""
-    plain = rollout_loop(agent(small, words), asked(small), SMALL).collect(0)
-    paid = rollout_loop(agent(small, words), asked(small), SMALL, parl=ParlConfig(parallel=0.5, finish=0.5)).collect(0)
+    """The tiny policy never starts a sub-agent: both terms are there and 0, and nothing else changes."""
+    plain = rollout_loop(agent(small, words), train_questions(small), SMALL).collect(0)
+    paid = rollout_loop(
+        agent(small, words), train_questions(small), SMALL, parl=ParlConfig(parallel=0.5, finish=0.5)
+    ).collect(0)
     assert "term/parl_parallel" not in plain.metrics
     assert paid.metrics["term/parl_parallel"] == paid.metrics["term/parl_finish"] == 0.0
     assert paid.metrics["reward"] == plain.metrics["reward"]
@@ -211,14 +213,16 @@ def test_parl_pays_for_sub_agents_and_less_of_it_as_training_goes_on(
 def test_what_parl_adds_is_in_the_reward_and_the_metrics(
     small: ToyEnvironment, words: WordRenderer, monkeypatch: Any
 ) -> None:
-    made = Delegation(started=2, finished=1)
-    monkeypatch.setattr("context_agent.train.rl.rollouts.delegation_of", lambda trajectory: made)
-    rollouts = rollout_loop(agent(small, words), asked(small), SMALL, parl=ParlConfig(parallel=0.4, finish=0.2))
-    for number, left in ((0, 1.0), (2, 0.5)):
+    delegation = Delegation(started=2, finished=1)
+    monkeypatch.setattr("context_agent.train.rl.rollouts.delegation_of", lambda trajectory: delegation)
+    rollouts = rollout_loop(
+        agent(small, words), train_questions(small), SMALL, parl=ParlConfig(parallel=0.4, finish=0.2)
+    )
+    for number, share in ((0, 1.0), (2, 0.5)):
         step = rollouts.collect(number)
-        done = [one for one in step.episodes if one.outcome.ending is Ending.FINISHED]
-        assert done
-        for one in done:
-            assert one.reward.terms["parl_parallel"] == pytest.approx(left * 0.4 * 2 / 4)
-            assert one.reward.terms["parl_finish"] == pytest.approx(left * 0.2 * 1 / 2)
-        assert step.metrics["term/parl_parallel"] == pytest.approx(left * 0.2 * len(done) / len(step.episodes))
+        finished = [episode for episode in step.episodes if episode.outcome.ending is Ending.FINISHED]
+        assert finished
+        for episode in finished:
+            assert episode.reward.terms["parl_parallel"] == pytest.approx(share * 0.4 * 2 / 4)
+            assert episode.reward.terms["parl_finish"] == pytest.approx(share * 0.2 * 1 / 2)
+        assert step.metrics["term/parl_parallel"] == pytest.approx(share * 0.2 * len(finished) / len(step.episodes))

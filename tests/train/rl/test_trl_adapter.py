@@ -1,4 +1,4 @@
-"""The gradient of the trainer is that of the formula, and a run that was killed goes on as if it had not been."""
+"""The gradient of the trainer is that of the formula."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ def trainer(model: Any, items: Sequence[WeightedRow], tokenizer: Any, out: Path,
     return RowTrainer(model, Fixed(items), args=args, tokenizer=tokenizer, loss=loss, most_tokens=most_tokens)
 
 
-def gradients(made: Any) -> dict[str, Any]:
-    """Trains one step and gives the gradients that the optimiser would have stepped by."""
-    found: dict[str, Any] = {}
+def gradients(row_trainer: Any) -> dict[str, Any]:
+    """Trains one step and returns the gradients that reach the optimiser."""
+    captured: dict[str, Any] = {}
 
-    class Take(transformers.TrainerCallback):  # type: ignore[misc]
+    class CaptureGradients(transformers.TrainerCallback):  # type: ignore[misc]
         def on_pre_optimizer_step(self, *_: Any, model: Any, **__: Any) -> None:
-            found.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+            captured.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
 
-    made.add_callback(Take())
-    made.train()
-    return found
+    row_trainer.add_callback(CaptureGradients())
+    row_trainer.train()
+    return captured
 
 
 def by_hand(model: Any, items: Sequence[WeightedRow], weigh: Callable[[Any], Any]) -> dict[str, Any]:
@@ -105,9 +105,9 @@ def by_hand(model: Any, items: Sequence[WeightedRow], weigh: Callable[[Any], Any
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
-def difference(one: dict[str, Any], other: dict[str, Any]) -> float:
-    assert one.keys() == other.keys()
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+def difference(first: dict[str, Any], second: dict[str, Any]) -> float:
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
 
 
 @pytest.mark.parametrize("most_tokens", [0, 120])
@@ -119,9 +119,9 @@ def test_the_gradient_is_the_formula_s(
     loss: Loss, weigh: Callable[[Any], Any], most_tokens: int, tokenizer: Any, tmp_path: Path
 ) -> None:
     tiny, items = model(tokenizer), made_rows()
-    found = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=loss, most_tokens=most_tokens))
-    assert max(float(value.abs().max()) for value in found.values()) > 1e-3
-    assert difference(found, by_hand(tiny, items, weigh)) <= 1e-6
+    actual = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=loss, most_tokens=most_tokens))
+    assert max(float(value.abs().max()) for value in actual.values()) > 1e-3
+    assert difference(actual, by_hand(tiny, items, weigh)) <= 1e-6
 
 
 def test_only_trained_positions_get_logits(tokenizer: Any, tmp_path: Path) -> None:
@@ -145,13 +145,13 @@ def test_only_trained_positions_get_logits(tokenizer: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("most_tokens", [0, 120])
 def test_demonstrated_rows_weigh_by_their_advantage_alone(most_tokens: int, tokenizer: Any, tmp_path: Path) -> None:
-    """Whatever log-probabilities they hold; the sampled rows of the same update keep their ratios."""
+    """Their log-probabilities do not matter; the sampled rows of the same update keep their ratios."""
     tiny = model(tokenizer)
     items = [replace(item, demonstrated=number % 3 == 0) for number, item in enumerate(made_rows())]
-    found = gradients(trainer(tiny, items, tokenizer, tmp_path, most_tokens=most_tokens))
-    assert difference(found, by_hand(tiny, items, lambda ratio: ratio.clamp(max=5.0))) <= 1e-6
+    actual = gradients(trainer(tiny, items, tokenizer, tmp_path, most_tokens=most_tokens))
+    assert difference(actual, by_hand(tiny, items, lambda ratio: ratio.clamp(max=5.0))) <= 1e-6
     sampled = [replace(item, demonstrated=False) for item in items]
-    assert difference(found, by_hand(tiny, sampled, lambda ratio: ratio.clamp(max=5.0))) > 1e-4
+    assert difference(actual, by_hand(tiny, sampled, lambda ratio: ratio.clamp(max=5.0))) > 1e-4
 
 
 def test_a_row_that_two_versions_sampled_has_the_ratio_of_each_token(tokenizer: Any, tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_a_row_that_two_versions_sampled_has_the_ratio_of_each_token(tokenizer: 
 
     def logprobs(sampler: Any, start: int, end: int) -> tuple[float, ...]:
         with torch.no_grad():
-            found = torch.log_softmax(sampler(input_ids=torch.tensor([ids])).logits[0].float(), -1)
-        return tuple(float(found[place - 1, ids[place]]) for place in range(start, end))
+            token_logprobs = torch.log_softmax(sampler(input_ids=torch.tensor([ids])).logits[0].float(), -1)
+        return tuple(float(token_logprobs[position - 1, ids[position]]) for position in range(start, end))
 
     calls = [
         TokenCall(0, tuple(ids[:4]), tuple(ids[4:7]), logprobs(older, 4, 7), version="3"),
@@ -174,23 +174,23 @@ def test_a_row_that_two_versions_sampled_has_the_ratio_of_each_token(tokenizer: 
     (row,) = rows_of_calls(calls, episode_id="e", group_id="g")
     assert row.policy_version == "3"
     items = [WeightedRow(row, 0.7)]
-    found = gradients(trainer(tiny, items, tokenizer, tmp_path))
+    actual = gradients(trainer(tiny, items, tokenizer, tmp_path))
     ratios: list[Any] = []
     by_formula = by_hand(tiny, items, lambda ratio: ratios.append(ratio.detach()) or ratio.clamp(max=5.0))
-    assert difference(found, by_formula) <= 1e-6
-    assert max(abs(float(ratios[0][0, place - 1]) - 1) for place in (9, 10, 11)) < 1e-5
-    assert min(abs(float(ratios[0][0, place - 1]) - 1) for place in (4, 5, 6)) > 1e-4
+    assert difference(actual, by_formula) <= 1e-6
+    assert max(abs(float(ratios[0][0, position - 1]) - 1) for position in (9, 10, 11)) < 1e-5
+    assert min(abs(float(ratios[0][0, position - 1]) - 1) for position in (4, 5, 6)) > 1e-4
 
 
 def test_ids_may_weigh_differently(tokenizer: Any, tmp_path: Path) -> None:
     tiny, items = model(tokenizer), made_rows(weights=True)
-    found = gradients(trainer(tiny, items, tokenizer, tmp_path, most_tokens=120))
-    assert difference(found, by_hand(tiny, items, lambda ratio: ratio.clamp(max=5.0))) <= 1e-6
+    actual = gradients(trainer(tiny, items, tokenizer, tmp_path, most_tokens=120))
+    assert difference(actual, by_hand(tiny, items, lambda ratio: ratio.clamp(max=5.0))) <= 1e-6
 
 
 def test_grpo_averages_a_row_and_then_the_rows(tokenizer: Any, tmp_path: Path) -> None:
     tiny, items = model(tokenizer), made_rows()
-    found = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=Loss.GRPO))
+    actual = gradients(trainer(tiny, items, tokenizer, tmp_path, loss=Loss.GRPO))
     tiny.zero_grad()
     for item in items:
         ids = torch.tensor([item.row.input_ids])
@@ -199,10 +199,10 @@ def test_grpo_averages_a_row_and_then_the_rows(tokenizer: Any, tmp_path: Path) -
         mask = torch.tensor([item.row.loss_mask])[:, 1:]
         surrogate = torch.min(ratio * item.advantage, ratio.clamp(0.8, 1.28) * item.advantage)
         (-(surrogate * mask).sum() / mask.sum() / len(items)).backward()
-    assert difference(found, {n: p.grad for n, p in tiny.named_parameters() if p.grad is not None}) <= 1e-6
+    assert difference(actual, {n: p.grad for n, p in tiny.named_parameters() if p.grad is not None}) <= 1e-6
 
 
-def test_a_pull_towards_the_first_weights_is_there_when_asked_for(tokenizer: Any, tmp_path: Path) -> None:
+def test_a_kl_penalty_towards_the_first_weights_is_there_when_asked_for(tokenizer: Any, tmp_path: Path) -> None:
     from peft import LoraConfig
 
     tiny, items = model(tokenizer), made_rows()
@@ -213,11 +213,11 @@ def test_a_pull_towards_the_first_weights_is_there_when_asked_for(tokenizer: Any
         max_steps=3, learning_rate=0.01, save_strategy="no", logging_steps=1,
     )  # fmt: skip
     lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
-    made = RowTrainer(tiny, Fixed(items), args=args, tokenizer=tokenizer, peft_config=lora)
-    made.train()
-    pulls = [entry["kl"] for entry in made.state.log_history if "kl" in entry]
-    assert pulls[0] == pytest.approx(0, abs=1e-6)
-    assert pulls[-1] > 1e-6
+    row_trainer = RowTrainer(tiny, Fixed(items), args=args, tokenizer=tokenizer, peft_config=lora)
+    row_trainer.train()
+    divergences = [entry["kl"] for entry in row_trainer.state.log_history if "kl" in entry]
+    assert divergences[0] == pytest.approx(0, abs=1e-6)
+    assert divergences[-1] > 1e-6
 
 
 def test_rows_that_the_model_cannot_read_are_refused(tokenizer: Any, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_step_without_rows_changes_nothing(tokenizer: Any, tmp_path: Path) -> 
     assert all(torch.equal(before[name], value) for name, value in tiny.state_dict().items())
 
 
-def test_accumulation_is_not_trl_s_business_here(tokenizer: Any, tmp_path: Path) -> None:
+def test_gradient_accumulation_by_trl_is_refused(tokenizer: Any, tmp_path: Path) -> None:
     from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
 
     args = grpo_arguments(Loss.CISPO, output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[])

@@ -1,4 +1,4 @@
-"""Two data-parallel ranks with unequal rows step by the gradient that one rank with all of them steps by."""
+"""Two data-parallel ranks with unequal rows take the same gradient step as one rank with all rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ pytest.importorskip("trl")
 ROOT = Path(__file__).parents[3]
 
 
-def test_two_ranks_with_unequal_rows_are_one(tmp_path: Path) -> None:
+def test_two_ranks_with_unequal_rows_step_like_one(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.train.rl.two_ranks", str(tmp_path)]
-    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    completed = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert completed.returncode == 0, completed.stderr[-3000:]
     single, pair = (torch.load(tmp_path / f"{ranks}.pt") for ranks in (1, 2))
     assert single.keys() == pair.keys()
     assert max(float(value.abs().max()) for value in single.values()) > 1e-3

@@ -1,4 +1,4 @@
-"""What a server is told when weights change, against a server that keeps what it was told."""
+"""What a server is told when weights change, as a fake server records it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from context_agent.train.rl.weight_sync import AdapterSync
 
 
 class Model:
-    """Writes a file where adapters would be."""
+    """A model that saves a placeholder as its adapter."""
 
     peft_config = "an adapter's"
 
-    def save_pretrained(self, place: Path) -> None:
-        place.mkdir(parents=True)
-        (place / "adapter_model.safetensors").write_bytes(b"weights")
+    def save_pretrained(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "adapter_model.safetensors").write_bytes(b"weights")
 
 
 def trainer(model: Any) -> Any:
-    accelerator = SimpleNamespace(unwrap_model=lambda one: one, is_main_process=True, wait_for_everyone=lambda: None)
+    accelerator = SimpleNamespace(
+        unwrap_model=lambda wrapped: wrapped, is_main_process=True, wait_for_everyone=lambda: None
+    )
     return SimpleNamespace(accelerator=accelerator, model=model)
 
 
@@ -40,20 +42,20 @@ def server() -> Iterator[ThreadingHTTPServer]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            there = Path(body["lora_path"]).is_dir() if "lora_path" in body else None
-            self.server.told.append((self.path, body["lora_name"], there))  # type: ignore[attr-defined]
+            exists = Path(body["lora_path"]).is_dir() if "lora_path" in body else None
+            self.server.told.append((self.path, body["lora_name"], exists))  # type: ignore[attr-defined]
             self.send_response(self.server.status)  # type: ignore[attr-defined]
             self.end_headers()
             self.wfile.write(b"Success")
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
-    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.told, made.status = [], 200  # type: ignore[attr-defined]
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
+    http_server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http_server.told, http_server.status = [], 200  # type: ignore[attr-defined]
+    threading.Thread(target=http_server.serve_forever, daemon=True).start()
+    yield http_server
+    http_server.shutdown()
 
 
 def adapters(server: Any, folder: Path) -> tuple[AdapterSync, VllmEngine]:
@@ -64,11 +66,11 @@ def adapters(server: Any, folder: Path) -> tuple[AdapterSync, VllmEngine]:
 
 def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(server: Any, tmp_path: Path) -> None:
     weights, engine = adapters(server, tmp_path)
-    made = trainer(Model())
-    weights.attach(made)
-    weights.push(made, 0)
+    fake_trainer = trainer(Model())
+    weights.attach(fake_trainer)
+    weights.push(fake_trainer, 0)
     assert (engine.model, engine.version) == ("policy-0", "0")
-    weights.push(made, 4)
+    weights.push(fake_trainer, 4)
     assert (engine.model, engine.version) == ("policy-4", "4")
     assert server.told == [
         ("/v1/load_lora_adapter", "policy-0", True),
@@ -78,7 +80,7 @@ def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(se
     assert [path.name for path in tmp_path.iterdir()] == ["policy-4"]
 
 
-def test_a_server_that_refuses_or_is_gone_is_told_of(server: Any, tmp_path: Path) -> None:
+def test_a_server_that_refuses_or_is_gone_is_reported(server: Any, tmp_path: Path) -> None:
     weights, engine = adapters(server, tmp_path)
     server.status = 404
     with pytest.raises(PolicyError, match=r"refused load_lora_adapter of policy-2: 404 .*VLLM_ALLOW_RUNTIME_LORA"):

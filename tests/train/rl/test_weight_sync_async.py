@@ -1,4 +1,4 @@
-"""How weights reach a copy that samples, and what is shared with it."""
+"""How weights reach the copy of the model that samples, and which weights it shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 
 def trainer(model: Any) -> Any:
-    return SimpleNamespace(accelerator=SimpleNamespace(unwrap_model=lambda one: one), model=model)
+    return SimpleNamespace(accelerator=SimpleNamespace(unwrap_model=lambda wrapped: wrapped), model=model)
 
 
 def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
@@ -25,15 +25,15 @@ def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
     model.config = SimpleNamespace(pad_token_id=0)
     model[0].requires_grad_(requires_grad=False)
     engine = TransformersEngine(model, name="small", version="0")
-    copied = CopySync(engine)
-    copied.attach(trainer(model))
+    sync = CopySync(engine)
+    sync.attach(trainer(model))
     assert engine.model is not model
     assert engine.model[0].weight is model[0].weight
     with torch.no_grad():
         model[1].weight.add_(1.0)
     assert not torch.equal(engine.model[1].weight, model[1].weight), "an update is not seen before it is pushed"
     with engine.lock:
-        copied.push(trainer(model), 5)
+        sync.push(trainer(model), 5)
     assert engine.version == "0", "the batch at hand is not waited for, and goes on with the weights that it began with"
     assert engine._current_version() == engine.version == "5"
     assert torch.equal(engine.model[1].weight, model[1].weight)
@@ -41,39 +41,39 @@ def test_what_is_trained_is_copied_at_a_push_and_the_rest_is_shared() -> None:
 
 
 def test_an_update_is_handed_over_once_and_to_all() -> None:
-    told: list[tuple[str, int]] = []
+    events: list[tuple[str, int]] = []
 
-    class Place:
+    class RecordingSync:
         def __init__(self, name: str) -> None:
             self.name = name
 
         def attach(self, trainer: Any) -> None:
-            told.append((f"{self.name} begins", 0))
+            events.append((f"{self.name} begins", 0))
 
         def before_update(self) -> None:
-            told.append((f"{self.name} before", 0))
+            events.append((f"{self.name} before", 0))
 
         def after_update(self) -> None:
-            told.append((f"{self.name} after", 0))
+            events.append((f"{self.name} after", 0))
 
         def push(self, trainer: Any, step: int) -> None:
-            told.append((self.name, step))
+            events.append((self.name, step))
 
     class Parking:
         def between_turns(self, *, drain: bool) -> Any:
             from contextlib import nullcontext
 
-            told.append(("parked", int(drain)))
+            events.append(("parked", int(drain)))
             return nullcontext()
 
-    parked = PausingSync(Place("server"), Parking(), drain=True)  # type: ignore[arg-type]
-    every = CombinedSync([Place("own"), parked])
-    every.attach(None)
-    every.before_update()
-    every.after_update()
-    every.push(None, 1)
-    every.push(None, 1)
-    assert told == [
+    pausing = PausingSync(RecordingSync("server"), Parking(), drain=True)  # type: ignore[arg-type]
+    combined = CombinedSync([RecordingSync("own"), pausing])
+    combined.attach(None)
+    combined.before_update()
+    combined.after_update()
+    combined.push(None, 1)
+    combined.push(None, 1)
+    assert events == [
         ("own begins", 0),
         ("server begins", 0),
         ("own before", 0),
@@ -85,4 +85,4 @@ def test_an_update_is_handed_over_once_and_to_all() -> None:
         ("server", 1),
         ("own", 1),
     ]
-    assert parked.seconds > 0
+    assert pausing.seconds > 0

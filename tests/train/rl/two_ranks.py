@@ -39,7 +39,7 @@ def main(folder: Path) -> int:
     import context_agent.train.rl.trl_adapter  # noqa: F401
 
     torch.set_num_threads(1)
-    ranks = [rank for size in WORLD_SIZES for rank in started_ranks(size, folder / f"{size}.pt")]
+    ranks = [rank for size in WORLD_SIZES for rank in start_ranks(size, folder / f"{size}.pt")]
     waiting = {reports for _, reports in ranks}
     try:
         while waiting:
@@ -55,7 +55,7 @@ def main(folder: Path) -> int:
     return 0
 
 
-def started_ranks(size: int, out: Path) -> list[tuple[ForkProcess, Connection]]:
+def start_ranks(size: int, out: Path) -> list[tuple[ForkProcess, Connection]]:
     """The processes of the ranks, each with the connection on which it reports that its step is done."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -63,12 +63,11 @@ def started_ranks(size: int, out: Path) -> list[tuple[ForkProcess, Connection]]:
     shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     # A single process has no group, as when it is started without `torchrun`.
     return [
-        _started(out, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {})
-        for rank in range(size)
+        _start(out, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {}) for rank in range(size)
     ]
 
 
-def _started(out: Path, environment: dict[str, str]) -> tuple[ForkProcess, Connection]:
+def _start(out: Path, environment: dict[str, str]) -> tuple[ForkProcess, Connection]:
     reports, sender = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=_take_step, args=(out, environment, sender))
     process.start()

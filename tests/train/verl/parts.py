@@ -1,4 +1,4 @@
-"""A run of a closed world as verl is started with it, and servers that play it by the seed. Needs verl."""
+"""A run on a closed world, prepared for verl, and servers that reply to it by the seed. Needs verl."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ PRIMARY = {
     "hydra": {"searchpath": ["pkg://verl.trainer.config"]},
     "defaults": ["ppo_trainer", "settings", "_self_"],
     "actor_rollout_ref": {
-        # Seeds are sent then, by which the servers of these tests play.
+        # verl then sends seeds, and the servers of these tests reply by them.
         "rollout": {"name": "vllm", "full_determinism": True, "agent": {"num_workers": 1}},
         "actor": {"strategy": "fsdp", "use_dynamic_bsz": True},
     },
 }
 
 
-def prepared(place: Path) -> RunConfig:
-    """A model of a few thousand weights, saved, and a run of it in `place/verl`."""
-    scratch = config.parse_run(
-        runs.merged(runs.TINY, {"model": {"tiny": {"hidden": 32, "layers": 1}}, "out": str(place / "out")})
+def prepared(folder: Path) -> RunConfig:
+    """Saves a model of a few thousand weights and prepares a run of it in `folder/verl`."""
+    tiny_run = config.parse_run(
+        runs.merged(runs.TINY, {"model": {"tiny": {"hidden": 32, "layers": 1}}, "out": str(folder / "out")})
     )
-    loaded = load_model(scratch, environment_of(scratch.data))
-    for part in (loaded.model, loaded.tokenizer):
-        part.save_pretrained(place / "model")
-    named = runs.merged(runs.TINY, {"model": {"name": str(place / "model")}, "out": str(place / "out")})
-    run = config.parse_run(runs.merged(named, CHANGES))
-    prepare(run, place / "verl", note=lambda _: None)
-    (place / "verl" / "primary.yaml").write_text(json.dumps(PRIMARY))
+    student = load_model(tiny_run, environment_of(tiny_run.data))
+    for part in (student.model, student.tokenizer):
+        part.save_pretrained(folder / "model")
+    settings = runs.merged(runs.TINY, {"model": {"name": str(folder / "model")}, "out": str(folder / "out")})
+    run = config.parse_run(runs.merged(settings, CHANGES))
+    prepare(run, folder / "verl", note=lambda _: None)
+    (folder / "verl" / "primary.yaml").write_text(json.dumps(PRIMARY))
     return run
 
 
@@ -56,7 +56,7 @@ def composed(folder: Path, *overrides: str, name: str = "primary") -> Any:
 
 
 def played_by_seed(run: RunConfig) -> Callable[[SampleRequest], Sequence[int]]:
-    """Some episodes search what the question names, prune what came, search again and rank; others rank nobody."""
+    """Some episodes search for what the question names, prune the hits, search again and rank; others rank nobody."""
     world = environment_of(run.data)
     assert world is not None
     _, words = load_renderer(run, world)
@@ -66,24 +66,24 @@ def played_by_seed(run: RunConfig) -> Callable[[SampleRequest], Sequence[int]]:
 
 def _reply(request: SampleRequest, world: ToyEnvironment, words: WordRenderer) -> Sequence[int]:
     assert request.seed is not None
-    spelled = words.decode(request.prompt)
-    names = sorted((one.lower() for one in world.titles.values()), key=len, reverse=True)
-    asked = spelled.split("<go>")[0]
-    title = next((one for one in names if one in asked), "nobody")
-    turns = spelled.count("<go>")
-    long = ["search " + title, "keep " + title, "search maker", "rank " + title]
-    plans = (["rank nobody"], ["search " + title, "rank " + title], long, long)
-    # Each turn has a seed of its own, the episode's and the turn.
+    text = words.decode(request.prompt)
+    names = sorted((name.lower() for name in world.titles.values()), key=len, reverse=True)
+    question = text.split("<go>")[0]
+    title = next((name for name in names if name in question), "nobody")
+    turns = text.count("<go>")
+    long_plan = ["search " + title, "keep " + title, "search maker", "rank " + title]
+    plans = (["rank nobody"], ["search " + title, "rank " + title], long_plan, long_plan)
+    # The seed of a turn is the episode's seed plus the turn's number.
     plan = plans[(request.seed - turns + 1) % 4]
-    said = plan[min(turns, len(plan)) - 1]
-    return (*words.encode(said), *words.stop)
+    reply = plan[min(turns, len(plan)) - 1]
+    return (*words.encode(reply), *words.stop)
 
 
 class Client:
-    """In the place of verl's `LLMServerClient`: answers from a `FakeEngine`, as vLLM's server of verl's would."""
+    """Stands in for verl's `LLMServerClient`: answers from a `FakeEngine`, as verl's vLLM server would."""
 
     def __init__(self, run: RunConfig, *, experts: bool = False, steps: int = 0, dead: int = -1) -> None:
-        """`experts` sends what was routed where; every `dead`th call fails."""
+        """`experts` adds routed experts to each answer; every `dead`th call fails."""
         self.engine = FakeEngine(played_by_seed(run))
         self.experts, self.steps, self.dead = experts, steps, dead
         self.sent: list[dict[str, Any]] = []
@@ -97,11 +97,11 @@ class Client:
         await asyncio.sleep(0)
         names = ("max_tokens", "stop_token_ids", "temperature", "top_p", "seed")
         sample = await self.engine.generate(SampleRequest(prompt_ids, *(sampling_params[name] for name in names)))
-        every = len(prompt_ids) + len(sample.ids)
+        length = len(prompt_ids) + len(sample.ids)
         return TokenOutput(
             token_ids=list(sample.ids),
             log_probs=list(sample.logprobs),
-            routed_experts=[[[place % 2]] for place in range(every)] if self.experts else None,
+            routed_experts=[[[position % 2]] for position in range(length)] if self.experts else None,
             stop_reason="completed",
             extra_fields={"global_steps": self.steps, "min_global_steps": self.steps, "max_global_steps": self.steps},
         )

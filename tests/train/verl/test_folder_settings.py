@@ -1,4 +1,4 @@
-"""What verl is told of a run, and what it must not say otherwise. Without verl."""
+"""The settings that verl gets for a run, and those that contradict the run. Needs no verl."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from context_agent.train.verl.folder import (
 from tests.train import runs
 
 
-def run(**changes: Any) -> RunConfig:
+def make_run(**changes: Any) -> RunConfig:
     base = {
         "model": {"name": "some/model", "lora": {"rank": 8, "parameters": ["mlp.experts.gate_up_proj"]}},
         "data": {"questions": ["q.jsonl"], "path": ".ctx1"},
@@ -32,28 +32,30 @@ def run(**changes: Any) -> RunConfig:
 
 
 def test_the_run_s_loss_and_advantage_in_verl_s_words(tmp_path: Path) -> None:
-    told = verl_settings(run(), tmp_path, dev=7)
-    actor, algorithm = told["actor_rollout_ref"]["actor"], told["algorithm"]
+    settings = verl_settings(make_run(), tmp_path, dev=7)
+    actor, algorithm = settings["actor_rollout_ref"]["actor"], settings["algorithm"]
     assert (actor["policy_loss"]["loss_mode"], actor["clip_ratio_low"], actor["clip_ratio_high"]) == ("cispo", 1, 4)
     assert (algorithm["adv_estimator"], algorithm["norm_adv_by_std_in_grpo"]) == ("grpo", False)
     assert algorithm["filter_groups"] == {"enable": True, "metric": "reward"}
     assert algorithm["rollout_correction"]["bypass_mode"] is True
-    assert told["data"]["train_batch_size"] == 8
+    assert settings["data"]["train_batch_size"] == 8
     assert actor["ppo_mini_batch_size"] == 4
-    assert told["trainer"]["v1"]["sampler"]["max_off_policy_threshold"] == 3
-    # Ours counts updates, verl steps.
-    assert told["trainer"]["save_freq"] == 3
-    assert told["data"]["val_max_samples"] == 7
+    assert settings["trainer"]["v1"]["sampler"]["max_off_policy_threshold"] == 3
+    # This project counts updates, verl counts steps.
+    assert settings["trainer"]["save_freq"] == 3
+    assert settings["data"]["val_max_samples"] == 7
 
 
 def test_without_questions_to_evaluate_by_nothing_is_evaluated(tmp_path: Path) -> None:
-    told = verl_settings(run(), tmp_path, dev=0)
-    assert (told["trainer"]["test_freq"], told["trainer"]["val_before_train"]) == (-1, False)
-    assert told["data"]["val_files"] == told["data"]["train_files"]
+    settings = verl_settings(make_run(), tmp_path, dev=0)
+    assert (settings["trainer"]["test_freq"], settings["trainer"]["val_before_train"]) == (-1, False)
+    assert settings["data"]["val_files"] == settings["data"]["train_files"]
 
 
 def test_adapters_and_the_schedule_have_other_names_with_megatron(tmp_path: Path) -> None:
-    fsdp, megatron = (verl_settings(run(), tmp_path, dev=0, trainer=one)["actor_rollout_ref"] for one in VerlTrainer)
+    fsdp, megatron = (
+        verl_settings(make_run(), tmp_path, dev=0, trainer=trainer)["actor_rollout_ref"] for trainer in VerlTrainer
+    )
     assert fsdp["model"]["target_parameters"] == ["mlp.experts.gate_up_proj"]
     assert fsdp["model"]["lora_rank"] == 8
     assert fsdp["actor"]["optim"]["lr_scheduler_type"] == "constant"
@@ -62,9 +64,9 @@ def test_adapters_and_the_schedule_have_other_names_with_megatron(tmp_path: Path
     assert megatron["actor"]["optim"]["lr_decay_style"] == "constant"
 
 
-def test_a_gradient_without_bound_is_not_bound_to_nothing(tmp_path: Path) -> None:
-    told = verl_settings(run(optimiser={"max_grad_norm": 0}), tmp_path, dev=0)
-    assert told["actor_rollout_ref"]["actor"]["optim"]["clip_grad"] > 1e6
+def test_a_maximal_gradient_norm_of_zero_means_no_clipping(tmp_path: Path) -> None:
+    settings = verl_settings(make_run(optimiser={"max_grad_norm": 0}), tmp_path, dev=0)
+    assert settings["actor_rollout_ref"]["actor"]["optim"]["clip_grad"] > 1e6
 
 
 @pytest.mark.parametrize(
@@ -82,19 +84,19 @@ def test_a_gradient_without_bound_is_not_bound_to_nothing(tmp_path: Path) -> Non
 )
 def test_what_verl_cannot_do_alike_is_refused(changes: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
-        verl_settings(run(**changes), tmp_path, dev=0)
+        verl_settings(make_run(**changes), tmp_path, dev=0)
 
 
-def test_a_configuration_that_was_changed_behind_the_run_s_back_is_told() -> None:
-    made = run()
-    config = nest_dotted(binding_verl_settings(made))
-    assert disagreements(made, config) == []
-    config["algorithm"]["norm_adv_by_std_in_grpo"] = True
-    config["actor_rollout_ref"]["rollout"]["n"] = 16
-    del config["trainer"]["use_v1"]
-    assert disagreements(made, config) == [
+def test_a_configuration_that_contradicts_the_run_is_reported() -> None:
+    run = make_run()
+    verl_config = nest_dotted(binding_verl_settings(run))
+    assert disagreements(run, verl_config) == []
+    verl_config["algorithm"]["norm_adv_by_std_in_grpo"] = True
+    verl_config["actor_rollout_ref"]["rollout"]["n"] = 16
+    del verl_config["trainer"]["use_v1"]
+    assert disagreements(run, verl_config) == [
         "algorithm.norm_adv_by_std_in_grpo is True, and the run requires False",
         "actor_rollout_ref.rollout.n is 16, and the run requires 4",
         "trainer.use_v1 is None, and the run requires True",
     ]
-    assert disagreements(made, {})
+    assert disagreements(run, {})

@@ -1,4 +1,4 @@
-"""A step by verl's own worker and trainer, in one process: its queue is a table here, its servers are stand-ins.
+"""A step by verl's own worker and trainer, in one process, with a table as the queue and stand-ins as servers.
 
 `AgentLoopWorkerTQ` plays the episodes, four of each question, as in a Ray actor, and the V1 trainer's own method makes
 advantages of their rows. Needs verl, and no GPU.
@@ -32,7 +32,7 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty":
 
 
 class Queue:
-    """What is put under which key, in the place of TransferQueue's storage."""
+    """Stands in for TransferQueue's storage: keeps the values of each key."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         from verl.trainer.ppo.v1 import agent_loop_tq
@@ -58,8 +58,8 @@ class Queue:
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]) -> Any:
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-        there = [name for name in select_fields if name in self.rows[keys[0]]]
-        return list_of_dict_to_tensordict([{name: self.rows[key][name] for name in there} for key in keys])
+        stored_fields = [name for name in select_fields if name in self.rows[keys[0]]]
+        return list_of_dict_to_tensordict([{name: self.rows[key][name] for name in stored_fields} for key in keys])
 
     def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any) -> None:
         self.made = fields
@@ -71,8 +71,8 @@ async def play(config: Any, lines: list[dict[str, Any]], client: parts.Client) -
     worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class(config, client)
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     prompts = [
-        {**line, "uid": f"uid{place}", "global_steps": 1, "raw_prompt": line["prompt"], "index": place}
-        for place, line in enumerate(lines)
+        {**line, "uid": f"uid{index}", "global_steps": 1, "raw_prompt": line["prompt"], "index": index}
+        for index, line in enumerate(lines)
     ]
     await asyncio.gather(*(worker._run_prompt(prompt, SAMPLING, trajectory) for prompt in prompts))
 
@@ -90,21 +90,23 @@ async def test_a_step_of_verl_s_has_the_advantages_of_ours(tmp_path: Path, monke
     assert all((tag["min_global_steps"], tag["max_global_steps"]) == (1, 1) for tag in queue.tags.values())
 
     keys = list(queue.rows)
-    episodes: dict[str, float] = {}
-    rows: dict[str, int] = defaultdict(int)
+    rewards: dict[str, float] = {}
+    row_counts: dict[str, int] = defaultdict(int)
     for key in keys:
-        episodes[key.rsplit("_", 1)[0]] = float(queue.rows[key]["rm_scores"].sum())
-        rows[key.rsplit("_", 1)[0]] += 1
-    assert len(episodes) == 16
-    assert {1, 2} <= set(rows.values())
+        rewards[key.rsplit("_", 1)[0]] = float(queue.rows[key]["rm_scores"].sum())
+        row_counts[key.rsplit("_", 1)[0]] += 1
+    assert len(rewards) == 16
+    assert {1, 2} <= set(row_counts.values())
 
     PPOTrainerSync._compute_advantage(SimpleNamespace(config=config), _Batch(keys), {})  # type: ignore[arg-type]
-    found = group_advantages([EpisodeReward(one, one.split("_")[0], reward) for one, reward in episodes.items()])
-    assert found.by_episode
+    advantages = group_advantages(
+        [EpisodeReward(episode_id, episode_id.split("_")[0], reward) for episode_id, reward in rewards.items()]
+    )
+    assert advantages.by_episode
     for key, values in zip(keys, queue.made["advantages"].unbind(), strict=True):
         mask = queue.rows[key]["response_mask"]
-        wanted = found.by_episode.get(key.rsplit("_", 1)[0], 0.0) * mask
-        assert torch.allclose(values, wanted.float(), atol=1e-6)
+        expected = advantages.by_episode.get(key.rsplit("_", 1)[0], 0.0) * mask
+        assert torch.allclose(values, expected.float(), atol=1e-6)
 
 
 async def test_a_question_with_an_episode_that_failed_has_failed(

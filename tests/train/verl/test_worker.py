@@ -1,4 +1,4 @@
-"""verl's servers as an engine: what is asked of them, and what their answers become."""
+"""verl's servers as an engine: the requests they get, and the samples made of their answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from context_agent.train.verl.worker import VerlEngine
 
 @dataclass
 class Servers:
-    """Answers with what it is given, and keeps what it was asked."""
+    """Returns the given answers in order, and records the requests."""
 
     answers: list[Any]
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -29,27 +29,27 @@ class Servers:
 
 
 def output(ids: list[int], **changes: Any) -> SimpleNamespace:
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "token_ids": ids,
         "log_probs": [-0.5] * len(ids),
         "stop_reason": "completed",
         "routed_experts": None,
         "extra_fields": {"min_global_steps": 3, "max_global_steps": 4, "num_cached_tokens": 2},
     }
-    return SimpleNamespace(**made | changes)
+    return SimpleNamespace(**fields | changes)
 
 
-def engine(*answers: Any, **options: Any) -> VerlEngine:
+def make_engine(*answers: Any, **options: Any) -> VerlEngine:
     return VerlEngine(Servers(list(answers)), {"top_k": -1, "temperature": 0.3}, request="r", name="verl:m", **options)
 
 
-async def sampled(made: VerlEngine, prompt: list[int] | None = None) -> Any:
-    return await made.generate(SampleRequest(prompt or [1, 2, 3], 7, (9,), 1.0, 0.9, 11))
+async def generate(engine: VerlEngine, prompt: list[int] | None = None) -> Any:
+    return await engine.generate(SampleRequest(prompt or [1, 2, 3], 7, (9,), 1.0, 0.9, 11))
 
 
 async def test_a_call_says_what_the_policy_asks_for_over_what_verl_gives() -> None:
     servers = Servers([output([5, 9])])
-    await sampled(VerlEngine(servers, {"top_k": -1, "temperature": 0.3}, request="r", name="n"))
+    await generate(VerlEngine(servers, {"top_k": -1, "temperature": 0.3}, request="r", name="n"))
     assert servers.asked == [
         {
             "request": "r",
@@ -66,24 +66,24 @@ async def test_a_call_says_what_the_policy_asks_for_over_what_verl_gives() -> No
 
 async def test_seeds_are_sent_when_asked_for() -> None:
     servers = Servers([output([5, 9])])
-    await sampled(VerlEngine(servers, {}, request="r", name="n", seeded=True))
+    await generate(VerlEngine(servers, {}, request="r", name="n", seeded=True))
     assert servers.asked[0]["seed"] == 11
 
 
 async def test_an_answer_is_a_sample_of_the_oldest_weights_in_it() -> None:
-    made = engine(output([5, 9]), output([5, 6]))
-    first = await sampled(made)
+    engine = make_engine(output([5, 9]), output([5, 6]))
+    first = await generate(engine)
     assert (first.ids, first.logprobs, first.finish) == ((5, 9), (-0.5, -0.5), Finish.STOP)
     assert (first.version, first.cached_tokens) == ("3", 2)
-    assert (await sampled(made)).finish is Finish.LENGTH
-    assert made.versions == [3, 4, 3, 4]
-    assert made.seconds > 0
+    assert (await generate(engine)).finish is Finish.LENGTH
+    assert engine.versions == [3, 4, 3, 4]
+    assert engine.seconds > 0
 
 
 async def test_weights_that_are_not_named_have_no_version() -> None:
-    made = engine(output([5], extra_fields={"min_global_steps": None, "max_global_steps": None}))
-    assert (await sampled(made)).version == ""
-    assert made.versions == []
+    engine = make_engine(output([5], extra_fields={"min_global_steps": None, "max_global_steps": None}))
+    assert (await generate(engine)).version == ""
+    assert engine.versions == []
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ async def test_weights_that_are_not_named_have_no_version() -> None:
 )
 async def test_what_cannot_be_trained_on_ends_the_episode(answer: Any, told: str) -> None:
     with pytest.raises(PolicyError, match=told):
-        await sampled(engine(answer))
+        await generate(make_engine(answer))
 
 
 async def test_routed_experts_are_those_of_the_call_that_a_row_ends_with() -> None:
-    made = engine(*(output([place, 9], routed_experts=f"experts {place}") for place in (5, 6, 7)))
-    await sampled(made, [1, 2, 3])
-    await sampled(made, [1, 2, 3, 5, 9, 4])
-    await sampled(made, [1, 4])
-    assert made.experts([1, 2, 3, 5, 9, 4, 6, 9]) == "experts 6"
-    assert made.experts([1, 4, 7, 9]) == "experts 7"
-    # The first call's row went on.
-    assert made.experts([1, 2, 3, 5, 9]) is None
+    engine = make_engine(*(output([token, 9], routed_experts=f"experts {token}") for token in (5, 6, 7)))
+    await generate(engine, [1, 2, 3])
+    await generate(engine, [1, 2, 3, 5, 9, 4])
+    await generate(engine, [1, 4])
+    assert engine.experts([1, 2, 3, 5, 9, 4, 6, 9]) == "experts 6"
+    assert engine.experts([1, 4, 7, 9]) == "experts 7"
+    # The second call extended the first call's row.
+    assert engine.experts([1, 2, 3, 5, 9]) is None

@@ -1,6 +1,6 @@
 """The in-process engine: batches, seeds, stop tokens, and log-probabilities that a forward pass agrees with.
 
-What the engine in this process does not read again, and that its log-probabilities stay a forward pass's.
+Prefixes that the engine does not compute again, without a change of the log-probabilities.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, HarmonyRenderer
 def generate(engine: TransformersEngine, *requests: dict[str, Any]) -> list[Sample]:
     defaults = {"max_tokens": 6, "top_p": 0.9, "seed": 1}
 
-    async def together() -> list[Sample]:
+    async def generate_all() -> list[Sample]:
         return await asyncio.gather(
             *(engine.generate(SampleRequest(**{**defaults, **request})) for request in requests)
         )
 
     try:
-        return asyncio.run(together())
+        return asyncio.run(generate_all())
     finally:
         engine.close()
 
 
 def test_a_seed_s_tokens_do_not_depend_on_the_batch(tiny: tuple[Any, HarmonyRenderer]) -> None:
     requests = [{"prompt": list(range(20, 20 + n)), "seed": n, "max_tokens": 4 + n} for n in (3, 9, 5)]
-    alone = [generate(TransformersEngine(tiny[0]), request)[0] for request in requests]
-    together = generate(TransformersEngine(tiny[0], wait=0.2), *requests)
-    assert [sample.ids for sample in together] == [sample.ids for sample in alone]
-    assert [len(sample.ids) for sample in together] == [7, 13, 9]
-    for one, other in zip(together, alone, strict=True):
-        assert max(abs(a - b) for a, b in zip(one.logprobs, other.logprobs, strict=True)) <= 1e-5
+    single = [generate(TransformersEngine(tiny[0]), request)[0] for request in requests]
+    batched = generate(TransformersEngine(tiny[0], wait=0.2), *requests)
+    assert [sample.ids for sample in batched] == [sample.ids for sample in single]
+    assert [len(sample.ids) for sample in batched] == [7, 13, 9]
+    for in_batch, by_itself in zip(batched, single, strict=True):
+        assert max(abs(a - b) for a, b in zip(in_batch.logprobs, by_itself.logprobs, strict=True)) <= 1e-5
     assert len({generate(TransformersEngine(tiny[0]), {"prompt": [30], "seed": s})[0].ids for s in range(5)}) == 5
 
 
@@ -109,13 +109,13 @@ def test_a_stop_token_is_the_last_id_and_only_the_asked_ones_stop(
     tiny: tuple[Any, HarmonyRenderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, renderer = tiny
-    returned, called = renderer.stop
-    forced(monkeypatch, {"a": [called, 50, returned, 51]})
-    (both,) = generate(TransformersEngine(model), {"prompt": [9], "stop": renderer.stop})
-    assert (both.ids, both.finish) == ((called,), Finish.STOP)
-    forced(monkeypatch, {"a": [called, 50, returned, 51]})
-    (one,) = generate(TransformersEngine(model), {"prompt": [9], "stop": (returned,)})
-    assert one.ids == (called, 50, returned), "the model's own end tokens do not stop it"
+    return_id, call_id = renderer.stop
+    forced(monkeypatch, {"a": [call_id, 50, return_id, 51]})
+    (with_both,) = generate(TransformersEngine(model), {"prompt": [9], "stop": renderer.stop})
+    assert (with_both.ids, with_both.finish) == ((call_id,), Finish.STOP)
+    forced(monkeypatch, {"a": [call_id, 50, return_id, 51]})
+    (with_return,) = generate(TransformersEngine(model), {"prompt": [9], "stop": (return_id,)})
+    assert with_return.ids == (call_id, 50, return_id), "the model's own end tokens do not stop it"
 
 
 def test_sampled_logprobs_are_those_of_a_forward_pass_on_the_row(
@@ -173,21 +173,21 @@ def test_settings_that_cannot_work_are_refused(tiny: tuple[Any, HarmonyRenderer]
 
 
 def test_a_batch_is_parted_where_padding_would_cost_much() -> None:
-    def asked(*lengths: int) -> list[PendingSample]:
+    def pending_samples(*lengths: int) -> list[PendingSample]:
         return [PendingSample(SampleRequest([1] * length)) for length in lengths]
 
     def parts(batch: list[PendingSample], most_ids: int | None = None) -> list[list[int]]:
         return [[len(pending.request.prompt) for pending in part] for part in split_by_length(batch, most_ids)]
 
-    assert parts(asked()) == []
-    assert parts(asked(9, 10, 8)) == [[9, 10, 8]]
-    assert parts(asked(100, 10, 12, 90)) == [[10, 12], [90, 100]]
+    assert parts(pending_samples()) == []
+    assert parts(pending_samples(9, 10, 8)) == [[9, 10, 8]]
+    assert parts(pending_samples(100, 10, 12, 90)) == [[10, 12], [90, 100]]
     # Half of the batch is a quarter shorter: an eighth is padding.
-    assert parts(asked(100, 75)) == [[100, 75]]
+    assert parts(pending_samples(100, 75)) == [[100, 75]]
     # No part holds more padded ids than are read at once, unless it is one prompt.
-    assert parts(asked(9, 10, 8, 7), 40) == [[9, 10, 8, 7]]
-    assert parts(asked(9, 10, 8, 7), 24) == [[7, 8], [9, 10]]
-    assert parts(asked(3, 50, 4, 3, 2), 12) == [[2, 3, 3], [4], [50]]
+    assert parts(pending_samples(9, 10, 8, 7), 40) == [[9, 10, 8, 7]]
+    assert parts(pending_samples(9, 10, 8, 7), 24) == [[7, 8], [9, 10]]
+    assert parts(pending_samples(3, 50, 4, 3, 2), 12) == [[2, 3, 3], [4], [50]]
 
 
 @pytest.fixture(scope="module")
@@ -205,11 +205,11 @@ def llama() -> Any:
 
 
 def sample(engine: TransformersEngine, prompts: list[list[int]]) -> list[Sample]:
-    async def together() -> list[Sample]:
+    async def generate_all() -> list[Sample]:
         requests = [SampleRequest(prompt, 9, (), number % 2, 0.9, number) for number, prompt in enumerate(prompts)]
         return await asyncio.gather(*map(engine.generate, requests))
 
-    return asyncio.run(together())
+    return asyncio.run(generate_all())
 
 
 def forward_logprobs(model: Any, prompt: list[int], reply: tuple[int, ...]) -> Any:

@@ -1,6 +1,6 @@
 """The vLLM engine against a scripted `/v1/completions`: what is asked, what is read, what is refused.
 
-The script stands in for the wire alone. What a real server does is for scripts/check_servers.py.
+The script stands in for the protocol only; scripts/check_servers.py checks a real server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.policies.tokens.sampling import QUESTION, small_corpus
 RENDERER = HarmonyRenderer()
 SEARCH = RENDERER.reply(Action((ToolCall("search_corpus", {"query": "comets"}),)))
 FINAL = RENDERER.reply(Action(text="<Document id=d34></Document>"))
-ASKED = SampleRequest((1, 2), 8, (200_002,), 1.0, 0.9, 7)
+REQUEST = SampleRequest((1, 2), 8, (200_002,), 1.0, 0.9, 7)
 
 
 def answer(body: Mapping[str, Any], ids: tuple[int, ...], **changed: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def answer(body: Mapping[str, Any], ids: tuple[int, ...], **changed: Any) -> dic
 
 def ask(server: ScriptedServer, **options: Any) -> Any:
     engine = VllmEngine(server.url, "m", **options)
-    return asyncio.run(engine.generate(ASKED))
+    return asyncio.run(engine.generate(REQUEST))
 
 
 def test_an_episode_over_the_wire_is_exact() -> None:
@@ -88,8 +88,8 @@ def test_seed_salt_and_further_fields_are_sent_only_where_asked_for() -> None:
         ask(server)
         ask(server, seeded=False, cache_salt="s" * 43)
         engine = VllmEngine(server.url, "m")
-        more = {"allowed_token_ids": [5]}
-        asyncio.run(engine.generate(SampleRequest([1]), extra=more))
+        extra = {"allowed_token_ids": [5]}
+        asyncio.run(engine.generate(SampleRequest([1]), extra=extra))
     assert [body.get("seed") for body in bodies] == [7, None, None]
     assert [body.get("cache_salt") for body in bodies] == [None, "s" * 43, None]
     assert [body.get("allowed_token_ids") for body in bodies] == [None, None, [5]]
