@@ -75,7 +75,7 @@ QUICK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 """What `--quick` changes, by model: less data, a smaller model if that can be chosen, fewer steps.
 
-The tiny model then has a single large window: learning in several small ones takes 50 minutes.
+The tiny model then has a single large window: learning in several small ones takes 40 minutes.
 """
 MATERIAL_FILE = "material.json"
 HOPS = (2, 3)
