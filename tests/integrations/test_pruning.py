@@ -61,11 +61,14 @@ def test_nothing_is_restored_in_an_unknown_conversation_and_none_begins() -> Non
 
 def test_the_least_recently_used_are_forgotten_first() -> None:
     pruners = ConversationPruners(open_pruner, limit=2)
-    for question in ("One?", "Two?", "One?", "Three?"):
-        pruners.prune(conversation(question))
+    pruned = {question: pruners.prune(conversation(question)) for question in ("One?", "Two?")}
+    pruners.prune(conversation("One?"))
+    pruners.prune(conversation("Three?"))
     assert len(pruners) == 2
-    pruned = pruners.prune(conversation("One?"))
-    assert pruners.restore(pruned.messages, [f"p{number}" for number in range(1, 2)])
+    ids = {question: [passage.id for passage in result.report.removed] for question, result in pruned.items()}
+    assert pruners.restore(pruned["One?"].messages, ids["One?"]) == conversation("One?")
+    with pytest.raises(ConfigError, match="nothing is pruned"):
+        pruners.restore(pruned["Two?"].messages, ids["Two?"])
 
 
 def test_what_the_pruners_remember_is_bounded() -> None:
