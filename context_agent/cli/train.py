@@ -466,8 +466,8 @@ def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
     table = Table(box=None, pad_edge=False, title_justify="left")
     for name in ("figure", "result", "target", ""):
         table.add_column(name)
-    for target in report.targets:
-        table.add_row(target.name, target.result, target.target, "[green]reached" if target.reached else "[red]missed")
+    for row in report.targets:
+        table.add_row(row.name, row.result, row.target, "[green]reached" if row.reached else "[red]missed")
     for name, spent in report.data["seconds"].items():
         table.add_row(f"seconds: {name}", f"{spent['seconds']:,.0f}")
     out.print(_evaluations(report))

@@ -15,7 +15,7 @@ HANGS, DIES, FAILS, ENDS = "hangs", "dies", "fails", "ends"
 
 
 def scripted() -> Policy:
-    """Search for the question and rank what was found, or misbehave as the question says."""
+    """Searches for the question and ranks what was found, or misbehaves as the question says."""
     return ScriptedPolicy([_search_or_fail, rank_all], instructed=False)
 
 
@@ -25,7 +25,7 @@ def slow() -> Policy:
 
 
 def broken() -> Policy:
-    """Fail to open."""
+    """Fails to open."""
     raise ValueError("no weights here")
 
 

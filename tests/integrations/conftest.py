@@ -32,7 +32,7 @@ def vector(text: str) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail on connections to other machines: some frameworks send telemetry."""
+    """Fails on connections to other machines: some frameworks send telemetry."""
     connect = socket.socket.connect
 
     def connect_locally(self: socket.socket, address: Any) -> None:

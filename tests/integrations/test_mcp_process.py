@@ -52,7 +52,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(index: Path, *options: str, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run a server on a free port; yield its address and its process, which the block may end."""
+    """Runs a server on a free port; yields its address and its process, which the block may end."""
     command = [CTX1, "mcp", "--http", "--port", "0", "--path", str(index), "--json", *options]
     environment = {**os.environ, **ONE_THREAD, **env}
     with subprocess.Popen(

@@ -265,15 +265,15 @@ def _write_questions(path: Path, questions: Sequence[Question]) -> None:
 
 
 def is_trained(run: RunConfig) -> bool:
-    """Whether the run's folder holds its final model. Raises `ConfigError` where it holds another run's."""
+    """Whether the run's folder holds its final model. Raises `ConfigError` if it holds another run's."""
     out = Path(run.out)
     if not (out / "final").is_dir():
         return False
     about = json.loads((out / "run.json").read_text(encoding="utf-8"))
     if about["digest"] != settings_digest(run.plain()):
         raise ConfigError(
-            f"{out} holds a model that was trained with other settings: give the same options as then, or name another "
-            "folder with --out"
+            f"{out} holds a model that was trained with other settings (other options, or another version's). Pass the "
+            "same options, or name another folder with --out"
         )
     return True
 

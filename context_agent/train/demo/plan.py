@@ -219,7 +219,7 @@ class DemoMaterial:
         about = self.out / MATERIAL_FILE
         if about.is_file() and json.loads(about.read_text(encoding="utf-8")) != settings:
             raise ConfigError(
-                f"{self.out} holds lessons that were made with other settings: give the same options as then, or name "
+                f"{self.out} holds lessons that were made with other settings. Pass the same options, or name "
                 "another folder with --out"
             )
         return about.is_file()

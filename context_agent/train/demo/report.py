@@ -377,14 +377,8 @@ def make_report(
 ) -> DemoReport:
     """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by temperature."""
     head = temperature_name(limits.temperature)
-    gains = {
-        temperature: paired_gain(scores["after"][temperature], scores["before"][temperature])
-        for temperature in scores["after"]
-    }
-    halves = {
-        temperature: paired_gain(scores["half"][temperature], scores["half_unpruned"][temperature])
-        for temperature in scores["half"]
-    }
+    gains = _paired_gains(scores["after"], scores["before"])
+    halves = _paired_gains(scores["half"], scores["half_unpruned"])
     evaluations = {
         name: {temperature: summarize(values) for temperature, values in each.items()} for name, each in scores.items()
     }
@@ -414,6 +408,10 @@ def make_report(
     return DemoReport(data, targets)
 
 
+def _paired_gains(scores: ScoresByTemperature, reference: ScoresByTemperature) -> dict[str, Figure]:
+    return {temperature: paired_gain(values, reference[temperature]) for temperature, values in scores.items()}
+
+
 def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> DemoTarget:
     """The target for the demonstrations against one search with the question."""
     gain = Figure.of([score.recall - recall for score, recall in zip(before, one_shot, strict=True)])
@@ -427,10 +425,10 @@ def gain_target(gain: Figure, least: float, sure: float) -> DemoTarget:
     return DemoTarget("recall, rewards less demonstrations", format_difference(gain), target, reached)
 
 
-def accuracy_target(accuracy: float | None, targets: DemoTargets) -> DemoTarget:
+def accuracy_target(accuracy: float | None, limits: DemoTargets) -> DemoTarget:
     """The target for the accuracy of prunes."""
-    reached = accuracy is not None and accuracy >= targets.accuracy
-    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {targets.accuracy:.3f}", reached)
+    reached = accuracy is not None and accuracy >= limits.accuracy
+    return DemoTarget("prune accuracy", format_figure(accuracy), f">= {limits.accuracy:.3f}", reached)
 
 
 def half_window_target(gain: Figure, least: float) -> DemoTarget:
@@ -440,10 +438,10 @@ def half_window_target(gain: Figure, least: float) -> DemoTarget:
     return DemoTarget("half window, pruning less not", format_difference(gain), target, reached)
 
 
-def time_target(minutes: float, targets: DemoTargets, *, complete: bool) -> DemoTarget:
+def time_target(minutes: float, limits: DemoTargets, *, complete: bool) -> DemoTarget:
     """The target for the time of a seed; it is missed if not all of it was measured."""
     elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
-    return DemoTarget("minutes", elapsed, f"<= {targets.minutes:.0f}", complete and minutes <= targets.minutes)
+    return DemoTarget("minutes", elapsed, f"<= {limits.minutes:.0f}", complete and minutes <= limits.minutes)
 
 
 def format_difference(difference: Figure) -> str:
@@ -462,10 +460,7 @@ def format_figure(value: Any) -> str:
 
 def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequence[Trajectory] = ()) -> str:
     """The page: targets, evaluations, plot, episodes, seconds. It needs no server and no network."""
-    targets = [
-        (target.name, target.result, target.target, "reached" if target.reached else "missed")
-        for target in report.targets
-    ]
+    targets = [(row.name, row.result, row.target, "reached" if row.reached else "missed") for row in report.targets]
     seconds = [
         (name, f"{item['seconds']:,.0f}" + ("" if item["whole"] else " and more"))
         for name, item in report.data["seconds"].items()

@@ -40,11 +40,11 @@ class Running:
         )
 
     def expect(self, line: str, value: float) -> None:
-        """Wait until the sample has that value: a request is counted just after its last byte is sent."""
+        """Waits until the sample has that value: a request is counted just after its last byte is sent."""
         self.until(lambda: self.metric(line) == value, seconds=5)
 
     def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Wait until the condition holds."""
+        """Waits until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it did not happen"
@@ -56,7 +56,7 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 @contextmanager
 def listening(service: GatedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
-    """Run a server in a thread until the block ends, and yield its address."""
+    """Runs a server in a thread until the block ends, and yields its address."""
     started = threading.Event()
 
     # The thread makes the server, because it belongs to the thread's event loop. The list passes it out.
@@ -80,7 +80,7 @@ def listening(service: GatedService, app_of: Callable[[Any], Any], **options: An
 
 @contextmanager
 def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
-    """Run a server until the block ends."""
+    """Runs a server until the block ends."""
     server_settings = Settings(**{"grace": 5.0, **settings})
     service = Service.of(agent, server_settings, index)
     headers = {"Authorization": f"Bearer {server_settings.token}"} if server_settings.token else {}
@@ -93,7 +93,7 @@ def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any)
 
 @pytest.fixture
 def serve(corpus: MemoryCorpus, tmp_path: Path) -> Iterator[Serve]:
-    """Serve an agent that searches once. `policy` replaces its policy; other options are `Settings`."""
+    """Serves an agent that searches once. `policy` replaces its policy; other options are `Settings`."""
     agents: list[SearchAgent] = []
 
     def serve_agent(policy: ScriptedPolicy | None = None, *, on: Any = None, **settings: Any) -> Any:
@@ -107,5 +107,5 @@ def serve(corpus: MemoryCorpus, tmp_path: Path) -> Iterator[Serve]:
 
 
 def one_search(delay: float = 0.0) -> ScriptedPolicy:
-    """Search once and rank what was found."""
+    """Searches once and ranks what was found."""
     return ScriptedPolicy([search("comets", limit=5)], delay=delay)

@@ -78,7 +78,7 @@ def test_a_deadline_that_passes_in_the_queue(serve: Serve) -> None:
 
 
 def start_drain(server: Running, **options: Any) -> threading.Thread:
-    """Tell the server to shut down, as a signal would."""
+    """Tells the server to shut down, as a signal would."""
     loop = next(iter(server.service._deadlines))._clock.__self__  # type: ignore[attr-defined]
     future = asyncio.run_coroutine_threadsafe(server.service.drain(), loop)
     thread = threading.Thread(target=future.result, args=(20,))

@@ -24,7 +24,7 @@ QUESTION = "Which comets met the painters?"
 
 
 def editing_policy() -> ScriptedPolicy:
-    """Search, prune two passages, restore one, rank."""
+    """Searches, prunes two passages, restores one, ranks."""
     steps = [
         search(QUESTION, "painters", limit=5),
         lambda view: prune(*(block.id for block in view.blocks[:2])),
@@ -35,7 +35,7 @@ def editing_policy() -> ScriptedPolicy:
 
 
 def ask(browser: Browser, question: str = QUESTION) -> None:
-    """Type a question as a user would, and wait for the answer."""
+    """Types a question as a user would, and waits for the answer."""
     browser.press(question, Keys.ENTER)
     browser.wait(ANSWERED)
 

@@ -23,7 +23,7 @@ SECRET = "/secret/place sk-key"
 
 
 def problem(response: Any, status: int, code: str) -> str:
-    """Check that the response is this error and shows no internals; return its message."""
+    """Checks that the response is this error and shows no internals; returns its message."""
     assert response.status_code == status, response.text
     body = response.json()
     assert body["error"]["code"] == code

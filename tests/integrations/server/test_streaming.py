@@ -94,7 +94,7 @@ def test_a_failure_is_the_last_event(serve: Serve) -> None:
 
 
 def check_cancelled(server: Running, folder: Path) -> None:
-    """Check that the slot is soon free and that the trajectory was cancelled."""
+    """Checks that the slot is soon free and that the trajectory was cancelled."""
     server.until(lambda: server.service.gate.running == 0, seconds=5)
     (path,) = folder.glob("*.jsonl")
     end = read(path).end

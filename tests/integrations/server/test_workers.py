@@ -121,7 +121,7 @@ def is_killed(worker: ServerWorker) -> None:
 
 
 def supervise(target: Any, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run two workers that end before they listen, and return the exit code."""
+    """Runs two workers that end before they listen, and returns the exit code."""
     # Only the first worker may be started.
     starts: list[int] = []
     start = ServerSupervisor._start

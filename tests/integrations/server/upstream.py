@@ -41,7 +41,7 @@ class Upstream:
 
 @contextmanager
 def upstream(answer: Callable[[Received], Reply] = lambda _: Reply()) -> Iterator[Upstream]:
-    """Run the server until the block ends."""
+    """Runs the server until the block ends."""
     server = Upstream(answer)
     listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
     listener.daemon_threads = True
@@ -80,7 +80,7 @@ def _handler(server: Upstream) -> type[BaseHTTPRequestHandler]:
                 self._stream(reply.body)
 
         def log_message(self, *args: object) -> None:
-            """Log nothing, to keep the output of tests readable."""
+            """Logs nothing, to keep the output of tests readable."""
 
         def _stream(self, chunks: Iterator[bytes]) -> None:
             self.send_header("Transfer-Encoding", "chunked")

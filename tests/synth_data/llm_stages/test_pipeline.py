@@ -29,7 +29,7 @@ GOOD = {0, 1, 2, 3}
 
 
 def make(url, out, *, plan=PLAN, **options):
-    """Run the pipeline and return its reports."""
+    """Runs the pipeline and returns its reports."""
     with workshop(url, stages_folder(out) / REPLIES_FILE, **options) as context:
         return asyncio.run(make_tasks(context, plan, out))
 

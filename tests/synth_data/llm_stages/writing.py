@@ -39,7 +39,7 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Served]:
-    """Run the server as a process until the block ends."""
+    """Runs the server as a process until the block ends."""
     log = folder / "server.log"
     log.touch()
     command = [sys.executable, "-m", "tests.synth_data.llm_stages.scripted_writer", str(log), *options]

@@ -54,7 +54,7 @@ def test_another_seed_gives_another_world():
 
 
 def test_every_answer_is_the_only_one_by_reading_the_documents(made):
-    """Answer one-hop and two-hop questions from the documents' text alone, with the patterns of the sentences."""
+    """Answers one-hop and two-hop questions from the documents' text alone, with the patterns of the sentences."""
     facts = facts_by_reading(made)
     checks = Counter()
     for task in made.tasks:
