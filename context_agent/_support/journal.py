@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Self, cast
 
+from context_agent._support.small_files import parse_json, read_lines
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 
 FILE_MODE = 0o600
@@ -136,25 +137,30 @@ class AppendLog:
 
 def read_log(path: Path, *, checksum: bool = False) -> LogContents:
     """The contents of a log, without locking it. Raises `DataError` if it cannot be read or is damaged."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
     lines: list[bytes] = []
     records: list[JsonObject] = []
-    for number, line in enumerate(data.splitlines(keepends=True), start=1):
-        record = _decode(line, checksum)
-        if record is None:
-            rest = len(data) - sum(map(len, lines))
-            if rest == len(line) and (checksum or not line.endswith(b"\n")):
-                return LogContents(tuple(lines), tuple(records), rest)
-            raise DataError(
-                f"{path}, line {number} is damaged; an interrupted run does not cause this. Restore the file from a "
-                "backup or delete it"
-            )
-        lines.append(line)
-        records.append(record)
+    try:
+        with path.open("rb") as file:
+            for line in read_lines(file):
+                record = _decode(line, checksum)
+                if record is None:
+                    if (checksum or not line.endswith(b"\n")) and not file.read(1):
+                        return LogContents(tuple(lines), tuple(records), len(line))
+                    raise _damaged(path, len(lines) + 1)
+                lines.append(line)
+                records.append(record)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise _damaged(path, len(lines) + 1) from error
     return LogContents(tuple(lines), tuple(records))
+
+
+def _damaged(path: Path, number: int) -> DataError:
+    return DataError(
+        f"{path}, line {number} is damaged; an interrupted run does not cause this. Restore the file from a backup or "
+        "delete it"
+    )
 
 
 def encode_line(record: JsonObject, *, checksum: bool = False) -> bytes:
@@ -220,8 +226,8 @@ def _decode(line: bytes, checksum: bool) -> JsonObject | None:
             expected, text = int(text[:8], 16), text[9:]
             if expected != zlib.crc32(text):
                 return None
-        record = json.loads(text)
-    except (ValueError, RecursionError):
+        record = parse_json(text)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

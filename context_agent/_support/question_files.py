@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import sys
 import zlib
@@ -14,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeGuard, TypeVar
+from typing import IO, Any, Protocol, TypeGuard, TypeVar, cast
 
+from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines
 from context_agent.errors import DataError
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes]
@@ -110,8 +110,7 @@ def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: M
 def read_rows(source: Source) -> Iterator[JsonRow]:
     """The lines of a JSONL source with their values, without blank lines. Raises `DataError` if it cannot be read."""
     with _opened(source) as (name, stream):
-        lines: Iterable[str | bytes] = getattr(stream, "buffer", stream)
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(stream, 1):
             if line.strip():
                 yield _decoded_row(line, number, f"{name}:{number}")
 
@@ -149,10 +148,10 @@ def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
     """The line as UTF-8, whatever the terminal's encoding, without a byte order mark."""
     try:
         text = line if isinstance(line, str) else line.decode("utf-8")
-        return JsonRow(number, location, json.loads(text.removeprefix("\ufeff") if number == 1 else text))
+        return JsonRow(number, location, parse_json(text.removeprefix("\ufeff") if number == 1 else text))
     except UnicodeDecodeError as error:
         return JsonRow(number, location, problem=f"{location}: not UTF-8: {error}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return JsonRow(number, location, problem=f"{location}: not valid JSON: {error}")
 
 
@@ -207,14 +206,16 @@ def json_type(value: object) -> str:
 @contextmanager
 def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
     """The source's name and its lines. Only a file that is opened here is closed."""
-    if isinstance(source, str) and source == "-":
-        yield "standard input", sys.stdin
-    elif not isinstance(source, str | os.PathLike):
-        yield str(getattr(source, "name", "stream")), source
-    else:
-        path = Path(source)
-        try:
-            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-                yield str(path), stream
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    name = "standard input" if source == "-" else str(getattr(source, "name", "stream"))
+    try:
+        if source != "-" and isinstance(source, str | os.PathLike):
+            path, name = Path(source), str(source)
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                total = MAX_EXPANSION * max(path.stat().st_size, 5_000) if path.suffix == ".gz" else None
+                yield name, read_lines(cast("IO[bytes]", file), total=total)
+        else:
+            stream: Any = sys.stdin if isinstance(source, str | os.PathLike) else source
+            stream = getattr(stream, "buffer", stream)
+            yield name, read_lines(stream) if hasattr(stream, "readline") else stream
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

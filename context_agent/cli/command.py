@@ -27,7 +27,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
@@ -37,6 +36,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 
 import click
 
+from context_agent._support.small_files import read_toml
 from context_agent._support.suggest import closest
 from context_agent.errors import ConfigError
 
@@ -400,10 +400,10 @@ def load_config(context: click.Context, path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"the config file {path} is not valid TOML: {error}") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import click
 
+from context_agent._support.small_files import parse_json
 from context_agent.cli import output
 from context_agent.cli.command import (
     COUNT,
@@ -68,7 +68,7 @@ class _MetadataFilter(click.ParamType[Any]):
 
 def _json_filter(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise ConfigError(f"the filter is not valid JSON: {error}") from None
 
@@ -78,7 +78,7 @@ def _equality(text: str) -> Any:
     if not equals or not key.strip():
         raise ConfigError(f'{text!r} is no filter: write KEY=VALUE, or JSON like {{"year": {{"$gte": 2020}}}}')
     try:
-        parsed = json.loads(value)
+        parsed = parse_json(value)
     except ValueError:
         parsed = value.strip()
     return {key.strip(): parsed if isinstance(parsed, str | int | float) else value.strip()}

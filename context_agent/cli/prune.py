@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from context_agent._support.small_files import parse_json
 from context_agent.cli import output
 from context_agent.cli.command import (
     COUNT,
@@ -84,8 +85,8 @@ def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
 def _read(file: Path) -> Any:
     """The JSON value in the file. Raises `DataError`."""
     try:
-        return json.loads(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        return parse_json(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise DataError(f"{_name(file)} is not JSON: {error}") from error
 
 

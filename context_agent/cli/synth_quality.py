@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import click
 
+from context_agent._support.small_files import parse_json
 from context_agent.cli import options, output
 from context_agent.cli.command import (
     COUNT,
@@ -269,7 +269,7 @@ def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[
                 continue
             location = f"{file}:{number}"
             try:
-                task = task_of(json.loads(line)["input"], location)
+                task = task_of(parse_json(line)["input"], location)
             except (DataError, ValueError, KeyError, TypeError) as error:
                 problems.append(f"{location}: not a dropped task ({error})")
                 continue

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import AppendLog, read_log, replace_file
+from context_agent._support.small_files import MAX_BYTES, parse_json, read_json
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
 
@@ -174,7 +175,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """The contents of `run.json`: `settings` and `notes`. Raises `DataError`."""
     path = folder / RUN_FILE
     try:
-        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        run: dict[str, Any] = read_json(path)
         schema = run["schema"]
     except OSError as error:
         raise DataError(f"{folder} has no evaluation: {path} cannot be read ({error.strerror})") from error
@@ -265,6 +266,6 @@ def _header(path: Path) -> dict[str, object]:
     """The first line; empty if it was cut."""
     try:
         with path.open("rb") as lines:
-            return dict(json.loads(lines.readline()))
+            return dict(parse_json(lines.readline(MAX_BYTES)))
     except (OSError, ValueError, TypeError):
         return {}

@@ -27,6 +27,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import read_toml
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval import metrics
@@ -92,7 +93,7 @@ class PriceTable:
 def load_prices(path: str | Path) -> PriceTable:
     """The price table in a TOML file. Raises `ConfigError` that names the field and what is wrong with it."""
     try:
-        content = _PriceFile.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        content = _PriceFile.model_validate(read_toml(path))
     except OSError as error:
         raise ConfigError(f"cannot read the prices in {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import open_private, private_folder
+from context_agent._support.small_files import MAX_BYTES, parse_json, read_bytes
 from context_agent.errors import ConfigError, DataError, TrajectoryError
 from context_agent.harness.profile import SUMMARIZE, Profile
 from context_agent.harness.trajectory import SCHEMA, WITHOUT_CONFIDENCE, WITHOUT_SUMMARIES, Header, Trajectory
@@ -41,6 +42,8 @@ from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument,
 
 SUFFIX = ".jsonl"
 PAGE_SUFFIX = ".html"
+MAX_FILE_BYTES = 64_000_000
+"""Size of a trajectory file that is read."""
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """What reading a line raises if the line is no line of a trajectory."""
 _BLOCK_FIELDS = ("key", "header", "body", "tokens", "turn", "call")
@@ -82,8 +85,8 @@ def read(path: str | Path) -> Trajectory:
     Raises `TrajectoryError` for a missing file, one without a header, or one of a newer schema.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_bytes(path, MAX_FILE_BYTES).decode("utf-8").splitlines()
+    except (OSError, ValueError) as error:
         raise TrajectoryError(f"cannot read the trajectory {path}: {error}") from error
     return from_lines(path, lines)
 
@@ -100,13 +103,13 @@ def _as_line(data: dict[str, Any]) -> str:
 def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
     """The trajectory of a file's lines; `path` names them in errors. Raises `TrajectoryError`."""
     try:
-        header = decode_header(json.loads(rows[0]))
+        header = decode_header(parse_json(rows[0]))
     except (IndexError, *_MALFORMED) as error:
         raise TrajectoryError(f"{path}: the first line is no trajectory header ({error})") from None
     events: list[Event] = []
     for number, row in enumerate(rows[1:], start=2):
         try:
-            events.append(decode(json.loads(row)))
+            events.append(decode(parse_json(row)))
         except _MALFORMED as error:
             if number == len(rows):
                 break
@@ -358,9 +361,9 @@ def is_trajectory(path: Path) -> bool:
     """Whether the first line is a trajectory's header, or the start of one that was cut."""
     try:
         with path.open("rb") as stream:
-            line = stream.readline()
-        return line.startswith(b'{"kind":"header"') or dict(json.loads(line)).get("kind") == "header"
-    except (OSError, ValueError, TypeError, RecursionError):
+            line = stream.readline(MAX_BYTES)
+        return line.startswith(b'{"kind":"header"') or dict(parse_json(line)).get("kind") == "header"
+    except (OSError, ValueError, TypeError):
         return False
 
 

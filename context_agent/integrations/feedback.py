@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 
 from context_agent._support.journal import encode_line, file_lock, open_private
 from context_agent._support.question_files import Source, load_rows
+from context_agent._support.small_files import MAX_BYTES, parse_json
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import decode_header
@@ -131,7 +132,7 @@ class FeedbackLog:
             raise TrajectoryError(f"{trajectory[:140]!r} is not a trajectory id")
         try:
             with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
-                return decode_header(json.loads(stream.readline()))
+                return decode_header(parse_json(stream.readline(MAX_BYTES)))
         except (OSError, ValueError, KeyError, TypeError):
             raise TrajectoryError(f"no trajectory {trajectory!r} is known here") from None
 
@@ -250,8 +251,8 @@ def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
 
 def _decoded(line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        row = parse_json(line)
+    except ValueError:
         return {}
     return row if isinstance(row, dict) else {}
 

@@ -20,6 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
 from context_agent.eval.page import escape, page
 from context_agent.retrieval.corpus import Corpus
@@ -276,8 +277,8 @@ def _add_judgement(judgements: Judgements, line: str, location: str, signed: str
 def _row(line: str) -> dict[str, Any] | None:
     """The decoded line, if it names a task and has a valid verdict or none."""
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        row = parse_json(line)
+    except ValueError:
         return None
     if not isinstance(row, dict) or not isinstance(row.get("task"), str):
         return None

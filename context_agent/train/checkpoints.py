@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import sync_path
+from context_agent._support.small_files import parse_json, read_json
 from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError, DataError
 
@@ -169,7 +170,7 @@ def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> li
 def _read(path: Path) -> Checkpoint | None:
     """None for an incomplete folder: a file is missing or has another size."""
     try:
-        data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        data = read_json(path / MANIFEST)
         complete = all((path / name).stat().st_size == size for name, size in data["files"].items())
         checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -215,7 +216,7 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"cannot read the metrics {path}: {error}") from error
     for number, text in enumerate(lines, start=1):
         try:
-            line = json.loads(text)
+            line = parse_json(text)
             line["step"] = int(line["step"])
         except (ValueError, TypeError, KeyError) as error:
             if number == len(lines):

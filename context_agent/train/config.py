@@ -14,7 +14,6 @@ checks the types and bounds of the annotations, and refuses unknown names.
 
 from __future__ import annotations
 
-import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -24,6 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
+from context_agent._support.small_files import read_toml
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
@@ -475,10 +475,10 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     """
     path = Path(path)
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_toml(path)
     except OSError as error:
         raise ConfigError(f"cannot read the run file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"the run file {path} is not valid TOML: {error}") from error
     for key, value in (changes or {}).items():
         *tables, last = key.split(".")

@@ -6,12 +6,12 @@ Gigabytes are 10^9 bytes, as GPU makers count.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError
 from context_agent.train.config import LoraConfig, RunConfig
 
@@ -324,7 +324,7 @@ def _tiny(run: RunConfig) -> ModelShape:
 
 def _read(path: Path) -> ModelShape:
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        data: dict[str, Any] = read_json(path)
         data = data.get("text_config", data)
         heads, hidden = int(data["num_attention_heads"]), int(data["hidden_size"])
         experts = int(data.get("num_local_experts") or data.get("num_experts") or 1)

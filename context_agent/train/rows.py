@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from context_agent._support.journal import open_private, private_folder
+from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
@@ -210,7 +211,7 @@ def open_folder(folder: str | Path) -> RowFolder:
     """A folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
     folder = Path(folder)
     try:
-        return RowFolder(folder, **json.loads((folder / ABOUT).read_text(encoding="utf-8")))
+        return RowFolder(folder, **read_json(folder / ABOUT))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
 
@@ -416,10 +417,10 @@ class StepRows:
             return StepRows()
         try:
             with path.open(encoding="utf-8") as file:
-                head = json.loads(next(file))
+                head = parse_json(next(file))
                 substeps: list[list[WeightedRow]] = [[] for _ in range(head["parts"])]
                 for line in file:
-                    index, advantage, weights, demonstrated, row = json.loads(line)
+                    index, advantage, weights, demonstrated, row = parse_json(line)
                     item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated)
                     substeps[index].append(item)
             return StepRows(int(head["number"]), substeps)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import file_lock, replacing
+from context_agent._support.small_files import parse_json
 from context_agent.errors import CorpusCorruptError, CorpusEmptyError
 from context_agent.types import Chunk, Document
 
@@ -148,4 +149,4 @@ def _vectors(path: Path, texts: Sequence[str], embedder: Embedder) -> NDArray[np
 
 def _read_chunks(path: Path) -> list[Chunk]:
     with path.open(encoding="utf-8") as lines:
-        return [Chunk(**json.loads(line)) for line in lines]
+        return [Chunk(**parse_json(line)) for line in lines]

@@ -25,6 +25,7 @@ from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.types import Document, Metadata
 
@@ -135,8 +136,8 @@ def _jsonl(path: Path, stream: IO[bytes], problems: list[str]) -> Iterator[Locat
     for number, line in enumerate(stream, 1):
         if line.strip():
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                row = parse_json(line)
+            except ValueError as error:
                 problems.append(f"{path}:{number}: not valid JSON: {error}")
                 continue
             yield from _mapping(f"{path}:{number}", row, problems)

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from context_agent._support.onnx import PairModel
+from context_agent._support.small_files import parse_json, read_bytes
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
@@ -114,6 +115,8 @@ class ScoreCalibration:
         return sigmoid(shift + max(slope, LEAST_SLOPE) * log_odds(scores))
 
 
+MAX_WEIGHTS_BYTES = 64_000_000
+"""Size of a file of weights that is read."""
 FORMAT = 2
 """Incremented when a feature's meaning changes: weights of another format are refused."""
 SHIPPED = "weights.safetensors"
@@ -221,9 +224,9 @@ class Scorer:
     def load(cls, path: str | Path) -> Scorer:
         """The weights of a file. Raises `ConfigError` if it cannot be read or was trained on other features."""
         try:
-            return cls.parse(Path(path).read_bytes(), str(path))
-        except OSError as error:
-            raise ConfigError(f"cannot read the weights {path}: {error.strerror or error}") from error
+            return cls.parse(read_bytes(path, MAX_WEIGHTS_BYTES), str(path))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read the weights {path}: {getattr(error, 'strerror', None) or error}") from error
 
     @classmethod
     def parse(cls, data: bytes, origin: str) -> Scorer:
@@ -234,15 +237,19 @@ class Scorer:
         try:
             tensors = load(data)
             notes = _metadata(data)
-        except (SafetensorError, ValueError, KeyError) as error:
+            stored, evidence = (parse_json(notes.get(name, "[]")) for name in ("inputs", "evidence"))
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
-        stored = json.loads(notes.get("inputs", "{}"))
-        expected = {name: list(inputs) for name, inputs in INPUTS.items() if name in stored or name != READING}
+        reads = isinstance(stored, dict) and READING in stored
+        expected = {name: list(inputs) for name, inputs in INPUTS.items() if reads or name != READING}
         if notes.get("format") != str(FORMAT) or stored != expected:
             raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
-        networks = {name: _network(tensors, name) for name in expected}
-        calibration = _calibration(tensors, json.loads(notes.get("evidence", "[]")))
+        try:
+            networks = {name: _network(tensors, name, len(inputs)) for name, inputs in expected.items()}
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"{origin} lacks weights ({error}): train it again with `ctx1 train bridge`") from error
+        calibration = _calibration(tensors, evidence)
         return cls(networks, _digest(tensors), calibration, tensors.get(HEAD))
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
@@ -263,7 +270,7 @@ class Scorer:
 
 def _metadata(data: bytes) -> dict[str, str]:
     size = int.from_bytes(data[:8], "little")
-    metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    metadata = parse_json(data[8 : 8 + size]).get("__metadata__", {})
     return dict(metadata) if isinstance(metadata, dict) else {}
 
 
@@ -296,7 +303,8 @@ def _tensors(
     return tensors
 
 
-def _network(tensors: Mapping[str, Floats], name: str) -> Network:
+def _network(tensors: Mapping[str, Floats], name: str, inputs: int) -> Network:
+    """Return the network of this name. Raise `KeyError` or `ValueError` for tensors that are missing or do not fit."""
     scaling = Scaling(*(tensors[f"{name}.{part}"] for part in ("mean", "spread", "optional")))
     members: list[Layers] = []
     while f"{name}.{len(members)}.0.weight" in tensors:
@@ -304,7 +312,22 @@ def _network(tensors: Mapping[str, Floats], name: str) -> Network:
         while (weight := tensors.get(f"{name}.{len(members)}.{len(layers)}.weight")) is not None:
             layers.append((weight, tensors[f"{name}.{len(members)}.{len(layers)}.bias"]))
         members.append(tuple(layers))
+    _check_shapes(name, inputs, scaling, members)
     return Network(scaling, tuple(members))
+
+
+def _check_shapes(name: str, inputs: int, scaling: Scaling, members: Sequence[Layers]) -> None:
+    parts = (scaling.mean, scaling.spread, scaling.optional)
+    if not members or any(part.shape != (inputs,) for part in parts):
+        raise ValueError(f"the network {name!r} has no members, or not {inputs} inputs")
+    for layers in members:
+        width = inputs + int(np.count_nonzero(scaling.optional > 0))
+        for weight, bias in layers:
+            if weight.ndim != 2 or weight.shape[0] != width or bias.shape != weight.shape[1:]:
+                raise ValueError(f"a layer of the network {name!r} does not fit the one before")
+            width = weight.shape[1]
+        if not width:
+            raise ValueError(f"the network {name!r} has no output")
 
 
 def _digest(tensors: Mapping[str, Floats]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, MissingExtraError
 
 ADAPTERS = Path(__file__).parent / "adapters"
@@ -88,9 +89,7 @@ def with_adapter(model: Any, folder: str | Path, *, base: str) -> Any:
     with one that was trained on another model, and `MissingExtraError`.
     """
     try:
-        trained_on = Path(
-            json.loads((Path(folder) / _ADAPTER_CONFIG).read_text("utf-8"))["base_model_name_or_path"]
-        ).name
+        trained_on = Path(read_json(Path(folder) / _ADAPTER_CONFIG)["base_model_name_or_path"]).name
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} holds no LoRA adapter ({error}): name a folder with {_ADAPTER_CONFIG}") from error
     if trained_on != base:
@@ -115,7 +114,7 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
 
     source, target = Path(folder), Path(out)
     try:
-        config = json.loads((source / _ADAPTER_CONFIG).read_text("utf-8"))
+        config = read_json(source / _ADAPTER_CONFIG)
         tensors = load_file(source / "adapter_model.safetensors")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} holds no LoRA adapter ({error})") from error

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from context_agent._support.small_files import parse_json
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.chroma.database import StoredCollection
 from context_agent.retrieval.chroma.records import Manifest, StoredChunk, live, metadata_of, stored_chunk
@@ -140,10 +141,10 @@ class ForeignLayout:
         """The last snapshot that was made with the same keys, and the sequence number of its state."""
         publication = published(root)
         try:
-            state = json.loads(publication.state) if publication else {}
+            state = parse_json(publication.state) if publication else {}
             if publication and state["keys"] == asdict(self.keys):
                 return load_snapshot(root, publication.snapshot, lexical=lexical), int(state["sequence"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             pass
         return None, -1
 

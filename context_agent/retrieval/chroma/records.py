@@ -36,6 +36,7 @@ import numpy as np
 from annotated_types import Interval, Len, Predicate
 from numpy.typing import NDArray
 
+from context_agent._support.small_files import parse_json
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
 from context_agent.retrieval.chunker import Span, chunk_at, chunk_document
 from context_agent.retrieval.fusion import CALIBRATION_VERSION, Calibration
@@ -219,9 +220,9 @@ def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | No
     """Reads what `metadata_of` wrote; None for a record that `metadata_of` did not write."""
     entries = dict(metadata or {})
     try:
-        document_id, title, *numbers = json.loads(entries.pop(KEY))
+        document_id, title, *numbers = parse_json(entries.pop(KEY))
         index, start, end, tokens, revision, position = numbers
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError, ValueError):
         return None
     if not (isinstance(document_id, str) and isinstance(title, str) and all(type(n) is int for n in numbers)):
         return None

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import parse_json
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, DataError, PolicyError, TrajectoryError
 from context_agent.eval.gold import CorpusLookup, Gold, gold_of
@@ -251,12 +252,12 @@ async def make_demonstrations(
 
 def _episodes(out: Path) -> list[ExpertEpisode]:
     with out.open(encoding="utf-8") as stream:
-        return [ExpertEpisode.from_json(json.loads(line)) for line in stream]
+        return [ExpertEpisode.from_json(parse_json(line)) for line in stream]
 
 
 def _unplayed(out: Path) -> Mapping[str, int]:
     with stages.dropped_path(out).open(encoding="utf-8") as stream:
-        return dict(sorted(Counter(json.loads(line)["reason"] for line in stream).items()))
+        return dict(sorted(Counter(parse_json(line)["reason"] for line in stream).items()))
 
 
 def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
@@ -473,5 +474,5 @@ def _indexed_names(index: Path) -> set[str]:
     names = set()
     for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
         with suppress(ValueError, TypeError, KeyError):
-            names.add(str(json.loads(line)["file"]))
+            names.add(str(parse_json(line)["file"]))
     return {name for name in names if Path(name).name == name}

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.eval.gold import leaks
 from context_agent.synth_data.quality import ATTEMPTS_LABEL, DIFFICULTY_LABEL
@@ -354,7 +355,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
     report: dict[str, Any] = {}
     try:
         if path.exists():
-            report = json.loads(path.read_text(encoding="utf-8"))
+            report = read_json(path)
             details = details.over(CardDetails.from_json(report.get("said", {})))
         text = data_card(splits, report, stages=details.stages, licence=details.licence, about=details.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -371,9 +372,9 @@ def stage_of(out: Path) -> StageSummary:
     Raises `DataError` if they are missing.
     """
     try:
-        head = json.loads(_lines(journal_path(out))[0])
+        head = parse_json(_lines(journal_path(out))[0])
         outputs = len(_lines(out))
-        dropped = Counter(json.loads(line)["reason"] for line in _lines(dropped_path(out)))
+        dropped = Counter(parse_json(line)["reason"] for line in _lines(dropped_path(out)))
         return StageSummary(head["stage"], outputs, dict(sorted(dropped.items())), head.get("settings", {}))
     except OSError as error:
         raise DataError(f"{out}: not the output of a stage: {error.filename} cannot be read") from error

@@ -22,6 +22,7 @@ from typing import Any
 
 from context_agent._support.journal import replace_file
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import read_json
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
@@ -255,7 +256,7 @@ class DemoCourse:
         replace_file(self._seconds, json.dumps(spent, indent=1) + "\n")
 
     def _spent(self) -> dict[str, Any]:
-        return dict(json.loads(self._seconds.read_text(encoding="utf-8"))) if self._seconds.is_file() else {}
+        return dict(read_json(self._seconds)) if self._seconds.is_file() else {}
 
 
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:
@@ -269,7 +270,7 @@ def is_trained(run: RunConfig) -> bool:
     out = Path(run.out)
     if not (out / "final").is_dir():
         return False
-    about = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    about = read_json(out / "run.json")
     if about["digest"] != settings_digest(run.plain()):
         raise ConfigError(
             f"{out} holds a model that was trained with other settings (other options, or another version's). Pass the "

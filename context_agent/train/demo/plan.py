@@ -27,6 +27,7 @@ from typing import Any
 
 from context_agent._support.journal import replace_file
 from context_agent._support.question_files import Question, load_questions
+from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
 from context_agent.policies.tokens import VocabularyCounter, templated
@@ -217,7 +218,7 @@ class DemoMaterial:
         """Whether `out` holds all of it. Raises `ConfigError` if it holds other material or the source is invalid."""
         settings = self._settings()
         about = self.out / MATERIAL_FILE
-        if about.is_file() and json.loads(about.read_text(encoding="utf-8")) != settings:
+        if about.is_file() and read_json(about) != settings:
             raise ConfigError(
                 f"{self.out} holds lessons that were made with other settings. Pass the same options, or name "
                 "another folder with --out"

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.journal import replace_file
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.page import PALETTE, canvas, escape, page, svg
@@ -168,7 +169,7 @@ def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[Demo
     if not path.is_file():
         return None
     try:
-        first, *rest = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        first, *rest = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if about is not None and first["about"] != json.loads(json.dumps(about)):
             return None
         return [DemoScore(**row) for row in rest]

@@ -7,7 +7,6 @@ bad one, ties counting half; C. Spearman (1904).
 
 from __future__ import annotations
 
-import json
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import read_json
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval import metrics
@@ -166,7 +166,7 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
     Raises `ConfigError` for a file that is none, is of another judge, or says that the judge cannot be trusted.
     """
     try:
-        result = json.loads(Path(path).read_text(encoding="utf-8"))
+        result = read_json(path)
         if result["schema"] > SCHEMA:
             raise ConfigError(f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}")
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])

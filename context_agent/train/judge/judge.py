@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,6 +30,7 @@ from typing import Any, Literal, Protocol, Self
 from pydantic import BaseModel, Field, model_validator
 
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import read_toml
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import judgeable
 from context_agent.harness.trajectory import Trajectory
@@ -116,7 +116,7 @@ def load_rubric(path: str | Path | None) -> Rubric:
     if path is None:
         return DEFAULT_RUBRIC
     try:
-        rows = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("criteria", [])
+        rows = read_toml(path).get("criteria", [])
         return Rubric(tuple(_criterion(row) for row in rows))
     except OSError as error:
         raise ConfigError(f"cannot read the rubric {path}: {error.strerror}") from error

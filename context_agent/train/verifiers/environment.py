@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from context_agent._support.credentials import lent_key
 from context_agent._support.question_files import Question, question_of
+from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.eval.gold import gold_of
 from context_agent.harness.trajectory import Trajectory
@@ -154,7 +155,7 @@ def load_environment(run: str | Path, *, split: Literal["train", "dev"] = "train
 
 
 def _question(data: SearchData) -> Question:
-    return question_of(json.loads(data.question), 0, f"task {data.id}")
+    return question_of(parse_json(data.question), 0, f"task {data.id}")
 
 
 def _scored(data: SearchData, trace: vf.Trace) -> ScoredEpisode | None:

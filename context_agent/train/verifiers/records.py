@@ -20,6 +20,7 @@ from typing import Any
 
 from context_agent._support.journal import open_private
 from context_agent._support.question_files import Question
+from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.harness.tools import schemas
 from context_agent.harness.trajectory import Trajectory
@@ -156,7 +157,7 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); name a run's folder of verifiers") from None
     for number, line in enumerate(lines, start=1):
         try:
-            episode = json.loads(line)
+            episode = parse_json(line)
             traces = [trace for trace in episode["traces"] if trace["ok"]]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}:{number}: no episode of verifiers ({error!r})") from None

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.question_files import Question, question_of
+from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.train.config import Loss, Notify, RunConfig
 from context_agent.train.data import environment_of, open_data
@@ -257,7 +258,7 @@ class VerlQuestion:
         extra = row.get("extra_info")
         try:
             assert extra is not None
-            decoded, index = json.loads(extra["question"]), int(extra["index"])
+            decoded, index = parse_json(extra["question"]), int(extra["index"])
             return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
         except (KeyError, TypeError, ValueError, AssertionError) as error:
             raise DataError(

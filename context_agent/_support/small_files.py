@@ -1,0 +1,178 @@
+"""Small files of JSON or TOML, and lines of JSON, that may come from someone else: read within bounds.
+
+Size and nesting are checked before anything is parsed. So no file takes more memory than its bound allows, and no
+reader meets a `RecursionError`. Every reader of a folder from outside uses these functions and adds to the `ValueError`
+which file it is and how to make it again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, AnyStr
+
+from context_agent.errors import DataError
+
+MAX_BYTES = 4_000_000
+"""Size of a small file of JSON."""
+MAX_TOML_BYTES = 1_000_000
+MAX_LINE_BYTES = 64_000_000
+"""Size of one line of JSON."""
+MAX_DEPTH = 100
+"""Levels of lists and objects inside each other."""
+MAX_KEY_PARTS = 16
+"""Levels of lists and tables in TOML, and parts of a dotted key."""
+MAX_EXPANSION = 200
+"""How many times its size a compressed file of lines may unpack to."""
+_HOLLOW_SIZE = 64_000_000
+"""Files below this size are read whatever they hold."""
+_HOLLOW_SHARE = 100
+"""A larger file is refused if less than one byte in this many is on the disk."""
+_MAX_EXTENTS = 10_000
+
+_NOT_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^\[\]{}"]++', re.DOTALL)
+_TOML_STRING = re.compile(
+    r'"""(?:[^"\\]++|\\[\s\S]|"(?!""))*+(?:"{3,5})?|\'\'\'(?:[^\']++|\'(?!\'\'))*+(?:\'{3,5})?'
+    r'|"(?:[^"\\\n]++|\\.)*+"?|\'[^\'\n]*+\'?|#[^\n]*+'
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{MAX_KEY_PARTS}}}")
+
+
+def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
+    """Return the contents of a file of at most `limit` bytes.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is larger, or is a pipe, a socket or a device, which could block forever.
+    """
+    with open(path, "rb", opener=_without_blocking) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is a pipe, a socket or a device, not a file")
+        return _at_most(file, limit)
+
+
+def read_json(path: str | Path, limit: int = MAX_BYTES) -> Any:
+    """Return the value in a small file of JSON.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is too large, nested too deep, not a file, or not JSON in UTF-8.
+    """
+    return parse_json(read_bytes(path, limit))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text. Raises `ValueError` also for one that is nested more than `MAX_DEPTH` deep."""
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(_NOT_BRACKETS.sub("", text), MAX_DEPTH)
+    return json.loads(text)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the tables of a small TOML file. The file may be a pipe that the user names.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is too large, nested too deep, or not TOML in UTF-8.
+    """
+    with Path(path).open("rb") as file:
+        return parse_toml(_at_most(file, MAX_TOML_BYTES).decode("utf-8"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text. Raises `ValueError` also for more than `MAX_KEY_PARTS` levels."""
+    bare = _TOML_STRING.sub(lambda matched: "" if matched[0].startswith("#") else "s", text)
+    _check_depth(re.sub(r"[^\[\]{}]++", "", bare), MAX_KEY_PARTS)
+    if _LONG_KEY.search(bare):
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
+    return tomllib.loads(text)
+
+
+def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | None = None) -> Iterator[AnyStr]:
+    """Yield the lines of a stream. Raises `ValueError` for a line beyond `limit`, or more than `total` in all."""
+    size = number = 0
+    while line := stream.readline(limit + 1):
+        number += 1
+        size += len(line)
+        if len(line) > limit:
+            raise ValueError(f"line {number} has more than {limit:,} bytes")
+        if total is not None and size > total:
+            raise ValueError(f"it unpacks to more than {total:,} bytes, {MAX_EXPANSION} times its size")
+        yield line
+
+
+def require_files(paths: Iterator[Path], *, links: bool = False) -> None:
+    """Raise `DataError` for a path that is no file or folder, or for a file that is almost all holes.
+
+    Opening a pipe waits forever, and a sparse file of terabytes fits into a small archive.
+
+    Args:
+        paths: Files and folders. One that does not exist is fine: another process may have deleted it.
+        links: Whether symbolic links are allowed. A process that writes to a folder follows its links out of it.
+    """
+    for path in paths:
+        try:
+            status = path.stat() if links else path.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISLNK(status.st_mode):
+            raise DataError(f"{path} is a link, and this folder may hold only files: delete the link")
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise DataError(f"{path} is a pipe, a socket or a device, and this folder may hold only files: delete it")
+        if stat.S_ISREG(status.st_mode) and is_hollow(path, status):
+            raise DataError(
+                f"{path} claims {status.st_size:,} bytes, but almost none of them are on the disk: delete it"
+            )
+
+
+def is_hollow(path: Path, status: os.stat_result) -> bool:
+    """Return whether a large file is almost all holes, which no program of this package or of Chroma writes."""
+    allocated = getattr(status, "st_blocks", None)
+    if status.st_size < _HOLLOW_SIZE or allocated is None or allocated * 512 * _HOLLOW_SHARE > status.st_size:
+        return False
+    # Some file systems count blocks late, and say so only when they are asked for the holes.
+    return _data_bytes(path, status.st_size // _HOLLOW_SHARE) * _HOLLOW_SHARE < status.st_size
+
+
+def _data_bytes(path: Path, enough: int) -> int:
+    """Return the bytes of a file outside of its holes, counted until there are `enough`."""
+    found = position = 0
+    with path.open("rb") as file:
+        for _ in range(_MAX_EXTENTS):
+            try:
+                start = os.lseek(file.fileno(), position, os.SEEK_DATA)
+                position = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            except OSError as error:
+                # Past the last byte of data; any other error says that the file system knows no holes.
+                return found if error.errno == errno.ENXIO else enough + 1
+            found += position - start
+            if found > enough:
+                break
+    return found
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _at_most(file: IO[bytes], limit: int) -> bytes:
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it has more than {limit:,} bytes")
+    return data
+
+
+def _check_depth(brackets: str, limit: int) -> None:
+    depth = 0
+    for bracket in brackets:
+        depth += 1 if bracket in "[{" else -1
+        if depth > limit:
+            raise ValueError(f"it is nested more than {limit} levels deep")
