@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
@@ -109,7 +109,14 @@ def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | 
         yield line
 
 
-def require_files(paths: Iterator[Path], *, links: bool = False) -> None:
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files and folders below a folder, and the folder itself. Links are not followed."""
+    yield folder
+    for parent, folders, names in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *names))
+
+
+def require_files(paths: Iterable[Path], *, links: bool = True) -> None:
     """Raise `DataError` for a path that is no file or folder, or for a file that is almost all holes.
 
     Opening a pipe waits forever, and a sparse file of terabytes fits into a small archive.
@@ -126,11 +133,9 @@ def require_files(paths: Iterator[Path], *, links: bool = False) -> None:
         if stat.S_ISLNK(status.st_mode):
             raise DataError(f"{path} is a link, and this folder may hold only files: delete the link")
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise DataError(f"{path} is a pipe, a socket or a device, and this folder may hold only files: delete it")
+            raise DataError(f"{path} is a pipe, a socket or a device, not a file: delete it")
         if stat.S_ISREG(status.st_mode) and is_hollow(path, status):
-            raise DataError(
-                f"{path} claims {status.st_size:,} bytes, but almost none of them are on the disk: delete it"
-            )
+            raise DataError(f"{path} has {status.st_size:,} bytes, but almost none of them are on the disk: delete it")
 
 
 def is_hollow(path: Path, status: os.stat_result) -> bool:

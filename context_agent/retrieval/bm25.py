@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.small_files import read_bytes, read_json
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.languages import (
     ENGLISH,
@@ -45,6 +46,9 @@ MAX_QUERY_CHARACTERS = 100_000
 LONGEST_WORD = 80
 """Bytes; longer words (encoded blobs) are not indexed."""
 TITLE_WEIGHT = 2
+MAX_LIST_BYTES = 1_000_000
+"""Size of tantivy's lists of its files and segments."""
+MAX_SEGMENTS = 1_000
 BEFORE_LANGUAGES = ""
 """The language of an index from before languages were stored: English, and runs of any script are words."""
 _HEAP = 32_000_000
@@ -244,4 +248,14 @@ def _open(schema: Schema, path: Path | None, create: bool) -> Index:
     if create:
         path.mkdir(parents=True, exist_ok=True)
     with CorpusCorruptError.reading(path):
+        if not create:
+            _check_files(path)
         return Index(schema, path=str(path)) if create else Index.open(str(path))
+
+
+def _check_files(path: Path) -> None:
+    """Refuse lists of files that tantivy would read whole, or that name a segment twice."""
+    read_bytes(path / ".managed.json", MAX_LIST_BYTES)
+    segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
+    if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
+        raise ValueError("meta.json names a segment twice, or too many")

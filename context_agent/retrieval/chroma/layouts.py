@@ -71,6 +71,11 @@ class OwnLayout:
         stored = stored_chunk(record, text, metadata)
         return stored.chunk if stored else None
 
+    def fits(self, snapshot: Snapshot) -> bool:
+        """Return whether the snapshot has as many chunks and as long vectors as the manifest says."""
+        manifest = self.manifest
+        return len(snapshot.rows) == manifest.chunks and snapshot.dimension in (0, manifest.dimension)
+
     def number(self, root: Path) -> int:
         """The number of a snapshot that is made now."""
         return self.manifest.revision
@@ -148,6 +153,10 @@ class ForeignLayout:
             pass
         return None, -1
 
+    def fits(self, snapshot: Snapshot) -> bool:
+        """See `OwnLayout`. Nothing states the counts of a foreign collection's state."""
+        return True
+
     def number(self, root: Path) -> int:
         """See `OwnLayout`."""
         return next_number(root)
@@ -205,7 +214,7 @@ def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Sn
     publication = published(root)
     names = [publication.snapshot] if publication and publication.state == layout.state else []
     candidates = (load_snapshot(root, name, lexical=lexical) for name in (*names, layout.snapshot))
-    return next((snapshot for snapshot in candidates if snapshot is not None), None)
+    return next((snapshot for snapshot in candidates if snapshot is not None and layout.fits(snapshot)), None)
 
 
 def build(

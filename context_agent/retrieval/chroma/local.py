@@ -43,7 +43,7 @@ from context_agent.retrieval.chroma.layouts import (
     publish_state,
 )
 from context_agent.retrieval.chroma.records import Manifest
-from context_agent.retrieval.chroma.repair import intact
+from context_agent.retrieval.chroma.repair import FILES, intact
 from context_agent.retrieval.chroma.segments import SegmentRows
 from context_agent.retrieval.chroma.snapshot import (
     Snapshot,
@@ -287,8 +287,10 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
     source = vector_files(folder, segment)
     if source is None:
         return saved == 0
-    with suppress(FileNotFoundError):
-        shutil.copytree(source, target / segment)
+    (target / segment).mkdir()
+    for name in FILES:
+        with suppress(FileNotFoundError):
+            shutil.copy2(source / name, target / segment / name)
     after = _stamps(folder)
     unchanged = all(before.get(name) == after[name] for name in after if name.startswith(f"{segment}/"))
     return unchanged and saved == _saved_now(folder, segment, saved) and intact(target / segment)
@@ -339,7 +341,7 @@ def _copy_files(folder: Path, target: Path) -> None:
 
 
 def _check_room(folder: Path, scratch: Path) -> None:
-    copied = (folder / DATABASE, *folder.glob("*/data_level0.bin"))
+    copied = (*(folder / name for name in _COPIED), *(file for name in FILES for file in folder.glob(f"*/{name}")))
     needed = sum(file.stat().st_size for file in copied if file.exists())
     free = shutil.disk_usage(scratch).free
     if free < needed * 1.1:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import sync_path
+from context_agent._support.small_files import read_bytes, read_json
 from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE, read_collection, vector_folder
 from context_agent.retrieval.chroma.layouts import OwnLayout, current_snapshot
@@ -44,6 +45,9 @@ _CHECKED = "vectors.json"
 _LOG = logging.getLogger(__name__)
 FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
 _HEADER = struct.Struct("<i6qiI3qdq")
+MIN_CAPACITY, MAX_SPARE = 10_000, 10
+"""Chroma makes room for 1,000 elements, and later for a fifth more than there are. The library allocates the room that
+the header claims."""
 _PART = 65_536
 """Elements checked at once."""
 
@@ -89,7 +93,7 @@ def remember_vectors(path: Path, name: str, root: Path) -> None:
 def _unchanged(files: Path, root: Path) -> bool:
     # A copied folder has other inodes and times of change, so what it says about itself has no effect.
     try:
-        return bool(json.loads((root / _CHECKED).read_text(encoding="utf-8")) == _stamps(files))
+        return bool(read_json(root / _CHECKED) == _stamps(files))
     except (OSError, ValueError):
         return False
 
@@ -196,7 +200,9 @@ def intact(folder: Path) -> bool:
 
 
 def _consistent(folder: Path, *, complete: bool) -> bool:
-    header = _Header(*_HEADER.unpack((folder / "header.bin").read_bytes()))
+    header = _Header(*_HEADER.unpack(read_bytes(folder / "header.bin", _HEADER.size)))
+    if not 0 <= header.capacity <= MAX_SPARE * (header.elements + MIN_CAPACITY):
+        return False
     if header.elements == 0:
         # A new index: Chroma has allocated space and written nothing yet.
         return True
@@ -217,6 +223,11 @@ def _ended(pickle: Path) -> bool:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
 
+def _mapped(file: Path) -> memoryview:
+    """Return the bytes of a file. They are read from the disk when they are used."""
+    return memoryview(np.memmap(file, np.uint8, "r")) if file.stat().st_size else memoryview(b"")
+
+
 def _level0_valid(file: Path, header: _Header) -> bool:
     """Whether every link of the lowest level leads to an element."""
     rows = np.memmap(file, np.uint8, "r", shape=(header.elements, header.element_bytes))
@@ -232,7 +243,9 @@ def _level0_valid(file: Path, header: _Header) -> bool:
 
 def _upper_valid(file: Path, header: _Header) -> bool:
     """Whether the link lists of the upper levels end with the file, and every link leads to an element."""
-    data, position, level_bytes = file.read_bytes(), 0, 4 + 4 * header.upper_links
+    data, position, level_bytes = _mapped(file), 0, 4 + 4 * header.upper_links
+    if len(data) < 4 * header.elements:
+        return False
     for _ in range(header.elements):
         (size,) = struct.unpack_from("<I", data, position)
         position += 4

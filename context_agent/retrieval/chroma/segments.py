@@ -37,6 +37,7 @@ from typing import IO, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent._support.small_files import is_hollow, parse_json, read_bytes
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.chroma.vector_graph import VectorGraph, graph_file
 from context_agent.retrieval.fusion import VectorPart
@@ -51,6 +52,11 @@ REMOVED_SHARE = 5
 """A segment is rewritten when more than one row in this many is removed."""
 CACHED_ROWS = 1 << 14
 """Rows whose ids a reader holds in memory, those that were used last: one search names the same rows several times."""
+MAX_COLLISIONS = 16
+"""Other ids with the hash of an id: more are forged, and would make each look-up read the whole segment."""
+MAX_ROWS = 2**31 - 1
+"""Rows that the type of a row's number can count."""
+MAX_DIMENSION = 100_000
 _MAGIC, _VERSION = b"ctx1seg", 1
 _HEADER = struct.Struct("<7sB5Q16x")
 _ALIGNMENT = 64
@@ -97,7 +103,7 @@ class Segment:
 
     def row(self, number: int) -> SnapshotRow:
         """The ids of a row."""
-        return self._read(self.ids, number, lambda raw: SnapshotRow(*json.loads(raw.decode())))
+        return self._read(self.ids, number, lambda raw: SnapshotRow(*parse_json(raw)))
 
     def text(self, number: int) -> str:
         """The text of a row."""
@@ -106,21 +112,24 @@ class Segment:
     def metadata_of(self, number: int) -> dict[str, Any]:
         """The metadata of a row; only in a segment that has them."""
         assert self.metadata is not None
-        return self._read(self.metadata, number, lambda raw: dict(json.loads(raw.decode())))
+        return self._read(self.metadata, number, lambda raw: dict(parse_json(raw)))
 
     def _read(self, column: TextTable, number: int, decode: Callable[[bytes], T]) -> T:
         try:
             return decode(column.raw(number))
-        except (ValueError, TypeError, IndexError, RecursionError) as error:
+        except (ValueError, TypeError, IndexError) as error:
             raise CorpusCorruptError.of(self.path, error) from error
 
     def find(self, kind: IdKind, value: str, key: int) -> Iterator[tuple[int, SnapshotRow]]:
         """The remaining rows with this id, ascending; `key` is `id_hash(kind, value)`."""
-        index = bisect_left(self.hashes, key)
-        while index < len(self.hashes) and self.hashes[index] == key:
-            number, index = self.hashed_rows[index], index + 1
-            row = self.row(number)
-            if getattr(row, kind) == value and not self.is_removed(number):
+        collisions = 0
+        for index in range(bisect_left(self.hashes, key), bisect_right(self.hashes, key)):
+            row = self.row(number := self.hashed_rows[index])
+            if getattr(row, kind) != value:
+                collisions += 1
+                if collisions > MAX_COLLISIONS:
+                    raise CorpusCorruptError.of(self.path, ValueError("its table of ids is not one of hashes"))
+            elif not self.is_removed(number):
                 yield number, row
 
     def is_removed(self, number: int) -> bool:
@@ -348,10 +357,12 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
                 "version, or index the documents again"
             )
         columns = list(sizes.columns())
-        if size != columns[-1][2] or sizes.dimension != dimension:
+        plausible = sizes.rows <= MAX_ROWS and sizes.dimension == dimension <= MAX_DIMENSION
+        if size != columns[-1][2] or not plausible or is_hollow(path, os.fstat(file.fileno())):
             raise CorpusCorruptError(f"{path} was cut, or belongs to another index: index the documents again")
         buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays = {column: np.frombuffer(buffer, dtype, count, offset) for column, dtype, offset, count in columns}
+    _check_columns(path, arrays, {column: offset for column, _, offset, _ in columns}, sizes)
     graph = graph_file(path)
     return Segment(
         path,
@@ -367,11 +378,26 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
     )
 
 
+def _check_columns(path: Path, arrays: Mapping[str, NDArray[Any]], offsets: Mapping[str, int], sizes: _Sizes) -> None:
+    """Refuse rows that lie outside of their column or over each other: small files could pass for endless texts."""
+    for starts, column in (("text_starts", "texts"), ("id_starts", "ids"), ("metadata_starts", "metadata")):
+        if len(array := arrays[starts]):
+            first, last = offsets[column], offsets[column] + getattr(sizes, column)
+            blocks = (array[at : at + _BLOCK + 1] for at in range(0, len(array), _BLOCK))
+            if array[0] != first or array[-1] != last or any((block[1:] <= block[:-1]).any() for block in blocks):
+                raise CorpusCorruptError.of(path, ValueError(f"its rows do not fill the column {column}"))
+    numbers = arrays["hashed_rows"]
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < sizes.rows):
+        raise CorpusCorruptError.of(path, ValueError("its table of ids names rows that it does not have"))
+
+
 def _load_removed(file: Path, rows: int) -> NDArray[np.int32]:
     try:
-        removed = np.frombuffer(file.read_bytes(), "<i4")
+        removed = np.frombuffer(read_bytes(file, 4 * rows), "<i4")
     except FileNotFoundError:
         return NO_ROWS
+    except (OSError, ValueError) as error:
+        raise CorpusCorruptError(f"{file} cannot be read ({error}): index the documents again") from error
     if len(removed) and not (removed[0] >= 0 and removed[-1] < rows and (np.diff(removed) > 0).all()):
         raise CorpusCorruptError(f"{file} does not belong to its segment: index the documents again")
     return removed

@@ -35,10 +35,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import file_lock, sync_path
+from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
 from context_agent.retrieval.chroma.database import StoredCollection, valid_id
 from context_agent.retrieval.chroma.segments import (
+    MAX_DIMENSION,
     ChunkOfRecord,
     PositionOf,
     Segment,
@@ -70,8 +72,10 @@ IDENTIFIED_BY = 2_000
 POINTER = "current.json"
 HEAD = "segments.json"
 """Lists the segments of a snapshot."""
+MAX_HEAD_BYTES = 100_000
+MAX_SEGMENTS = 1_000
+"""Their number grows with the logarithm of the corpus: a billion rows have fewer than 40."""
 MAKER_LOCK = "snapshot.lock"
-_LARGEST = 4_000_000
 
 
 class SnapshotEntry(NamedTuple):
@@ -129,9 +133,9 @@ class Snapshot:
         for position, row in enumerate(self.rows):
             if row.document != previous:
                 previous = row.document
-                rows = list(self.rows.find("document", row.document))
-                if rows[0][0] == position:
-                    yield [document_row for _, document_row in rows]
+                rows = self.rows.find("document", row.document)
+                if next(rows)[0] == position:
+                    yield [row, *(document_row for _, document_row in rows)]
 
 
 def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
@@ -345,18 +349,20 @@ def _segment_name() -> str:
 
 
 def _load(folder: Path) -> Snapshot:
-    stored = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+    stored = read_json(folder / HEAD, MAX_HEAD_BYTES)
     if stored["version"] != VERSION:
         raise CorpusCorruptError(f"{folder} was written by another version")
-    names, dimension = stored["segments"], int(stored["dimension"])
-    if not all(_SEGMENT.fullmatch(name) for name in names):
-        raise CorpusCorruptError(f"{folder / HEAD} names files that are no segments")
+    names, dimension, documents = stored["segments"], stored["dimension"], stored["documents"]
+    if not (type(dimension) is int and 0 <= dimension <= MAX_DIMENSION and type(documents) is int):
+        raise CorpusCorruptError(f"{folder / HEAD} has counts that cannot be")
+    if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT.fullmatch, names)):
+        raise CorpusCorruptError(f"{folder / HEAD} names files that are no segments, one twice, or too many")
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
     bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"])
-    if bm25.count() != len(rows):
+    if bm25.count() != len(rows) or not 0 <= documents <= len(rows):
         raise CorpusCorruptError(f"the files in {folder} do not belong together")
     vectors = VectorTable(rows.vector_parts(), str(stored["space"])) if dimension else None
-    return Snapshot(folder, rows, bm25, int(stored["documents"]), dimension, vectors)
+    return Snapshot(folder, rows, bm25, documents, dimension, vectors)
 
 
 def _link_files(source: Path, target: Path) -> None:
@@ -402,21 +408,35 @@ def publish(root: Path, publication: Publication) -> None:
 def published(root: Path) -> Publication | None:
     """The current snapshot of the folder; None if none was published or the file is damaged."""
     try:
-        with (root / POINTER).open(encoding="utf-8") as file:
-            stored = json.loads(file.read(_LARGEST))
+        stored = read_json(root / POINTER)
         collection = stored["collection"]
         local = None if collection is None else StoredCollection(**collection)
-        if local is not None and not valid_id(local.id):
+        if local is not None and not _plausible(local):
             return None
         return Publication(str(stored["snapshot"]), str(stored["state"]), local)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _plausible(stored: StoredCollection) -> bool:
+    """Return whether the values have their types: they come from a file."""
+    texts = (stored.configuration, stored.schema)
+    return (
+        valid_id(stored.id)
+        and isinstance(stored.name, str)
+        and isinstance(stored.metadata, dict)
+        and all(text is None or isinstance(text, str) for text in texts)
+        and type(stored.dimension) is type(stored.sequence) is int
+        and type(stored.empty) is bool
+    )
 
 
 def published_collection(folder: Path, name: str) -> StoredCollection | None:
     """The collection of this name, as the latest publication in a folder of collections describes it."""
-    pointers = sorted(folder.glob(f"*/{POINTER}"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    publications = (published(file.parent) for file in pointers)
+    stats = [(file, file.stat()) for file in folder.glob(f"*/{POINTER}")]
+    # A file that many folders link to is read once.
+    distinct = {(status.st_dev, status.st_ino): (status.st_mtime_ns, file) for file, status in stats}
+    publications = (published(file.parent) for _, file in sorted(distinct.values(), reverse=True))
     collections = (publication.collection for publication in publications if publication)
     return next((collection for collection in collections if collection and collection.name == name), None)
 

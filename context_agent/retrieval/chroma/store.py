@@ -9,7 +9,6 @@ import errno
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError
+from context_agent._support.small_files import require_files
+from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError, DataError
 from context_agent.retrieval.chroma.database import DATABASE, not_found
 
 if TYPE_CHECKING:
@@ -83,20 +83,16 @@ class Location:
 
 
 def _require_files(folder: Path) -> None:
-    """Refuses a folder whose files are not all files: opening a pipe, which an archive can hold, waits forever."""
-    for file in _files(folder):
-        with suppress(FileNotFoundError):
-            mode = file.stat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise CorpusCorruptError(
-                    f"{file} is a pipe, a socket or a device, but an index has only files: delete it, and index the "
-                    "documents again"
-                )
+    """Refuse a folder with a pipe, which would block its reader, or a file that is almost all holes."""
+    try:
+        require_files(_files(folder))
+    except DataError as error:
+        raise CorpusCorruptError(f"{error}, and index the documents again") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:
     """Chroma's database and vectors, and the files of this package, as far as a writer does not delete them now."""
-    for pattern in (f"{DATABASE}*", "*/*.bin"):
+    for pattern in (f"{DATABASE}*", "*/*.bin", "*/*.pickle"):
         with suppress(FileNotFoundError):
             yield from folder.glob(pattern)
     for parent, _, names in os.walk(folder / OWN_FOLDER):

@@ -232,6 +232,7 @@ def test_a_lost_or_damaged_snapshot_is_rebuilt(tmp_path: Path) -> None:
         lambda: file("segment-*.bin").write_bytes(b"x"),
         lambda: file("segment-*.bin").write_bytes(file("segment-*.bin").read_bytes()[:-1]),
         lambda: newer_format(file("segment-*.bin")),
+        lambda: file("segment-*.bin").write_bytes(_garbled(file("segment-*.bin").read_bytes())),
         lambda: file("segments.json").write_text("[]"),
         lambda: file("segments.json").write_text(file("segments.json").read_text().replace("segment-", "../segment-")),
         lambda: file("segments.json").write_text(file("segments.json").read_text().replace("version", "format")),
@@ -247,11 +248,13 @@ def test_bytes_that_were_damaged_in_place_are_an_error_that_says_what_to_delete(
     with reopen(tmp_path / "a") as corpus:
         before = {hit.chunk.id for hit in corpus.search("chemist from Ghent")}
         snapshot = corpus.snapshot.folder
-    originals = [next(snapshot.glob(pattern)) for pattern in ("segment-*.bin", "bm25/*.idx", "bm25/*.store")]
-    for original in originals:
+    # The offsets of a segment are checked when it is opened, its texts when they are read.
+    damages = {"segment-*.bin": _garbled_texts, "bm25/*.idx": _garbled, "bm25/*.store": _garbled}
+    for pattern, garbled in damages.items():
+        original = next(snapshot.glob(pattern))
         content = original.read_bytes()
         original.unlink()
-        original.write_bytes(_garbled(content))
+        original.write_bytes(garbled(content))
         with pytest.raises(CorpusCorruptError, match="is damaged") as excinfo, reopen(tmp_path / "a") as corpus:
             corpus.search("chemist from Ghent")
         assert f"delete the folder {snapshot};" in str(excinfo.value)
@@ -259,6 +262,10 @@ def test_bytes_that_were_damaged_in_place_are_an_error_that_says_what_to_delete(
     shutil.rmtree(snapshot)
     with reopen(tmp_path / "a") as corpus:
         assert {hit.chunk.id for hit in corpus.search("chemist from Ghent")} == before
+
+
+def _garbled_texts(content: bytes) -> bytes:
+    return content[:64] + b"\xff" * 3_000 + content[3_064:]
 
 
 def _garbled(content: bytes) -> bytes:
