@@ -1,26 +1,25 @@
 """Workers on the machines of a Ray cluster, for the same pool as processes of this machine.
 
-Ray starts each worker as a task on a free CPU; the worker then connects back to this process and speaks to the pool
-over that connection as a local process does over its pipe. A machine that dies closes its connections, so the pool
-repeats the jobs that were in progress there, and no others. Needs the extra `ray`.
-
-The connection is authenticated with a random key (HMAC, as in `multiprocessing.connection`) and not encrypted, as Ray's
-own traffic.
+Each worker is an actor on a free CPU. Its messages go through Ray, so this process listens on no port of its own, and
+who may reach the workers is what Ray's own settings say. The pool sees a pipe, as it does of a local process: two
+threads carry its messages to the actor and back. A machine that dies ends its actors, so the pool repeats the jobs that
+were in progress there, and no others. Needs the extra `ray`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import socket
-import time
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from context_agent._support.extras import extra
-from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_worker
+from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_jobs
 from context_agent.errors import ConfigError
 from context_agent.version import __version__
 
@@ -31,25 +30,24 @@ with extra("ray"):
 CURRENT = "auto"
 """The address of RAY_ADDRESS, else the cluster that runs on this machine, else a new one of this machine's cores."""
 START_TIMEOUT = 120.0
-"""Seconds for a worker to start and connect."""
+"""Seconds for a worker to start."""
 CONNECT_TIMEOUT = 10.0
 """Seconds for the head of the cluster to accept a connection."""
-_POLL_INTERVAL = 0.2
 
 
 @dataclass(slots=True)
-class RayTask:
-    """A worker's task, as the pool sees a process."""
+class RayProcess:
+    """A worker's actor, as the pool sees a process."""
 
-    reference: Any
+    actor: Any
     exitcode: int | None = None
 
     def kill(self) -> None:
-        """Ends the worker, wherever it runs."""
-        ray.cancel(self.reference, force=True)
+        """End the worker, wherever it runs."""
+        ray.kill(self.actor)
 
     def join(self) -> None:
-        """Does nothing: Ray waits for its tasks."""
+        """Do nothing: Ray waits for its actors."""
 
 
 class RayMachines:
@@ -70,75 +68,79 @@ class RayMachines:
             ) from error
         self.cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
         """Processors of all machines."""
-        self._key = secrets.token_bytes(32)
-        self._listener = socket.create_server(("", 0))
-        self._listener.settimeout(_POLL_INTERVAL)
-        self._address = (ray.util.get_node_ip_address(), self._listener.getsockname()[1])
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker | None:
-        """Starts a worker on a free CPU; None if no machine has one.
+        """Start a worker on a free CPU. Return None if no machine has one.
 
         Raises `ConfigError` for a machine without this version of the package or without this process's current folder.
         """
         if ray.available_resources().get("CPU", 0) < 1:
             return None
-        reference = _task.remote(self._address, self._key, (setup, slots), __version__, str(Path.cwd()))
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline:
-            if (connection := self._accepted()) is not None:
-                return Worker(RayTask(reference), connection)
-            if ray.wait([reference], timeout=0)[0]:
-                _raise_failure(reference)
-                return None
-        ray.cancel(reference, force=True)
-        return None
+        actor = _RemoteWorker.remote()
+        started = actor.start.remote((setup, slots), __version__, str(Path.cwd()))
+        try:
+            ray.get(started, timeout=START_TIMEOUT)
+        except ray.exceptions.RayTaskError as error:
+            ray.kill(actor)
+            raise _failure(error) from error
+        except (RayError, TimeoutError):
+            ray.kill(actor)
+            return None
+        pipe, far_end = Pipe()
+        for carry in (_carry_to, _carry_from):
+            threading.Thread(target=carry, args=(actor, far_end), daemon=True, name="ctx1-ray").start()
+        return Worker(RayProcess(actor), pipe)
 
     def close(self) -> None:
         """Disconnects from the cluster."""
-        self._listener.close()
         ray.shutdown()
 
-    def _accepted(self) -> Connection | None:
-        """The connection of a worker that has the key, if one arrives within the interval."""
-        try:
-            accepted, _ = self._listener.accept()
-        except TimeoutError:
-            return None
-        accepted.setblocking(True)
-        connection = Connection(accepted.detach())
-        try:
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
-        except Exception:  # noqa: BLE001 - whatever a stranger sends
-            connection.close()
-            return None
-        return connection
+
+def _carry_to(actor: Any, pipe: Connection) -> None:
+    """Pass the pool's messages to the actor, until the pool closes the pipe."""
+    with suppress(EOFError, OSError, RayError):
+        while True:
+            actor.send.remote(pipe.recv_bytes())
 
 
-def _raise_failure(reference: Any) -> None:
-    """Says why a worker ended before it connected; a machine that died is no error."""
+def _carry_from(actor: Any, pipe: Connection) -> None:
+    """Pass the actor's messages to the pool. Close the pipe if the actor ends, so that the pool notices."""
     try:
-        ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        reason = str(error.cause or error).strip().splitlines()[-1]
-        raise ConfigError(
-            f"a worker on the Ray cluster failed: {reason}. Install context-agent {__version__} on every machine, and "
-            f"give every machine the folder {Path.cwd()}"
-        ) from error
-    except RayError:
-        return
+        while True:
+            pipe.send_bytes(ray.get(actor.receive.remote()))
+    except (OSError, RayError):
+        pipe.close()
 
 
-@ray.remote(num_cpus=1, max_retries=0, runtime_env={"env_vars": ONE_THREAD})  # type: ignore[untyped-decorator]
-def _task(
-    address: tuple[str, int], key: bytes, work: tuple[WorkerSetup[Any, Any], int], version: str, folder: str
-) -> None:
-    """A worker until the pool closes the connection. Relative paths mean those of `folder`."""
-    # Ray sends this function with its globals, so the version of the worker's machine has to be imported there.
-    from context_agent import version as installed
+def _failure(error: Any) -> ConfigError:
+    reason = str(error.cause or error).strip().splitlines()[-1]
+    return ConfigError(
+        f"a worker on the Ray cluster failed: {reason}. Install context-agent {__version__} on every machine, and "
+        f"give every machine the folder {Path.cwd()}"
+    )
 
-    if version != installed.__version__:
-        raise ConfigError(f"a machine has context-agent {installed.__version__}, not {version}")
-    os.chdir(folder)
-    setup, slots = work
-    run_worker(setup, Client(address, authkey=key), slots)
+
+@ray.remote(num_cpus=1, concurrency_groups={"to": 1, "from": 1}, runtime_env={"env_vars": ONE_THREAD})
+class _RemoteWorker:
+    """The process of a worker. Both groups have one thread, so messages keep their order."""
+
+    def start(self, work: tuple[WorkerSetup[Any, Any], int], version: str, folder: str) -> None:
+        """Start the jobs of a worker. Relative paths mean those of `folder`."""
+        # Ray sends this class with its globals, so the version of the worker's machine has to be imported there.
+        from context_agent import version as installed
+
+        if version != installed.__version__:
+            raise ConfigError(f"a machine has context-agent {installed.__version__}, not {version}")
+        os.chdir(folder)
+        self._pipe, pipe = Pipe()
+        threading.Thread(target=run_jobs, args=(work[0], pipe, work[1]), daemon=True).start()
+
+    @ray.method(concurrency_group="to")
+    def send(self, message: bytes) -> None:
+        """Pass a message to the jobs."""
+        self._pipe.send_bytes(message)
+
+    @ray.method(concurrency_group="from")
+    def receive(self) -> bytes:
+        """Return the next message of the jobs, as soon as there is one."""
+        return self._pipe.recv_bytes()

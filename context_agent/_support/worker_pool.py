@@ -409,6 +409,11 @@ def run_worker(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> No
     """
     # Ctrl-C reaches every process of a terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run_jobs(setup, pipe, slots)
+
+
+def run_jobs(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> None:
+    """Run the jobs from the pipe, `slots` at a time, and end this process when the pipe closes."""
     _JobRunner(setup, pipe).run(slots)
 
 

@@ -21,6 +21,8 @@ DATABASE = "chroma.sqlite3"
 """The file that marks a Chroma folder."""
 BUSY_SECONDS = 30.0
 """How long a reader waits for a writer that holds the database locked."""
+MAX_VALUE_BYTES = 10_000_000
+"""Size of a value that is read from the database."""
 _UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
 
 
@@ -165,6 +167,8 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
     try:
         # Never `immutable=1`: it would ignore a writer's locks and its journal.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+            _require_tables(database, file)
             yield database
     except sqlite3.Error as error:
         name = str(getattr(error, "sqlite_errorname", ""))
@@ -173,6 +177,21 @@ def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
         raise CorpusCorruptError(
             f"Chroma's database {file} cannot be read ({error}): restore it from a backup, or delete it and index again"
         ) from error
+
+
+def _require_tables(database: sqlite3.Connection, file: Path) -> None:
+    """Refuse a database that computes what Chroma stores: a view of a hundred bytes can be endless."""
+    computed = (
+        "select 1 from sqlite_master s where type in ('view', 'trigger') "
+        "or sql like 'create virtual%' and name != 'embedding_fulltext_search' "
+        "or type = 'table' and sql not like 'create virtual%' "
+        "and exists (select 1 from pragma_table_xinfo(s.name) where hidden != 0) limit 1"
+    )
+    if database.execute(computed).fetchone():
+        raise CorpusCorruptError(
+            f"{file} has views, triggers or computed columns, which Chroma does not make: delete it, and index the "
+            "documents again"
+        )
 
 
 def vector_files(folder: Path, segment: str) -> Path | None:
