@@ -184,7 +184,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     private_folder(path.parent)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with open_private(partial, "wb") as file:
+        # What is there was left by a killed process, or is a link out of the folder: it is not written through.
+        partial.unlink(missing_ok=True)
+        with open_private(partial, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -86,30 +86,33 @@ class RayMachines:
         except (RayError, TimeoutError):
             ray.kill(actor)
             return None
-        pipe, far_end = Pipe()
+        near, far = socket.socketpair()
         for carry in (_carry_to, _carry_from):
-            threading.Thread(target=carry, args=(actor, far_end), daemon=True, name="ctx1-ray").start()
-        return Worker(RayProcess(actor), pipe)
+            threading.Thread(target=carry, args=(actor, far), daemon=True, name="ctx1-ray").start()
+        return Worker(RayProcess(actor), Connection(near.detach()))
 
     def close(self) -> None:
         """Disconnects from the cluster."""
         ray.shutdown()
 
 
-def _carry_to(actor: Any, pipe: Connection) -> None:
-    """Pass the pool's messages to the actor, until the pool closes the pipe."""
-    with suppress(EOFError, OSError, RayError):
+def _carry_to(actor: Any, far: socket.socket) -> None:
+    """Pass the pool's messages to the actor, until the pool closes its end."""
+    with Connection(os.dup(far.fileno())) as pipe, suppress(EOFError, OSError, RayError):
         while True:
             actor.send.remote(pipe.recv_bytes())
 
 
-def _carry_from(actor: Any, pipe: Connection) -> None:
-    """Pass the actor's messages to the pool. Close the pipe if the actor ends, so that the pool notices."""
-    try:
+def _carry_from(actor: Any, far: socket.socket) -> None:
+    """Pass the actor's messages to the pool, until the actor ends, which the pool sees as the end of the pipe."""
+    with far, Connection(os.dup(far.fileno())) as pipe, suppress(OSError, RayError):
         while True:
-            pipe.send_bytes(ray.get(actor.receive.remote()))
-    except (OSError, RayError):
-        pipe.close()
+            try:
+                pipe.send_bytes(ray.get(actor.receive.remote()))
+            except RayError:
+                # Closing would not wake the other thread, which waits for a message of the pool.
+                far.shutdown(socket.SHUT_RDWR)
+                return
 
 
 def _failure(error: Any) -> ConfigError:

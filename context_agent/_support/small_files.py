@@ -110,8 +110,7 @@ def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | 
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Yield the files and folders below a folder, and the folder itself. Links are not followed."""
-    yield folder
+    """Yield the files and folders below a folder. Links are not followed."""
     for parent, folders, names in os.walk(folder):
         yield from (Path(parent, name) for name in (*folders, *names))
 

@@ -173,7 +173,7 @@ def _read(path: Path) -> Checkpoint | None:
         data = read_json(path / MANIFEST)
         complete = all((path / name).stat().st_size == size for name, size in data["files"].items())
         checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return checkpoint if complete and data.get("form") == FORMAT else None
 
@@ -218,7 +218,7 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
         try:
             line = parse_json(text)
             line["step"] = int(line["step"])
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             if number == len(lines):
                 return
             raise DataError(f"{path}, line {number}: not a line of metrics ({error})") from None

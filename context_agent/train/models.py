@@ -13,6 +13,7 @@ from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenizerVocabulary, TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
@@ -121,8 +122,9 @@ def _tokenizer(chosen: ModelConfig) -> Any:
         tokenizer.chat_template = CHAT_TEMPLATE
         return tokenizer
     try:
-        return transformers.AutoTokenizer.from_pretrained(model_folder(chosen.name), revision=chosen.revision)
-    except (OSError, ValueError) as error:
+        check_model(folder := model_folder(chosen.name))
+        return transformers.AutoTokenizer.from_pretrained(folder, revision=chosen.revision, trust_remote_code=False)
+    except LOADING_ERRORS as error:
         raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded: {error}") from error
 
 
@@ -135,20 +137,27 @@ def _tiny(run: RunConfig, tokenizer: Any) -> Any:
 
 
 def _load_named(chosen: ModelConfig) -> Any:
-    options: dict[str, Any] = {"dtype": getattr(torch, chosen.dtype), "revision": chosen.revision}
+    options: dict[str, Any] = {
+        "dtype": getattr(torch, chosen.dtype),
+        "revision": chosen.revision,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
     if chosen.attention is not None:
         options["attn_implementation"] = chosen.attention
     if chosen.dequantize:
         options["quantization_config"] = _mxfp4(dequantize=True)
     try:
-        return transformers.AutoModelForCausalLM.from_pretrained(model_folder(chosen.name), **options)
-    except (OSError, ValueError, ImportError) as error:
+        check_model(folder := model_folder(chosen.name))
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
+    except LOADING_ERRORS as error:
         raise ConfigError(f"the model {chosen.name!r} cannot be loaded: {error}") from error
 
 
 def _check_words(folder: str, tokenizer: Any) -> None:
     """A word's id is its index in the vocabulary of one environment; in another one it is another word."""
-    saved = transformers.AutoTokenizer.from_pretrained(folder)
+    check_model(folder)
+    saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if saved.get_vocab() != tokenizer.get_vocab():
         raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
 
@@ -179,11 +188,17 @@ def _with_adapter(model: Any, folder: str) -> Any:
     try:
         from peft import PeftModel
 
-        return PeftModel.from_pretrained(model, folder, is_trainable=True)
     except ImportError:
         raise MissingExtraError("peft", "train") from None
-    except (OSError, ValueError) as error:
+    check_adapter(folder)
+    try:
+        adapted = PeftModel.from_pretrained(model, folder, is_trainable=True)
+    except LOADING_ERRORS as error:
         raise ConfigError(f"the adapters in {folder!r} cannot be loaded: {error}") from error
+    # PEFT would look on the Hugging Face hub for the base that the folder names.
+    for settings in adapted.peft_config.values():
+        settings.base_model_name_or_path, settings.revision = model.name_or_path, None
+    return adapted
 
 
 BATCH_WAIT = 0.05

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from context_agent._support.journal import open_private, private_folder
-from context_agent._support.small_files import parse_json, read_json
+from context_agent._support.small_files import parse_json, read_json, read_lines, require_files
 from context_agent.errors import ConfigError, DataError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
@@ -156,6 +156,8 @@ def to_line(row: TrainingRow) -> str:
 JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
 CHUNK = 256
 """Rows that are in memory at a time."""
+MAX_SUBSTEPS = 10_000
+"""Updates of one step whose rows a checkpoint holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
     """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
     folder = Path(folder)
     private_folder(folder)
+    require_files(folder.glob("*"), links=False)
     (folder / ABOUT).unlink(missing_ok=True)
     count = tokens = trained = longest = 0
     rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
@@ -211,8 +214,9 @@ def open_folder(folder: str | Path) -> RowFolder:
     """A folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
     folder = Path(folder)
     try:
+        require_files(folder.glob("*"))
         return RowFolder(folder, **read_json(folder / ABOUT))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, DataError) as error:
         raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
 
 
@@ -417,18 +421,25 @@ class StepRows:
             return StepRows()
         try:
             with path.open(encoding="utf-8") as file:
-                head = parse_json(next(file))
-                substeps: list[list[WeightedRow]] = [[] for _ in range(head["parts"])]
-                for line in file:
+                lines = read_lines(file)
+                head = parse_json(next(lines))
+                substeps = _empty_substeps(head["parts"])
+                for line in lines:
                     index, advantage, weights, demonstrated, row = parse_json(line)
                     item = WeightedRow(TrainingRow(**row), advantage, tuple(weights), demonstrated)
                     substeps[index].append(item)
             return StepRows(int(head["number"]), substeps)
-        except (OSError, ValueError, TypeError, KeyError, IndexError, StopIteration) as error:
+        except (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, StopIteration) as error:
             raise DataError(
                 f"cannot read the rollouts {path} ({type(error).__name__}: {error}): delete the checkpoint to resume "
                 f"from the one before"
             ) from error
+
+
+def _empty_substeps(count: object) -> list[list[WeightedRow]]:
+    if not (isinstance(count, int) and 0 <= count <= MAX_SUBSTEPS):
+        raise ValueError(f"it claims {count!r} parts")
+    return [[] for _ in range(count)]
 
 
 def _rows_file(folder: Path, rank: int) -> Path:

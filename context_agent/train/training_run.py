@@ -21,8 +21,10 @@ from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+from context_agent._support.small_files import files_in, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, settings_digest
 from context_agent.train.config import Notify, OnUpdate, RunConfig
@@ -267,6 +269,11 @@ class TrainingRun:
             trainer.train(resume_from_checkpoint=resume_folder)
         except ContextAgentError as error:
             raise self._with_advice(trainer, record, error) from error
+        except UnpicklingError as error:
+            raise ConfigError(
+                f"{resume_folder} holds more than numbers, and code of a checkpoint is never run: resume from a "
+                "checkpoint of this machine, or delete it to resume from the one before"
+            ) from error
         finally:
             if metrics is not None:
                 metrics.close()
@@ -279,6 +286,8 @@ class TrainingRun:
         )
 
     def _checkpoint_to_resume(self, resume: bool) -> Checkpoint | None:
+        # The run writes to files of these names, and a link would lead it out of the folder.
+        require_files(files_in(self.out), links=False)
         newest = self.checkpoints.newest() if resume else None
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import file_lock, replacing
-from context_agent._support.small_files import parse_json
-from context_agent.errors import CorpusCorruptError, CorpusEmptyError
+from context_agent._support.small_files import parse_json, read_lines, require_files
+from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError
 from context_agent.types import Chunk, Document
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ class CachedCorpus:
         from context_agent.retrieval.rerankers import load_reranker
 
         try:
+            require_files(self.folder.glob("*"))
             chunks = _read_chunks(self.folder / CHUNKS_FILE)
-            vectors = np.load(self.folder / VECTORS_FILE)
-        except (OSError, ValueError, TypeError) as error:
+            vectors = _read_vectors(self.folder / VECTORS_FILE, len(chunks))
+        except (OSError, ValueError, TypeError, DataError) as error:
             raise CorpusCorruptError(
                 f"{self.folder} is damaged ({error}): delete it; the next run makes it again"
             ) from error
@@ -137,16 +138,28 @@ def _build(documents: Sequence[Document], folder: Path, embedder: str, progress:
 
 def _vectors(path: Path, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
     """The vectors of a part: those that an interrupted run wrote if they are complete, else computed and written."""
-    with contextlib.suppress(OSError, ValueError, EOFError):
-        stored: NDArray[np.float32] = np.load(path)
-        if len(stored) == len(texts):
-            return stored
+    with contextlib.suppress(OSError, ValueError):
+        return _read_vectors(path, len(texts))
     vectors = np.asarray(embedder.embed_documents(texts), dtype=np.float32)
     with replacing(path) as file:
         np.save(file, vectors)
     return vectors
 
 
+def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
+    """Return so many stored vectors, shape (count, d). Raise `ValueError` if the file holds something else."""
+    try:
+        # Mapped, because the header of the file may claim more than there is.
+        vectors = np.lib.format.open_memmap(path, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # numpy reads the header with Python's own parser, and raises what that does
+        raise ValueError(f"{path.name} is not an array: {error}") from error
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
+        raise ValueError(f"{path.name} does not hold {count:,} vectors")
+    return np.array(vectors)
+
+
 def _read_chunks(path: Path) -> list[Chunk]:
-    with path.open(encoding="utf-8") as lines:
-        return [Chunk(**parse_json(line)) for line in lines]
+    with path.open("rb") as file:
+        return [Chunk(**parse_json(line)) for line in read_lines(file)]

@@ -26,6 +26,7 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.tools import BATCH
 from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_model
 from context_agent.policies.tokens.packaged import (
     ADAPTERS,
     MODELS,
@@ -225,7 +226,9 @@ def local(
     if threads:
         torch.set_num_threads(threads)
     folder = model_folder(model)
-    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    check_model(folder)
+    options = {"use_safetensors": True, "trust_remote_code": False}
+    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
     adapted = with_adapter(weights, trained, base=MODELS[model].label).eval()
     renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(folder), name=model)
     engine = TransformersEngine(adapted, name=model, version=adapter_digest(trained), max_batch=batch)
@@ -244,8 +247,9 @@ def templated(tokenizer: str) -> TokenRenderer:
     except ImportError:
         raise MissingExtraError("transformers", "train") from None
     try:
-        loaded = transformers.AutoTokenizer.from_pretrained(model_folder(tokenizer))
-    except (OSError, ValueError) as error:
+        check_model(folder := model_folder(tokenizer))
+        loaded = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except LOADING_ERRORS as error:
         raise ConfigError(f"cannot load the tokenizer {tokenizer!r}: {error}") from error
     return TemplateRenderer(loaded, name=tokenizer)
 

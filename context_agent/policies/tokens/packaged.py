@@ -19,9 +19,9 @@ from typing import Any
 
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, LOADING_ERRORS, check_adapter
 
 ADAPTERS = Path(__file__).parent / "adapters"
-_ADAPTER_CONFIG = "adapter_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,19 @@ def with_adapter(model: Any, folder: str | Path, *, base: str) -> Any:
     with one that was trained on another model, and `MissingExtraError`.
     """
     try:
-        trained_on = Path(read_json(Path(folder) / _ADAPTER_CONFIG)["base_model_name_or_path"]).name
+        trained_on = Path(read_json(Path(folder) / ADAPTER_CONFIG)["base_model_name_or_path"]).name
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder} holds no LoRA adapter ({error}): name a folder with {_ADAPTER_CONFIG}") from error
+        raise ConfigError(f"{folder} holds no LoRA adapter ({error}): name a folder with {ADAPTER_CONFIG}") from error
     if trained_on != base:
         raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}: use that model's")
+    check_adapter(folder)
     try:
         from peft import PeftModel
     except ImportError:
         raise MissingExtraError("peft", "smollm2") from None
     try:
         return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except LOADING_ERRORS as error:
         raise ConfigError(f"the adapter in {folder} cannot be loaded: {error}") from error
 
 
@@ -110,22 +111,21 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
     Raises `ConfigError` for a folder without an adapter.
     """
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file
 
     source, target = Path(folder), Path(out)
+    config = dict(check_adapter(source))
     try:
-        config = read_json(source / _ADAPTER_CONFIG)
-        tensors = load_file(source / "adapter_model.safetensors")
-    except (OSError, ValueError) as error:
+        tensors = load_file(source / ADAPTER_WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(f"{folder} holds no LoRA adapter ({error})") from error
     target.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / "adapter_model.safetensors"
-    )
+    save_file({name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / ADAPTER_WEIGHTS)
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     if isinstance(config.get("target_modules"), list):
         config["target_modules"].sort()  # PEFT writes a set, in an order that differs by process
-    (target / _ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
+    (target / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def _weights(model: PackagedModel) -> Path:
@@ -173,5 +173,5 @@ def import_libraries() -> tuple[Any, Any]:
 
 def adapter_digest(adapter: Path) -> str:
     """The first 12 hexadecimal digits of the SHA-256 of the adapter's weights; empty if there are none."""
-    file = adapter / "adapter_model.safetensors"
+    file = adapter / ADAPTER_WEIGHTS
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""

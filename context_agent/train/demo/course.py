@@ -22,7 +22,7 @@ from typing import Any
 
 from context_agent._support.journal import replace_file
 from context_agent._support.question_files import Question
-from context_agent._support.small_files import read_json
+from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
@@ -179,6 +179,8 @@ class DemoCourse:
         Raises `ConfigError` for a folder with another demo or one that is not resumed, and what the phases raise.
         """
         plan = self._plan
+        # The demo writes to files of these names, and a link would lead it out of the folder.
+        require_files(files_in(plan.out), links=False)
         self._prepare()
         world = environment_of(plan.sft.data)
         self._learn(DEMONSTRATIONS, plan.sft, sft.train)
