@@ -28,7 +28,10 @@ with extra("ray"):
     from ray.exceptions import RayError
 
 CURRENT = "auto"
-"""The address of RAY_ADDRESS, else the cluster that runs on this machine, else a new one of this machine's cores."""
+"""The address of RAY_ADDRESS, else the cluster that runs on this machine.
+
+None is started: unless Ray is told otherwise, it lets whoever reaches its ports run code.
+"""
 START_TIMEOUT = 120.0
 """Seconds for a worker to start."""
 CONNECT_TIMEOUT = 10.0
@@ -60,11 +63,11 @@ class RayMachines:
             if host and port.isdecimal():
                 # Ray itself would try for minutes.
                 socket.create_connection((host, int(port)), CONNECT_TIMEOUT).close()
-            ray.init(None if address == CURRENT else address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
         except (OSError, RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
-                f"cannot use the Ray cluster {address!r}: {error}. Start one with `ray start --head`, and check "
-                "that it has this machine's versions of Python and Ray"
+                f"cannot use the Ray cluster {address!r}: {error}. Start one with "
+                "`RAY_AUTH_MODE=token ray start --head`, and check that it has this machine's versions of Python and Ray"
             ) from error
         self.cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
         """Processors of all machines."""

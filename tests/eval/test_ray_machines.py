@@ -164,20 +164,32 @@ def test_a_run_opens_no_port_that_a_stranger_could_block(
     machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path
 ) -> None:
     before, during = listening_ports(), []
+    # Ray's own driver has ports. Strangers who connect to them and say nothing delay nobody.
+    strangers = [socket.create_connection(("127.0.0.1", port)) for port in sorted(before) for _ in range(4)]
 
     def look(done: int, total: int) -> None:
         during.append(listening_ports() - before)
 
     records = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path, concurrency=2, machines=machines, progress=look)
-    assert records
+    assert [record.error for record in records] == [None] * len(records)
     assert during
-    # Ray's own driver has its ports, and strangers who connect to them and say nothing delay nobody.
     assert set().union(*during) == set()
-    strangers = [socket.create_connection(("127.0.0.1", port)) for port in sorted(before) for _ in range(4)]
-    again = evaluate(benchmarks, SYSTEMS, OPTIONS, folder=tmp_path / "again", concurrency=2, machines=machines)
-    assert len(again) == len(records)
     for stranger in strangers:
         stranger.close()
+
+
+def test_no_cluster_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that Ray starts by default has no token, and listens on every network of the machine."""
+    started: list[str | None] = []
+
+    def refuse(address: str | None, **_: object) -> None:
+        started.append(address)
+        raise ConnectionError("Could not find any running Ray instance")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(ConfigError, match="Start one with `RAY_AUTH_MODE=token ray start --head`"):
+        RayMachines()
+    assert started == ["auto"]
 
 
 def test_a_cluster_that_is_not_there_is_an_error() -> None:
