@@ -67,7 +67,8 @@ class RayMachines:
         except (OSError, RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
                 f"cannot use the Ray cluster {address!r}: {error}. Start one with "
-                "`RAY_AUTH_MODE=token ray start --head`, and check that it has this machine's versions of Python and Ray"
+                "`RAY_AUTH_MODE=token ray start --head`, and check that it has this machine's versions of Python and "
+                "Ray"
             ) from error
         self.cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
         """Processors of all machines."""

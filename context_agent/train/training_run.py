@@ -24,11 +24,13 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from context_agent._support.small_files import files_in, require_files
+from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, settings_digest
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 
+MAX_STATE_BYTES = 64_000_000
+"""Size of the state that transformers keeps: a line for each step."""
 TRAINER_FOLDER = "trainer"
 """The folder in a checkpoint that the Trainer reads and writes."""
 SUMMARY_KEY = "train_runtime"
@@ -170,7 +172,7 @@ try:
     import torch
     from accelerate import PartialState
     from transformers import TrainingArguments
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerState
     from transformers.utils import logging as transformers_logging
 except ImportError as error:
     raise MissingExtraError(error.name or "transformers", "train") from None
@@ -289,6 +291,8 @@ class TrainingRun:
         # The run writes to files of these names, and a link would lead it out of the folder.
         require_files(files_in(self.out), links=False)
         newest = self.checkpoints.newest() if resume else None
+        if newest is not None:
+            _check_state(newest)
         if not resume and (existing := self.checkpoints.all()):
             raise ConfigError(
                 f"{self.out} holds a run that reached update {existing[-1].step}: resume it with --resume, or name "
@@ -337,6 +341,21 @@ class TrainingRun:
                 "free disk space and continue with --resume"
             ) from error
         return final
+
+
+def _check_state(checkpoint: Checkpoint) -> None:
+    """Raise `ConfigError` if what transformers noted of the training is damaged, or of another step."""
+    file = checkpoint.path / TRAINER_FOLDER / "trainer_state.json"
+    try:
+        problem = "it is of another step" if _state_in(file).global_step != checkpoint.step else ""
+    except (OSError, ValueError, TypeError) as error:
+        problem = str(error)
+    if problem:
+        raise ConfigError(f"{file} is damaged ({problem}): delete {checkpoint.path} to resume from the one before")
+
+
+def _state_in(file: Path) -> TrainerState:
+    return TrainerState(**read_json(file, MAX_STATE_BYTES))
 
 
 def _checkpointing(enabled: bool) -> dict[str, Any]:
