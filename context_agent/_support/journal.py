@@ -246,6 +246,8 @@ def _acquire(path: Path, timeout: float, busy: ContextAgentError | None) -> Any:
     from filelock import FileLock, Timeout
 
     private_folder(path.parent)
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, and a lock is a file of its own folder: delete the link")
     lock = FileLock(path, timeout=timeout)
     try:
         lock.acquire()

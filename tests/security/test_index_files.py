@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from context_agent.errors import CorpusCorruptError
+from context_agent.errors import ContextAgentError, CorpusCorruptError
 from context_agent.retrieval.chroma import segments
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
@@ -265,3 +265,19 @@ def test_a_database_that_computes_is_refused(folder: Path, name: str) -> None:
     for use in (ask, index):
         error = bounded(use, folder).require(memory=100_000_000, seconds=10).error
         assert isinstance(error, CorpusCorruptError)
+
+
+@pytest.mark.parametrize("name", ["ctx1", "ctx1/writer.lock", "ctx1/*/snapshot.lock"])
+def test_a_link_in_place_of_a_lock_leads_nowhere(folder: Path, tmp_path: Path, name: str) -> None:
+    victim = tmp_path / "victim"
+    link = next(folder.glob(name))
+    if name == "ctx1":
+        victim.mkdir()
+        shutil.move(link, tmp_path / "aside")
+    else:
+        victim.write_text("precious")
+        link.unlink()
+    link.symlink_to(victim)
+    with pytest.raises(ContextAgentError, match="is a link"):
+        index(folder)
+    assert list(victim.iterdir()) == [] if victim.is_dir() else victim.read_text() == "precious"

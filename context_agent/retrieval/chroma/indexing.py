@@ -11,6 +11,7 @@ versions until the end of the run.
 
 from __future__ import annotations
 
+import errno
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -78,6 +79,7 @@ from context_agent.retrieval.chroma.store import (
     own_folder,
     pages,
     space_of,
+    without_links,
     writing,
 )
 from context_agent.retrieval.chroma.stored_embedder import check_writable
@@ -192,7 +194,7 @@ def index_documents(
     if location.path is not None:
         make_folder(location.path)
     with (
-        _full_disk_explained(location),
+        _disk_explained(location),
         _one_writer(location, collection, cache),
         writing(location),
         chroma_errors(location),
@@ -491,11 +493,14 @@ def _collection(client: ClientAPI, location: Location, name: str, first: Manifes
 
 
 @contextmanager
-def _full_disk_explained(location: Location) -> Iterator[None]:
-    """Reports a full disk as such, whether this package, tantivy or Chroma failed to write."""
+def _disk_explained(location: Location) -> Iterator[None]:
+    """Say that a disk is full or read-only, whether this package, tantivy or Chroma failed to write."""
     try:
         yield
     except Exception as error:
+        if getattr(error, "errno", None) in (errno.EROFS, errno.EACCES):
+            message = f"{location} is read-only ({error}): allow this user to write to the folder and its files"
+            raise CorpusError(message) from error
         if not disk_full(location, error):
             raise
         raise CorpusError(
@@ -509,7 +514,7 @@ def _full_disk_explained(location: Location) -> Iterator[None]:
 def _one_writer(location: Location, collection: str, cache: str | Path | None) -> Iterator[None]:
     """Holds the lock of a folder, or of a server's collection on this machine. It ends with the process."""
     if location.path is not None:
-        file = location.path / OWN_FOLDER / WRITER_LOCK
+        file = without_links(location.path, OWN_FOLDER) / WRITER_LOCK
     else:
         name = blake2b(f"{location}/{collection}".encode(), digest_size=8).hexdigest()
         file = cache_folder(cache) / f"{name}.lock"

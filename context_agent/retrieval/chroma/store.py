@@ -226,11 +226,11 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
     Raises `CorpusCorruptError` if a part of the path inside the index folder is a link.
     """
     if cache is None and location.path is not None and os.access(location.path, os.W_OK):
-        return _without_links(location.path, OWN_FOLDER, collection_id)
+        return without_links(location.path, OWN_FOLDER, collection_id)
     return cache_folder(cache) / collection_id
 
 
-def _without_links(folder: Path, *names: str) -> Path:
+def without_links(folder: Path, *names: str) -> Path:
     """A folder below `folder`. Files are written and deleted in it, so no part of its path may be a link."""
     for name in names:
         folder = folder / name
