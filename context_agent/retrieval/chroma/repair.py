@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 import shutil
 import sqlite3
 import struct
@@ -223,9 +224,11 @@ def _ended(pickle: Path) -> bool:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
 
-def _mapped(file: Path) -> memoryview:
+def _mapped(file: Path) -> bytes | mmap.mmap:
     """Return the bytes of a file. They are read from the disk when they are used."""
-    return memoryview(np.memmap(file, np.uint8, "r")) if file.stat().st_size else memoryview(b"")
+    with file.open("rb") as stream:
+        # An empty file cannot be mapped.
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if file.stat().st_size else b""
 
 
 def _level0_valid(file: Path, header: _Header) -> bool:

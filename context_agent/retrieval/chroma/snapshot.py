@@ -418,7 +418,7 @@ def published(root: Path) -> Publication | None:
         return None
 
 
-def _plausible(stored: StoredCollection) -> bool:
+def _plausible(stored: Any) -> bool:
     """Return whether the values have their types: they come from a file."""
     texts = (stored.configuration, stored.schema)
     return (
