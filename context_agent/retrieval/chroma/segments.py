@@ -6,8 +6,9 @@ in it is its *position*. Rows are found by record, chunk and document through so
 segments: there is no dictionary of the corpus.
 
 A segment is one file. After a header come its columns: texts, ids and metadata with the offsets of each row, vectors
-with their lengths, and a table of hashed ids. Opening reads the header alone. The size of a file follows from its
-header, so a file that was cut is noticed. A large segment has a second file, the graph of its vectors (see
+with their lengths, and a table of hashed ids. Opening reads the header and the offsets. The size of a file follows from
+its header, so a file that was cut is noticed, and rows that do not fill their columns are refused: an index may come
+from someone else. A large segment has a second file, the graph of its vectors (see
 `vector_graph`).
 
 Adding writes one new segment. `merge_start` decides which segments at the end become one: a segment that is less than
