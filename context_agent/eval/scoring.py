@@ -19,7 +19,6 @@ TOML file with prices per million tokens:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,14 +95,14 @@ def load_prices(path: str | Path) -> PriceTable:
         content = _PriceFile.model_validate(read_toml(path))
     except OSError as error:
         raise ConfigError(f"cannot read the prices in {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in error.errors())
         raise ConfigError(
             f"{path}: {problems}. A price table has currency and [models.NAME] with prompt, sampled and optionally "
             "cached, each per million tokens"
         ) from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
     return PriceTable(content.models, content.currency)
 
 

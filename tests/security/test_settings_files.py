@@ -1,0 +1,82 @@
+"""Files of settings and records from a stranger: nested deep, too large or sparse, they are errors of this package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from context_agent._support.journal import read_log
+from context_agent._support.question_files import load_questions
+from context_agent.cli.command import load_config
+from context_agent.errors import ContextAgentError, DataError, TrajectoryError
+from context_agent.eval.records import read_run as read_evaluation
+from context_agent.eval.scoring import load_prices
+from context_agent.harness.trajectory_file import is_trajectory, read
+from context_agent.train.checkpoints import read_metrics
+from context_agent.train.config import read_run
+from context_agent.train.judge.calibration import check_calibration
+from context_agent.train.judge.judge import load_rubric
+
+
+def options(path: Path) -> Any:
+    return load_config(click.Context(click.Group("ctx1")), path)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "run": read_run,
+    "prices": load_prices,
+    "rubric": load_rubric,
+    "options": options,
+}
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 50_000, "[" + ".".join("a" * 50_000) + "]", "a = " + "{a=" * 50_000])
+@pytest.mark.parametrize("reader", READERS)
+def test_deep_settings_are_refused_by_each_reader(tmp_path: Path, reader: str, text: str) -> None:
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ContextAgentError, match=r"more than 16 (levels|parts)"):
+        READERS[reader](tmp_path / "a.toml")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_sparse_settings_are_refused_by_each_reader(tmp_path: Path, reader: str) -> None:
+    (tmp_path / "a.toml").touch()
+    os.truncate(tmp_path / "a.toml", 1 << 40)
+    with pytest.raises(ContextAgentError, match="more than 1,000,000 bytes"):
+        READERS[reader](tmp_path / "a.toml")
+
+
+def made(path: Path, damage: str) -> Path:
+    path.write_text("" if damage == "sparse" else "[" * 3_000_000 + "\n")
+    if damage == "sparse":
+        os.truncate(path, 1 << 40)
+    return path
+
+
+@pytest.mark.parametrize("damage", ["deep", "sparse"])
+def test_records_are_refused_by_each_reader(tmp_path: Path, damage: str) -> None:
+    file = made(tmp_path / "run.json", damage)
+    assert not is_trajectory(file)
+    with pytest.raises(TrajectoryError):
+        read(file)
+    with pytest.raises(DataError):
+        load_questions(file)
+    with pytest.raises(DataError):
+        read_log(file)
+    with pytest.raises(ContextAgentError):
+        read_evaluation(tmp_path)
+    with pytest.raises(ContextAgentError):
+        check_calibration(file, {})
+
+
+def test_a_line_of_metrics_that_is_nested_or_infinite_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    for line in ("[" * 100_000, '{"step": 1e999}'):
+        file.write_text(f'{line}\n{{"step": 1}}\n')
+        with pytest.raises(DataError, match="line 1"):
+            list(read_metrics(file))
