@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from context_agent._support.extras import extra
 from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_jobs
@@ -80,7 +80,7 @@ class RayMachines:
         """
         if ray.available_resources().get("CPU", 0) < 1:
             return None
-        actor = _RemoteWorker.remote()
+        actor = cast("Any", _RemoteWorker).remote()
         started = actor.start.remote((setup, slots), __version__, str(Path.cwd()))
         try:
             ray.get(started, timeout=START_TIMEOUT)
@@ -142,12 +142,12 @@ class _RemoteWorker:
         self._pipe, pipe = Pipe()
         threading.Thread(target=run_jobs, args=(work[0], pipe, work[1]), daemon=True).start()
 
-    @ray.method(concurrency_group="to")
+    @ray.method(concurrency_group="to")  # type: ignore[untyped-decorator]
     def send(self, message: bytes) -> None:
         """Pass a message to the jobs."""
         self._pipe.send_bytes(message)
 
-    @ray.method(concurrency_group="from")
+    @ray.method(concurrency_group="from")  # type: ignore[untyped-decorator]
     def receive(self) -> bytes:
         """Return the next message of the jobs, as soon as there is one."""
         return self._pipe.recv_bytes()
