@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -14,7 +13,7 @@ import click
 
 from context_agent.cli import options, output
 from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command, essential
-from context_agent.errors import ContextAgentError, CorpusEmptyError
+from context_agent.errors import ContextAgentError, CorpusEmptyError, DataError
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
@@ -109,7 +108,8 @@ def index(
 class IndexRun:
     """What `ctx1 index` does once, or with --watch repeatedly. `read` is the report of the last update.
 
-    `ids` are the documents that any update has seen; each of them that a later update lacks is removed.
+    `ids` are the documents that updates have seen since the last complete one; each of them that the next one lacks is
+    removed.
     """
 
     sources: Sequence[str]
@@ -134,7 +134,9 @@ class IndexRun:
                 names = ", ".join(self.sources)
                 raise CorpusEmptyError(f"nothing to index in {names}: name a file or folder with text")
             settings = {"remove_missing": self.remove_missing or earlier, **asdict(self.chunks)}
-            return add_documents(self.index, chain([first], documents), **settings)
+            indexed = add_documents(self.index, chain([first], documents), **settings)
+            earlier = set()  # those that this update lacked are removed
+            return indexed
         finally:
             self.ids |= earlier
 
@@ -169,7 +171,7 @@ def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
 
 
 def _update_again(run: IndexRun, reported: set[Notice], *, as_json: bool) -> None:
-    """An update after a change; `reported` collects the notices that were printed."""
+    """An update after a change; `reported` are the notices that were printed and still hold."""
     try:
         indexed = run.update()
     except ContextAgentError as error:
@@ -177,6 +179,7 @@ def _update_again(run: IndexRun, reported: set[Notice], *, as_json: bool) -> Non
     else:
         if indexed.added + indexed.replaced + indexed.removed:
             _show(run, indexed, as_json=as_json)
+        reported.intersection_update(run.read.notices)
     finally:
         output.note_problems([notice for notice in run.read.notices if notice not in reported])
         reported.update(run.read.notices)
@@ -273,41 +276,75 @@ DEBOUNCE, STEP = 2_000, 200
 
 
 def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> Iterator[None]:
-    """Yields once as soon as the sources are watched, then after each batch of changes; until Ctrl-C.
+    """Yield once as soon as the sources are watched, then after each batch of changes, until Ctrl-C.
 
-    Hidden entries, the index folder and, unless `no_ignore`, the folders of tools do not count.
+    Hidden entries, the index folder and, unless `no_ignore`, the folders of tools do not count. Links are not followed:
+    each folder is watched by itself, and again with its subfolders when one appears or disappears.
     """
-    from watchfiles import Change, watch
-
-    from context_agent.retrieval.loaders.sources import RULES_FILE, TOOL_FOLDERS
-
     if "-" in sources:
         raise click.UsageError("--watch needs files or folders: standard input (-) cannot be watched")
     paths = [Path(source).resolve() for source in sources]
-    folders = {path for path in paths if stat.S_ISDIR(path.stat().st_mode)}
     skipped = None if index is None else index.resolve()
+    with suppress(KeyboardInterrupt):
+        while True:
+            watched = _watched(paths, skipped, no_ignore=no_ignore)
+            for number, batch in enumerate(_batches(watched, paths, skipped, no_ignore=no_ignore)):
+                if batch and watched != _watched(paths, skipped, no_ignore=no_ignore):
+                    break  # the new watch yields as soon as it is set up, so that nothing is missed
+                if batch or not number:
+                    yield
 
-    def ignored(name: str) -> bool:
-        return name.startswith(".") or (name in TOOL_FOLDERS and not no_ignore)
+
+def _watched(paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool) -> dict[Path, int]:
+    """Return the folders to watch with their inodes, which tell a folder from an earlier one of the same name."""
+    from context_agent.retrieval.loaders.folders import subfolders
+
+    watched: dict[Path, int] = {}
+    for path in paths:
+        folders = subfolders(path, no_ignore=no_ignore) if path.is_dir() else _nearest_folder(path)
+        for folder in folders:
+            if not (skipped and folder.is_relative_to(skipped)):
+                with suppress(OSError):
+                    watched[folder] = folder.stat().st_ino
+    return watched
+
+
+def _nearest_folder(path: Path) -> list[Path]:
+    """Return the folder of a file, or the first folder above a missing path that exists."""
+    return [next(above for above in path.parents if above.is_dir())]
+
+
+def _batches(
+    watched: Collection[Path], paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool
+) -> Iterator[object]:
+    """Yield the changes in the folders, and an empty set while there are none. Raises `DataError`."""
+    from watchfiles import Change, watch
+
+    from context_agent.retrieval.loaders.folders import RULES_FILE, is_passed_over
 
     def counts(_: Change, name: str) -> bool:
         path = Path(name)
-        if path in paths or path.name == RULES_FILE:
+        if path.name == RULES_FILE or any(source.is_relative_to(path) for source in paths):
             return True
-        below = [path.relative_to(folder).parts for folder in folders if path.is_relative_to(folder)]
-        return any(not any(map(ignored, parts)) for parts in below) and not (skipped and path.is_relative_to(skipped))
+        below = [path.relative_to(source).parts for source in paths if path.is_relative_to(source)]
+        shown = any(not any(is_passed_over(part, no_ignore=no_ignore) for part in parts) for parts in below)
+        return shown and not (skipped and path.is_relative_to(skipped))
 
-    roots = folders | {path.parent for path in paths if path not in folders}
-    watching = watch(
-        *roots,
-        watch_filter=counts,
-        debounce=DEBOUNCE,
-        step=STEP,
-        rust_timeout=STEP,
-        yield_on_timeout=True,
-        ignore_permission_denied=True,
-    )
-    with suppress(KeyboardInterrupt):
-        for number, batch in enumerate(watching):
-            if batch or not number:
-                yield
+    try:
+        yield from watch(
+            *watched,
+            watch_filter=counts,
+            debounce=DEBOUNCE,
+            step=STEP,
+            rust_timeout=STEP,
+            yield_on_timeout=True,
+            recursive=False,
+            ignore_permission_denied=True,
+        )
+    except FileNotFoundError:
+        return  # a folder disappeared before it was watched
+    except OSError as error:
+        raise DataError(
+            f"{len(watched):,} folders cannot be watched: {error}. Name fewer folders, raise "
+            "fs.inotify.max_user_watches, or index without --watch"
+        ) from error

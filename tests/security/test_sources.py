@@ -16,7 +16,7 @@ import pytest
 from context_agent.errors import CorpusError
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.chroma.records import MOST_ENTRIES
-from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, sources
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, folders, load, sources
 from context_agent.retrieval.loaders.sources import MAX_MB
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder
@@ -250,7 +250,7 @@ def test_a_file_that_becomes_a_trap_after_its_folder_was_listed_is_not_read(
     monkeypatch.setattr("context_agent.retrieval.loaders.opened", swap_and_open)
     documents, reasons = read(folder)
     assert documents == []
-    assert reasons == [sources.LINK if trap == "link" else sources.SPECIAL]
+    assert reasons == [folders.LINK if trap == "link" else folders.SPECIAL]
 
 
 def test_pipes_and_sockets_in_a_folder_are_reported(tmp_path: Path) -> None:

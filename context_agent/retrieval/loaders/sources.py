@@ -1,15 +1,8 @@
-"""The sources of a load (folders, files, standard input, file objects), its options, and the report about them.
-
-Of a folder, the files that `.gitignore` names and the folders that tools fill are passed over. A `.gitignore` applies
-as in Git: to its folder and those below, a deeper file before a higher one; those of the folders above count up to the
-repository's root. Its patterns may come from strangers, so they run on RE2, in linear time; a link is not read, and of
-a file the first `LARGEST_RULES` bytes.
-"""
+"""The sources of a load (folders, files, standard input, file objects), its options, and the report about them."""
 
 from __future__ import annotations
 
 import codecs
-import errno
 import io
 import os
 import re
@@ -18,32 +11,19 @@ import stat
 import sys
 import tempfile
 import unicodedata
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 from urllib.parse import quote
 
 from context_agent.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+from context_agent.retrieval.loaders.folders import RULES_FILE, FolderWalk, OpenFolder
 
 MAX_MB = 16
-RULES_FILE = ".gitignore"
 LISTED = 10_000
 """Notices in a report; further ones are only counted, so that a corrupt file cannot fill the memory."""
-TOOL_FOLDERS = frozenset(
-    "__pycache__ __pypackages__ bower_components build dist node_modules site-packages target venv".split()
-)
-"""Names of folders that hold installed packages, caches and build outputs."""
-CACHE_MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")
-"""Files that mark a virtual environment and a cache (https://bford.info/cachedir)."""
-LARGEST_RULES = 2**20
-
-Opener = Callable[[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,71 +162,14 @@ class Reading:
             self.report.note(self.name, reason)
 
 
-class IgnoreRules:
-    """The rules that hold in a source folder. `problems` collects what is wrong with the files that state them."""
-
-    def __init__(self, folder: Path, opener: Opener) -> None:
-        """`opener` opens regular files alone, as `open` takes it."""
-        self._opener = opener
-        self._specs: dict[Path, GitIgnoreSpec | None] = {}
-        self.problems: list[tuple[Path, str]] = []
-        self._top = folder.absolute()
-        self._root = next((above for above in _upwards(self._top) if (above / ".git").exists()), self._top)
-
-    def reason(self, folder: Path, name: str, *, is_folder: bool) -> str:
-        """What excludes an entry of a folder: the name of a tool's folder, or `.gitignore`; "" if nothing does."""
-        path = folder.absolute() / name
-        if is_folder and (name in TOOL_FOLDERS or any((path / mark).is_file() for mark in CACHE_MARKS)):
-            return name
-        return RULES_FILE if self._excluded(path, is_folder) else ""
-
-    def _excluded(self, path: Path, is_folder: bool) -> bool:
-        for above in _upwards(path.parent):
-            if spec := self._spec(above):
-                name = path.relative_to(above).as_posix() + "/" * is_folder
-                include = spec.check_file(name).include
-                if include is not None:
-                    return include
-            if above == self._root:
-                break
-        return False
-
-    def _spec(self, folder: Path) -> GitIgnoreSpec | None:
-        if folder not in self._specs:
-            self._specs[folder] = self._read(folder / RULES_FILE)
-        return self._specs[folder]
-
-    def _read(self, file: Path) -> GitIgnoreSpec | None:
-        import re2
-        from pathspec import GitIgnoreSpec
-
-        try:
-            with open(file, "rb", opener=self._opener) as stream:
-                data = stream.read(LARGEST_RULES)
-            with warnings.catch_warnings(action="ignore"):  # `re` warns of odd character sets
-                return GitIgnoreSpec.from_lines(data.decode("utf-8", "replace").splitlines(), backend="re2")
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, DataError, re.error, re2.error) as error:
-            self.problems.append((file, f"is not applied: {error}"))
-            return None
-
-
-def _upwards(folder: Path) -> Iterator[Path]:
-    yield folder
-    yield from folder.parents
-
-
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
 """A path, `-` for standard input, or an open stream."""
 Extensions = Collection[str]
 """Extensions of the files to read, in lower case; "" means any other extension."""
 
-LINK = "a link in a folder is not followed: name its target as a source"
 NO_READER = "no reader"
 LONGEST_KIND = 12
 """Characters of an extension that name a kind."""
-SPECIAL = "is neither a file nor a folder"
 IN_MEMORY = 16 * 2**20
 """Bytes of a pipe in memory before it goes to a temporary file."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -257,14 +180,14 @@ _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 class SourceFile:
     """A file or stream to open. `path` is relative to the source folder; `extension` is "" if the content decides.
 
-    `listed` is true for a file that a folder contained and no user named: it must be a regular file.
+    `folder` is the open folder in which a file was found, or None for a source that the user named.
     """
 
     name: str
     path: str
     extension: str
     origin: Path | BinaryIO
-    listed: bool = False
+    folder: OpenFolder | None = None
 
 
 def check_sources(sources: Iterable[str]) -> None:
@@ -286,7 +209,7 @@ def _no_url(source: str) -> str:
 def expand(
     sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions, *, ignore: bool = True
 ) -> Iterator[SourceFile]:
-    """The files and streams of the sources; a source that is neither is reported. `ignore` applies `IgnoreRules`."""
+    """The files and streams of the sources; others are reported. `ignore` applies the rules of folders."""
     for source in _listed(sources):
         if isinstance(source, str) and source == "-":
             yield _from_stream(sys.stdin, extensions)
@@ -328,47 +251,24 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore
         report.skip(str(path), f"cannot be read: {error.strerror or error}")
         return
     if stat.S_ISDIR(mode):
-        yield from _from_folder(path, report, extensions, IgnoreRules(path, _regular) if ignore else None)
+        yield from _from_folder(path, report, extensions, ignore=ignore)
     elif (extension := extension_of(path.name, extensions)) is not None or not stat.S_ISREG(mode):
         yield SourceFile(str(path), path.name, extension or "", path)
     else:
         report.skip(str(path), f"{NO_READER}. To index it as text: ctx1 index - < FILE")
 
 
-def _from_folder(
-    folder: Path, report: LoadReport, extensions: Extensions, rules: IgnoreRules | None
-) -> Iterator[SourceFile]:
-    """Files below the folder in sorted order, those of a folder before those of its subfolders."""
-
-    def unreadable(error: OSError) -> None:
-        report.skip(str(error.filename), f"cannot be read: {error.strerror}")
-
-    def admitted(here: str, names: list[str], *, folders: bool) -> list[str]:
-        """The names that are neither hidden nor excluded by a rule, sorted."""
-        entries = []
-        for name in sorted(name for name in names if not name.startswith(".")):
-            if rules and (reason := rules.reason(Path(here), name, is_folder=folders)):
-                report.ignore(reason)
-            else:
-                entries.append(name)
-        return entries
-
-    for here, folders, files in os.walk(folder, onerror=unreadable):
-        folders[:] = admitted(here, folders, folders=True)
-        for name in [name for name in folders if (Path(here) / name).is_symlink()]:
-            report.skip(str(Path(here) / name), "a link to a folder is not followed")
-        for name in admitted(here, files, folders=False):
-            path = Path(here) / name
-            if (extension := extension_of(name, extensions)) is None:
-                report.skip(str(path), NO_READER, kind=kind_of(name))
-            elif path.is_symlink():
-                report.skip(str(path), LINK if path.exists() else "cannot be read: No such file or directory")
-            elif path.exists() and not path.is_file():
-                report.skip(str(path), SPECIAL)
-            else:
-                yield SourceFile(str(path), path.relative_to(folder).as_posix(), extension, path, listed=True)
-    for file, reason in rules.problems if rules else ():
-        report.note(str(file), reason)
+def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ignore: bool) -> Iterator[SourceFile]:
+    """Yield the files below a folder that have a reader, and report the others."""
+    for file in FolderWalk(folder, report.skip, report.ignore if ignore else None).files():
+        name = file.parts[-1]
+        path = folder.joinpath(*file.parts)
+        if (extension := extension_of(name, extensions)) is None:
+            report.skip(str(path), NO_READER, kind=kind_of(name))
+        elif file.trouble:
+            report.skip(str(path), file.trouble)
+        else:
+            yield SourceFile(str(path), "/".join(file.parts), extension, path, file.folder)
 
 
 def kind_of(name: str) -> str:
@@ -395,25 +295,35 @@ def identifier(path: str) -> str:
 @contextmanager
 def opened(source: SourceFile) -> Iterator[BinaryIO]:
     """The source's bytes, from the beginning, seekable. A stream of the caller stays open."""
-    if isinstance(source.origin, Path):
-        opener = _regular if source.listed else None
-        with open(source.origin, "rb", opener=opener) as stream, _seekable(stream) as seekable:
+    if isinstance(source.origin, Path) and source.folder is not None:
+        with io.BufferedReader(_Frozen(source.origin.name, source.folder)) as frozen:
+            yield cast("BinaryIO", frozen)
+    elif isinstance(source.origin, Path):
+        with source.origin.open("rb") as stream, _seekable(stream) as seekable:
             yield seekable
     else:
         with _seekable(source.origin) as seekable:
             yield seekable
 
 
-def _regular(path: str, flags: int) -> int:
-    """Opens a regular file: it may have become a link or a pipe since its folder was listed. Raises `DataError`."""
-    try:
-        handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise (DataError(LINK) if error.errno == errno.ELOOP else error) from None
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
-    raise DataError(SPECIAL)
+class _Frozen(io.FileIO):
+    """A file of a folder, up to its size when it was opened: a file that grows while it is read comes to an end."""
+
+    def __init__(self, name: str, folder: OpenFolder) -> None:
+        super().__init__(name, opener=folder.opener)
+        self._end = os.fstat(self.fileno()).st_size
+
+    def _left(self) -> int:
+        return max(0, self._end - self.tell())
+
+    def readinto(self, buffer: Any) -> int | None:
+        return super().readinto(memoryview(buffer)[: self._left()])
+
+    def readall(self) -> bytes:
+        return self.read(self._left()) or b""
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return super().seek(self._end + offset) if whence == os.SEEK_END else super().seek(offset, whence)
 
 
 @contextmanager
