@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from itertools import accumulate, pairwise
@@ -29,11 +30,27 @@ from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document, Section
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Language, Node, Tree
 
 LARGEST_PARSED = 2**20
 """Characters; a longer file is generated, and cut by lines."""
 MOST_DEFINITIONS = 20_000
+MAX_NESTING = 10
+"""Definitions inside each other; what is in the innermost one belongs to it."""
+MAX_DEPTH = 1_000
+"""Levels of a syntax tree that are searched for definitions."""
+STEPS_PER_REPORT = 100
+"""Steps after which tree-sitter reports its progress."""
+MAX_STEPS = 800_000
+"""Steps of the parser for one file, which bound the nodes of the tree. A step takes up to 450 bytes of memory."""
+MAX_STEPS_PER_BYTE, SPARE_STEPS = 2.5, 50_000
+"""Steps that the parser may take up to a position: code takes at most 2 a byte, and ambiguous code more."""
+ERROR_STEPS = 2
+"""What a step behind a syntax error counts: it costs more."""
+MAX_PARSE_SECONDS = 3.0
+"""Processor time of the parser for one file."""
+READ_BYTES = 2**16
+TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
 CELL_VALUES = 16
 """Characters of the size limit per JSON value of a notebook: a parsed value takes about 100 bytes."""
 NO_GRAMMAR = 'cut by lines; to cut code by functions and classes: pip install "context-agent[code]"'
@@ -117,30 +134,122 @@ def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, .
     except ImportError:
         reading.report.note(reading.name, NO_GRAMMAR, kind="code")
         return ()
+    except DataError as error:
+        reading.report.note(reading.name, str(error))
+        return ()
     offsets = _offsets(source, {at for start, end, _ in definitions for at in (start, end)})
     path = storable(reading.path)
     return tuple(Section(offsets[start], offsets[end], f"{path}: {name}") for start, end, name in definitions)
 
 
 def _definitions(source: bytes, grammar: Grammar) -> list[tuple[int, int, str]]:
-    """Start, end (in bytes) and qualified name of each definition."""
-    from tree_sitter import Parser, Query, QueryCursor
-
-    language = _language(grammar)
-    query = Query(language, " ".join(f"({kind}) @d" for kind in grammar.definitions.split()))
-    nodes = QueryCursor(query).captures(Parser(language).parse(source).root_node).get("d", [])
+    """Return start, end (in bytes) and qualified name of each definition. Raises `DataError` above a bound."""
+    kinds = frozenset(grammar.definitions.split())
     definitions: list[tuple[int, int, str]] = []
     around: list[tuple[int, str]] = []
-    for node in sorted(nodes, key=lambda node: (node.start_byte, -node.end_byte))[:MOST_DEFINITIONS]:
-        if not (name := _name(node)):
-            continue
-        start, end = _extent(node)
-        while around and around[-1][0] <= node.start_byte:
+    for found in _walk(_parsed(source, grammar), kinds):
+        while around and around[-1][0] <= found.node.start_byte:
             around.pop()
+        if len(around) == MAX_NESTING or not (name := _name(found, source)):
+            continue
         name = ".".join([*(outer for _, outer in around[-1:]), name])
-        around.append((end, name))
-        definitions.append((start, end, name))
+        around.append((found.node.end_byte, name))
+        definitions.append((found.start, found.end, name))
+        if len(definitions) == MOST_DEFINITIONS:
+            break
     return definitions
+
+
+def _parsed(source: bytes, grammar: Grammar) -> Tree:
+    """Return the syntax tree. Raises `DataError` above a bound on steps or time."""
+    from tree_sitter import Parser
+
+    steps, end = 0, time.thread_time() + MAX_PARSE_SECONDS
+
+    def must_stop(position: int, has_error: bool) -> bool:
+        nonlocal steps
+        steps += STEPS_PER_REPORT * (ERROR_STEPS if has_error else 1)
+        allowed = min(MAX_STEPS, SPARE_STEPS + MAX_STEPS_PER_BYTE * position)
+        return steps > allowed or time.thread_time() > end
+
+    def read(position: int, _point: object) -> bytes:
+        return source[position : position + READ_BYTES]
+
+    try:
+        return Parser(_language(grammar)).parse(read, progress_callback=must_stop)
+    except ValueError as error:  # the parser was stopped
+        raise DataError(TOO_COMPLEX) from error
+
+
+class _Found(NamedTuple):
+    """A definition in the tree. It begins and ends, in bytes, with what is around it and the comments above it."""
+
+    node: Node
+    parent: Node | None
+    start: int
+    end: int
+
+
+class _Level(NamedTuple):
+    """A node whose children are visited. `extent` is set if it is around a definition in it and belongs to that."""
+
+    node: Node
+    extent: tuple[int, int] | None
+
+
+def _walk(tree: Tree, kinds: Collection[str]) -> Iterator[_Found]:
+    """Yield the nodes of the kinds in order, an outer one before those in it. Visit every node once, without recursion.
+
+    tree-sitter finds a node's parent and the sibling before it by a search from the root. So both are kept on the way.
+    """
+    cursor = tree.walk()
+    levels: list[_Level] = []
+    above = _Above()
+    outer: list[_Above] = []
+    while True:
+        node = cursor.node
+        assert node is not None
+        kind = node.type
+        start = above.pass_node(node, kind)
+        extent = levels[-1].extent if levels and levels[-1].extent else (start, node.end_byte)
+        if kind in kinds:
+            yield _Found(node, levels[-1].node if levels else None, *extent)
+        if len(levels) < MAX_DEPTH and cursor.goto_first_child():
+            levels.append(_Level(node, extent if kind in _WRAPPERS else None))
+            outer.append(above)
+            above = _Above()
+            continue
+        while not cursor.goto_next_sibling():
+            if not levels:
+                return
+            cursor.goto_parent()
+            levels.pop()
+            above = outer.pop()
+
+
+class _Above:
+    """The comments and attributes directly above the next sibling, collected from left to right."""
+
+    __slots__ = ("_comment", "_row", "_start")
+
+    def __init__(self) -> None:
+        self._start: int | None = None
+        """Where the first of them begins; None without any."""
+        self._row = -1
+        """Where the sibling before ends."""
+        self._comment = True
+        """Whether that is a comment."""
+
+    def pass_node(self, node: Node, kind: str) -> int:
+        """Go on to a sibling, and return where it begins with what belongs to it."""
+        row, start = node.start_point.row, node.start_byte
+        attached = self._start if self._start is not None and self._row + 1 >= row else None
+        if kind not in _ABOVE or (self._row == row and not self._comment):  # the latter ends a line of code
+            self._start = None
+        else:
+            self._start = start if attached is None else attached
+        self._row, self._comment = node.end_point.row, kind.endswith("comment")
+        return start if attached is None else attached
 
 
 @cache
@@ -150,27 +259,24 @@ def _language(grammar: Grammar) -> Language:
     return Language(getattr(import_module(grammar.module), grammar.function)())
 
 
-def _name(node: Node) -> str:
-    """The definition's own name; "" if the node defines nothing."""
+def _name(found: _Found, source: bytes) -> str:
+    """Return the definition's own name, or "" if the node defines nothing."""
+    node = found.node
     if node.type in _BODIES and node.child_by_field_name("body") is None:
         return ""
     value = node.child_by_field_name("value")
     if node.type == "variable_declarator" and (value is None or value.type not in _VALUES):
         return ""
-    name = node.child_by_field_name("type" if node.type == "impl_item" else "name") or _declared(node)
+    name = node.child_by_field_name("type" if node.type == "impl_item" else "name") or _declared(node, found.parent)
     receiver = node.child_by_field_name("receiver")
-    types = _TYPE_NAME.findall(_words(receiver)) if receiver else []
-    return ".".join([*types[-1:], _words(name)]) if name else ""
+    types = _TYPE_NAME.findall(_words(receiver, source)) if receiver else []
+    return ".".join([*types[-1:], _words(name, source)]) if name else ""
 
 
-def _declared(node: Node) -> Node | None:
-    """The name in the declarator of a function of C, or of the `typedef` around a struct."""
+def _declared(node: Node, parent: Node | None) -> Node | None:
+    """Return the name in the declarator of a function of C, or of the `typedef` around a struct."""
     if node.type in _BODIES:
-        return (
-            node.parent.child_by_field_name("declarator")
-            if node.parent and node.parent.type == "type_definition"
-            else None
-        )
+        return parent.child_by_field_name("declarator") if parent and parent.type == "type_definition" else None
     inner: Node | None = node
     while inner and (inner.type == node.type or inner.type.endswith("_declarator")):
         last = inner.named_children[-1] if inner.named_children else None
@@ -178,22 +284,10 @@ def _declared(node: Node) -> Node | None:
     return inner
 
 
-def _words(node: Node) -> str:
-    text = (node.text or b"").decode("utf-8", "replace")
+def _words(node: Node, source: bytes) -> str:
+    """Return the beginning of the node's text in one line."""
+    text = source[node.start_byte : min(node.end_byte, node.start_byte + 4 * LONGEST_NAME)].decode("utf-8", "replace")
     return " ".join(text.split())[:LONGEST_NAME]
-
-
-def _extent(node: Node) -> tuple[int, int]:
-    """Where the definition begins and ends, with what is around it and the comments directly above, in bytes."""
-    while node.parent and node.parent.type in _WRAPPERS:
-        node = node.parent
-    first, above = node, node.prev_sibling
-    while above and above.type in _ABOVE and above.end_point.row + 1 >= first.start_point.row:
-        before = above.prev_sibling
-        if before and before.end_point.row == above.start_point.row and not before.type.endswith("comment"):
-            break  # it ends a line of code
-        first, above = above, before
-    return first.start_byte, node.end_byte
 
 
 def _offsets(data: bytes, positions: set[int]) -> dict[int, int]:

@@ -1,0 +1,1 @@
+"""Helpers for tests and measurements, also for those of users. Import the module that you need."""
