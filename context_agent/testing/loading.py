@@ -1,0 +1,94 @@
+"""What it costs to load a file, measured in a process of its own. Needs Linux."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+MB = 2**20
+_STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingCost:
+    """What loading one file cost and gave.
+
+    Attributes:
+        seconds: Time from the first byte to the last document.
+        megabytes: Peak memory above the process at rest, with that of its own child processes.
+        documents: Number of documents.
+        characters: Characters of all documents and their metadata, counted only up to the limit of the measurement.
+        reason: The first notice, "" if there is none.
+        failure: What ended the process; "" if it ended by itself.
+    """
+
+    seconds: float
+    megabytes: float
+    documents: int = 0
+    characters: int = 0
+    reason: str = ""
+    failure: str = ""
+
+
+def loading_cost(path: Path, *, max_seconds: float = 60, max_megabytes: int = 2_000) -> LoadingCost:
+    """Load a file in a forked process under limits of time and memory, and return what it cost.
+
+    Args:
+        path: The file.
+        max_seconds: Time after which the process is killed.
+        max_megabytes: Address space that the process may take beyond what this process has.
+    """
+    import context_agent.retrieval.loaders  # noqa: F401 - the fork finds it imported
+
+    reader, writer = os.pipe()
+    started = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        _run(path, writer, max_megabytes)
+    os.close(writer)
+    ready, _, _ = select.select([reader], [], [], max_seconds)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    with open(reader, "rb") as stream:
+        reply = stream.read()
+    _, status, usage = os.wait4(child, 0)
+    if reply:
+        return LoadingCost(**json.loads(reply))
+    failure = f"killed after {max_seconds:g} s" if not ready else f"exit status {status}"
+    return LoadingCost(time.perf_counter() - started, usage.ru_maxrss / 1024, failure=failure)
+
+
+def _run(path: Path, writer: int, max_megabytes: int) -> None:
+    """Load the file, report the cost, and end the process."""
+    from context_agent.retrieval.loaders import LoadReport, load
+
+    limit = _status("VmSize") * 1024 + max_megabytes * MB
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM
+    rest, before, report, failure = _status("VmRSS"), time.perf_counter(), LoadReport(), ""
+    documents = characters = 0
+    try:
+        for document in load(path, report=report):
+            documents += 1
+            characters += len(document.text) + sum(len(str(value)) for value in document.metadata.values())
+    except BaseException as error:  # noqa: BLE001 - a fork must not return into its parent's code
+        failure = f"{type(error).__name__}: {error}"
+    seconds = time.perf_counter() - before
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    reason = report.notices[0].reason if report.notices else ""
+    megabytes = (_status("VmHWM") - rest + children) / 1024
+    cost = LoadingCost(seconds, megabytes, documents, characters, reason, failure)
+    os.write(writer, json.dumps(asdict(cost)).encode())
+    os._exit(0)
+
+
+def _status(field: str) -> int:
+    """Return a number of this process's status, in kilobytes."""
+    line = next(line for line in _STATUS.read_text(encoding="ascii").splitlines() if line.startswith(field + ":"))
+    return int(line.split()[1])
