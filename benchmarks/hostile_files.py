@@ -51,7 +51,9 @@ def main() -> None:
     failed = 0
     for megabytes in map(float, arguments.megabytes.split(",")):
         lines = []
-        print(f"\nhostile part {megabytes:g} MB\n{'file':28} {'MB':>8} {'s':>7} {'s per MB':>8} {'memory MB':>9}  result")
+        print(
+            f"\nhostile part {megabytes:g} MB\n{'file':28} {'MB':>8} {'s':>7} {'s per MB':>8} {'memory MB':>9}  result"
+        )
         for line in _measured(int(megabytes * MB), parts):
             lines.append(line)
             if not arguments.worst:
@@ -67,7 +69,9 @@ def main() -> None:
             )
         over = [line for line in lines if _over(line)]
         failed += len(over)
-        print(f"{len(lines)} files; beyond {MAX_MEGABYTES} MB or {MAX_SECONDS_PER_MB:g} s per MB: {len(over)} (target 0)")
+        print(
+            f"{len(lines)} files; beyond {MAX_MEGABYTES} MB or {MAX_SECONDS_PER_MB:g} s per MB: {len(over)} (target 0)"
+        )
         for line in over:
             print(_shown(line))
     sys.exit(1 if failed else 0)
@@ -105,17 +109,13 @@ def _load_quietly(file: HostileFile, folder: Path, load: object) -> None:
 
 
 def _over(line: Line) -> bool:
-    return (
-        bool(line.cost.failure) or line.cost.megabytes > MAX_MEGABYTES or line.seconds_per_mb > MAX_SECONDS_PER_MB
-    )
+    return bool(line.cost.failure) or line.cost.megabytes > MAX_MEGABYTES or line.seconds_per_mb > MAX_SECONDS_PER_MB
 
 
 def _shown(line: Line) -> str:
     cost = line.cost
     result = cost.failure or f"{cost.documents:,} documents" + (f"; {cost.reason[:80]}" if cost.reason else "")
-    return (
-        f"{line.name:28} {line.size:8.3f} {cost.seconds:7.2f} {line.seconds_per_mb:8.2f} {cost.megabytes:9.0f}  {result}"
-    )
+    return f"{line.name:28} {line.size:8.3f} {cost.seconds:7.2f} {line.seconds_per_mb:8.2f} {cost.megabytes:9.0f}  {result}"
 
 
 if __name__ == "__main__":

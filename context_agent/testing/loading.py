@@ -55,7 +55,7 @@ def loading_cost(path: Path, *, max_seconds: float = 60, max_megabytes: int = 2_
     ready, _, _ = select.select([reader], [], [], max_seconds)
     if not ready:
         os.kill(child, signal.SIGKILL)
-    with open(reader, "rb") as stream:
+    with os.fdopen(reader, "rb") as stream:
         reply = stream.read()
     _, status, usage = os.wait4(child, 0)
     if reply:

@@ -30,9 +30,10 @@ from typing import BinaryIO
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.chroma.records import with_storable_metadata
 from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, read_notebook
+from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
 from context_agent.retrieval.loaders.mail import read_message
-from context_agent.retrieval.loaders.packages import read_docx, read_epub, read_pptx, read_xlsx
+from context_agent.retrieval.loaders.presentation import read_pptx
 from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
 from context_agent.retrieval.loaders.sources import (
     MAX_MB,
@@ -47,6 +48,8 @@ from context_agent.retrieval.loaders.sources import (
     kind_of,
     opened,
 )
+from context_agent.retrieval.loaders.word import read_docx
+from context_agent.retrieval.loaders.workbook import read_xlsx
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]

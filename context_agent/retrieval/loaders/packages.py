@@ -1,244 +1,197 @@
-"""Readers of zipped XML: Word, PowerPoint and Excel files, and EPUB. Need the extra `docs`.
+"""Zipped XML: what the readers of Word, PowerPoint, Excel and EPUB files share.
 
 Such a file may unpack to any size, so the directory of the archive is checked first: `LoadOptions.max_mb` bounds its
-XML, `check_unpacked` and `LARGEST_PACKAGE` the rest. No reader resolves an external entity or expands one: python-docx
-and python-pptx leave references alone, openpyxl and the EPUB reader parse with defusedxml.
+XML, `check_unpacked` and `LARGEST_PACKAGE` the rest. The readers take text from a stream of XML events and keep no
+tree. A part that is named several times is read once, and characters are counted as they are produced, so time and
+memory depend on the size of the XML alone.
 """
 
 from __future__ import annotations
 
 import posixpath
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import date, time
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
-from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.loaders.files import decode, document, named, storable, unix_lines
-from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, named, storable
 from context_agent.retrieval.loaders.rows import check_unpacked
 from context_agent.retrieval.loaders.sources import Reading
-from context_agent.types import Document, MetadataValue
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
+from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
+from context_agent.types import MetadataValue
 
 MOST_MEMBERS = 10_000
 LARGEST_PACKAGE = 256 * 2**20
 """Bytes that all members of a file may unpack to, with its pictures."""
 XML = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
-CELL_SIZE = 16
-"""Characters of the size limit per cell of a sheet, empty ones included."""
-_CONTAINER = "META-INF/container.xml"
-_PAGES = frozenset({"application/xhtml+xml", "text/html"})
+_ENTRY = b"PK\1\2"
+"""How an entry of an archive's directory begins."""
+_RELATIONSHIPS = grammar(root="Relationships", Relationships="Relationship")
+_PROPERTIES = grammar(root="coreProperties", coreProperties="title creator created modified")
 
 
-def read_docx(reading: Reading) -> Iterator[Document]:
-    """Paragraphs and tables of a Word file; headings begin with `#`."""
-    with _package(reading, "docx", "python-docx"):
-        import docx
-        from docx.table import Table
+class Relationship(NamedTuple):
+    """A link of one part to another: the last word of its type, and the name of the part."""
 
-        word = docx.Document(reading.stream)
-        parts = (
-            _table((cell.text for cell in row.cells) for row in item.rows)
-            if isinstance(item, Table)
-            else _heading(item.style.name if item.style else "") + item.text
-            for item in word.iter_inner_content()
-        )
-        text, properties = _joined(reading, parts), _properties(word.core_properties)
-    yield document(reading, text, str(properties.pop("title", "")) or _first_heading(text), properties)
+    kind: str
+    target: str
 
 
-def read_pptx(reading: Reading) -> Iterator[Document]:
-    """The slides of a presentation, each under its title, with tables and notes."""
-    with _package(reading, "pptx", "python-pptx"):
-        from pptx import Presentation
+class Package:
+    """An archive whose directory has been checked."""
 
-        slides = Presentation(reading.stream)
-        text = _joined(reading, (part for slide in slides.slides for part in _slide(slide)))
-        properties = _properties(slides.core_properties)
-    yield document(reading, text, str(properties.pop("title", "")) or _first_heading(text), properties)
+    def __init__(self, archive: zipfile.ZipFile, reading: Reading) -> None:
+        self._archive = archive
+        self._options = reading.options
+
+    def events(self, part: str, elements: Grammar) -> Iterator[Event]:
+        """Yield the XML events of a part. Raise `KeyError` if it is missing."""
+        with self._archive.open(part) as stream:
+            yield from xml_events(stream, elements)
+
+    def data(self, part: str) -> bytes:
+        """Return the bytes of a part. Raise `KeyError` if it is missing."""
+        return self._archive.read(part)
+
+    def relationships(self, part: str = "") -> dict[str, Relationship]:
+        """Return the relationships of a part by id, without those that lead out of the package; "" is the package."""
+        folder, name = posixpath.split(part)
+        file = posixpath.join(folder, "_rels", f"{name}.rels")
+        if file not in self._archive.NameToInfo:
+            return {}
+        links = {}
+        for event in self.events(file, _RELATIONSHIPS):
+            if event.name == "Relationship" and event.kind is Kind.START and "TargetMode" not in event.attributes:
+                target = resolved(folder, event.attributes.get("Target", ""))
+                kind = event.attributes.get("Type", "").rpartition("/")[2]
+                links[event.attributes.get("Id", "")] = Relationship(kind, target)
+        return links
+
+    def main_part(self) -> str:
+        """Return the name of the document's main part. Raise `ValueError` if there is none."""
+        if part := self.linked(self.relationships(), "officeDocument"):
+            return part
+        raise ValueError("the package has no main part")
+
+    def linked(self, links: dict[str, Relationship], kind: str) -> str:
+        """Return the first part of that kind that the package has; "" if there is none."""
+        targets = (link.target for link in links.values() if link.kind == kind)
+        return next((target for target in targets if target in self._archive.NameToInfo), "")
+
+    def properties(self) -> dict[str, MetadataValue]:
+        """Return title, author and dates of an Office file."""
+        part = self.linked(self.relationships(), "core-properties")
+        texts = first_texts(self.events(part, _PROPERTIES)) if part else {}
+        fields = {
+            "title": texts.get("title", ""),
+            "author": texts.get("creator", ""),
+            "created": _date(texts.get("created", "")),
+            "modified": _date(texts.get("modified", "")),
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    def joined(self, parts: Iterable[str]) -> str:
+        """Return the parts with blank lines between them, without the empty ones. Raise `DataError` above the limit."""
+        texts, size = [], 0
+        for part in parts:
+            if stripped := part.strip():
+                texts.append(stripped)
+                size += len(stripped) + 2
+                self.check_size(size)
+        return "\n\n".join(texts)
+
+    def check_size(self, characters: int) -> None:
+        """Raise `DataError` if a document of so many characters is too large."""
+        if characters > self._options.max_size:
+            raise DataError(self._options.too_large("its text"))
 
 
-def read_xlsx(reading: Reading) -> Iterator[Document]:
-    """The sheets of a workbook, each under its name, a line for each row; formulas give their stored values."""
-    with _package(reading, "openpyxl", "openpyxl"):
-        from openpyxl import load_workbook
-
-        book = load_workbook(reading.stream, read_only=True, data_only=True)
-        cells = _CellCount(reading)
-        text = _joined(reading, (part for sheet in book.worksheets for part in _sheet(sheet, cells)))
-        properties = _properties(book.properties)
-    yield document(reading, text, str(properties.pop("title", "")), properties)
+def resolved(folder: str, target: str) -> str:
+    """Return the name of the part that a target names, as seen from the folder of the part that names it."""
+    path = posixpath.join("/", folder, unquote(target.partition("#")[0]))
+    return posixpath.normpath(path).lstrip("/")
 
 
-def read_epub(reading: Reading) -> Iterator[Document]:
-    """The chapters of a book in reading order."""
-    with _package(reading, "defusedxml", "defusedxml"):
-        with zipfile.ZipFile(reading.stream) as book:
-            package = _attribute(_xml(book, _CONTAINER), "rootfile", "full-path")
-            root = _xml(book, package)
-            files = {item.get("id", ""): item for item in _elements(root, "item")}
-            spine = [files[ref.get("idref", "")] for ref in _elements(root, "itemref") if ref.get("idref") in files]
-            folder = posixpath.dirname(package)
-            names = [
-                posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
-                for item in dict.fromkeys(spine)
-                if item.get("media-type") in _PAGES
-            ]
-            text = _joined(reading, (_page(book, name) for name in names))
-        fields = {name: _first_text(root, name) for name in ("title", "creator", "language", "date")}
-    metadata: dict[str, MetadataValue] = {name: value for name, value in fields.items() if value and name != "title"}
-    yield document(reading, text, fields["title"], metadata)
+def first_texts(events: Iterator[Event]) -> dict[str, str]:
+    """Return the first text of each element that has one, on one line and shortened to `LARGEST_FIELD` characters."""
+    texts: dict[str, str] = {}
+    pieces: list[str] = []
+    for event in events:
+        if event.kind is Kind.TEXT:
+            pieces.append(event.text[:LARGEST_FIELD])
+            continue
+        if event.kind is Kind.END and event.name not in texts:
+            text = " ".join("".join(pieces[:LARGEST_FIELD]).split())[:LARGEST_FIELD]
+            if text:
+                texts[event.name] = storable(text)
+        pieces.clear()
+    return texts
+
+
+def table(rows: Iterable[Iterable[str]]) -> str:
+    """Return a line for each row that is not empty, with ` | ` between its cells."""
+    lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip("| ") for row in rows)
+    return "\n".join(line for line in lines if line)
+
+
+def first_heading(text: str) -> str:
+    """Return the first heading of the text; "" if there is none."""
+    return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
 
 
 @contextmanager
-def _package(reading: Reading, module: str, package: str) -> Iterator[None]:
-    """Checks the archive; raises `MissingExtraError` without the library, `DataError` for what it cannot read."""
+def opened_package(reading: Reading) -> Iterator[Package]:
+    """Check the archive and open it. Raise `DataError` for whatever is wrong with the file."""
     try:
-        __import__(module)
-        __import__("defusedxml")
-    except ImportError as error:
-        raise MissingExtraError(package, "docs") from error
-    try:
-        _check_archive(reading)
-        yield
+        _check_entries(reading.stream)
+        with zipfile.ZipFile(reading.stream) as archive:
+            _check_members(reading, archive.infolist())
+            yield Package(archive, reading)
     except DataError:
         raise
-    except Exception as error:  # a broken file makes these libraries raise nearly anything
+    except Exception as error:  # a broken file makes `zipfile` and the readers raise nearly anything
         raise DataError(f"not a readable {reading.path.rpartition('.')[2]} file: {named(error)}") from error
 
 
-def _check_archive(reading: Reading) -> None:
-    with zipfile.ZipFile(reading.stream) as archive:
-        members = archive.infolist()
-    reading.stream.seek(0)
-    if len(members) > MOST_MEMBERS:
-        raise DataError(f"has {len(members):,} members, more than {MOST_MEMBERS:,}: it is no document")
+def _check_entries(stream: BinaryIO) -> None:
+    """Raise `DataError` for too many members, which are counted before the directory becomes objects."""
+    size = count = 0
+    before = b""
+    while block := stream.read(BLOCK):
+        size += len(block)
+        if size > LARGEST_PACKAGE:
+            raise DataError(f"has more than {LARGEST_PACKAGE // 2**20} MB: remove its pictures, or split it")
+        count += (before + block).count(_ENTRY)
+        before = block[-len(_ENTRY) + 1 :]
+    stream.seek(0)
+    _check_count(count)
+
+
+def _check_count(members: int) -> None:
+    if members > MOST_MEMBERS:
+        raise DataError(f"has {members:,} members, more than {MOST_MEMBERS:,}: it is no document")
+
+
+def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
+    _check_count(len(members))
     if any(member.flag_bits & 1 for member in members):
         raise DataError("encrypted: needs a password")
+    if any(member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} for member in members):
+        raise DataError("its members are not packed as in a document: save it again")
     total = sum(member.file_size for member in members)
-    check_unpacked(total, sum(member.compress_size for member in members))
     if total > LARGEST_PACKAGE:
         raise DataError(f"unpacks to more than {LARGEST_PACKAGE // 2**20} MB: remove its pictures, or split it")
     if sum(member.file_size for member in members if member.filename.lower().endswith(XML)) > reading.options.max_size:
         raise DataError(reading.options.too_large("its unpacked XML"))
+    check_unpacked(total, sum(member.compress_size for member in members))
 
 
-def _joined(reading: Reading, parts: Iterable[str]) -> str:
-    """The parts that are not empty, with blank lines between them. Raises `DataError` if they are too long."""
-    texts, size = [], 0
-    for part in parts:
-        if stripped := part.strip():
-            texts.append(stripped)
-            size += len(stripped)
-            if size > reading.options.max_size:
-                raise DataError(reading.options.too_large("its text"))
-    return "\n\n".join(texts)
-
-
-def _table(rows: Iterable[Iterable[object]]) -> str:
-    """A line for each row that is not empty, with ` | ` between its cells."""
-    lines = (" | ".join(_cell(value) for value in row).rstrip("| ") for row in rows)
-    return "\n".join(line for line in lines if line)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, date | time):  # `datetime` is a `date`
-        return value.isoformat().removesuffix("T00:00:00")
-    return "" if value is None else " ".join(str(value).split())
-
-
-def _heading(style: str | None) -> str:
-    """The mark of a heading's style: `# ` for `Title` and `Heading 1`."""
-    name, _, level = (style or "").rpartition(" ")
-    if style == "Title":
-        return "# "
-    return "#" * min(int(level), 6) + " " if name == "Heading" and level.isdecimal() else ""
-
-
-def _first_heading(text: str) -> str:
-    return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
-
-
-def _properties(core: Any) -> dict[str, MetadataValue]:
-    """Title, author and dates of a file."""
-    author = getattr(core, "author", None) or getattr(core, "creator", None)
-    fields = {"title": core.title, "author": author, "created": core.created, "modified": core.modified}
-    return {name: storable(_cell(value)) for name, value in fields.items() if value}
-
-
-def _slide(slide: Any) -> Iterator[str]:
-    title = slide.shapes.title
-    yield f"## {' '.join(title.text.split())}" if title is not None and title.text.strip() else ""
-    yield from _shapes(shape for shape in slide.shapes if title is None or shape.shape_id != title.shape_id)
-    if slide.has_notes_slide and (notes := slide.notes_slide.notes_text_frame) is not None:
-        yield notes.text
-
-
-def _shapes(shapes: Iterable[Any]) -> Iterator[str]:
-    """The texts of shapes, of tables, and of shapes in groups."""
-    for shape in shapes:
-        if getattr(shape, "has_table", False) and shape.has_table:
-            yield _table((cell.text for cell in row.cells) for row in shape.table.rows)
-        elif shape.has_text_frame:
-            yield shape.text_frame.text
-        elif hasattr(shape, "shapes"):
-            yield from _shapes(shape.shapes)
-
-
-class _CellCount:
-    """Counts the cells of a workbook, called with the width of each row; raises `DataError` for too many."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._options, self._count = reading.options, 0
-
-    def __call__(self, width: int) -> None:
-        self._count += width + 1
-        if self._count * CELL_SIZE > self._options.max_size:
-            raise DataError(self._options.too_large("a sheet, empty cells included,"))
-
-
-def _sheet(sheet: Any, count: Callable[[int], None]) -> Iterator[str]:
-    """The sheet's name and its rows. The stated dimensions may be wrong: they are not used."""
-    sheet.reset_dimensions()
-
-    def rows() -> Iterator[tuple[object, ...]]:
-        for row in sheet.iter_rows(values_only=True):
-            count(len(row))
-            yield row
-
-    table = _table(rows())
-    yield f"## {sheet.title}\n\n{table}" if table else ""
-
-
-def _xml(book: zipfile.ZipFile, name: str) -> Element:
-    from defusedxml.ElementTree import fromstring
-
-    root: Element = fromstring(book.read(name))
-    return root
-
-
-def _elements(root: Element, name: str) -> Iterator[Element]:
-    """The elements of that name in any namespace."""
-    return (element for element in root.iter() if str(element.tag).rpartition("}")[2] == name)
-
-
-def _attribute(root: Element, element: str, attribute: str) -> str:
-    value = next((found.get(attribute) for found in _elements(root, element)), None)
-    if value is None:
-        raise DataError(f"not a readable epub file: no <{element} {attribute}>")
-    return value
-
-
-def _first_text(root: Element, name: str) -> str:
-    texts = (storable(" ".join((element.text or "").split())) for element in _elements(root, name))
-    return next(texts, "")
-
-
-def _page(book: zipfile.ZipFile, name: str) -> str:
-    data = book.read(name)
-    return page_text(unix_lines(decode(data, None, declared_charset(data)).text))[1]
+def _date(text: str) -> str:
+    """Return a date in ISO 8601; "" if the text is none."""
+    try:
+        return datetime.fromisoformat(text).isoformat().removesuffix("T00:00:00") if len(text) <= 40 else ""
+    except ValueError:
+        return ""

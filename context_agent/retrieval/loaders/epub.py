@@ -1,0 +1,55 @@
+"""Books in the format EPUB: the chapters in reading order."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from context_agent.retrieval.loaders.files import decode, document, unix_lines
+from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.retrieval.loaders.packages import Package, first_texts, opened_package, resolved
+from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.xml_events import Kind, grammar
+from context_agent.types import Document, MetadataValue
+
+_CONTAINER = grammar(root="container", container="rootfiles", rootfiles="rootfile")
+_SPINE = grammar(root="package", package="manifest spine", manifest="item", spine="itemref")
+_FIELDS = "title creator language date"
+_METADATA = grammar(root="package", package="metadata", metadata=f"dc-metadata {_FIELDS}", **{"dc-metadata": _FIELDS})
+_PAGES = frozenset({"application/xhtml+xml", "text/html"})
+
+
+def read_epub(reading: Reading) -> Iterator[Document]:
+    """The chapters of a book. A page that the book names several times is read once."""
+    with opened_package(reading) as package:
+        main = _package_document(package)
+        text = package.joined(_page(package, name) for name in _pages(package, main))
+        fields = first_texts(package.events(main, _METADATA))
+    metadata: dict[str, MetadataValue] = {name: value for name, value in fields.items() if name != "title"}
+    yield document(reading, text, fields.get("title", ""), metadata)
+
+
+def _package_document(package: Package) -> str:
+    """Return the name of the part that describes the book. Raise `ValueError` if none is named."""
+    for event in package.events("META-INF/container.xml", _CONTAINER):
+        if event.name == "rootfile" and event.kind is Kind.START and (path := event.attributes.get("full-path")):
+            return path
+    raise ValueError("the container names no package")
+
+
+def _pages(package: Package, main: str) -> dict[str, None]:
+    """Return the names of the pages in reading order."""
+    folder, targets, spine = posixpath.dirname(main), dict[str, str](), dict[str, None]()
+    for event in package.events(main, _SPINE):
+        if event.kind is not Kind.START:
+            continue
+        if event.name == "item" and event.attributes.get("media-type") in _PAGES:
+            targets[event.attributes.get("id", "")] = resolved(folder, event.attributes.get("href", ""))
+        elif event.name == "itemref":
+            spine[event.attributes.get("idref", "")] = None
+    return dict.fromkeys(targets[name] for name in spine if name in targets)
+
+
+def _page(package: Package, name: str) -> str:
+    data = package.data(name)
+    return page_text(unix_lines(decode(data, None, declared_charset(data)).text))[1]

@@ -1,0 +1,119 @@
+"""Presentations: the slides in order, each under its title, with its tables and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from context_agent.retrieval.loaders.files import document
+from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package, table
+from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.xml_events import Kind, grammar, reference
+from context_agent.types import Document
+
+_SLIDES = grammar(root="presentation", presentation="sldIdLst", sldIdLst="sldId")
+_SHAPES = "sp grpSp graphicFrame"
+_TEXT = grammar(
+    root="sld notes",
+    sld="cSld",
+    notes="cSld",
+    cSld="spTree",
+    spTree=_SHAPES,
+    grpSp=_SHAPES,
+    sp="nvSpPr txBody",
+    nvSpPr="nvPr",
+    nvPr="ph",
+    txBody="p",
+    p="r br fld",
+    r="t",
+    fld="t",
+    graphicFrame="graphic",
+    graphic="graphicData",
+    graphicData="tbl",
+    tbl="tr",
+    tr="tc",
+    tc="txBody",
+)
+
+
+def read_pptx(reading: Reading) -> Iterator[Document]:
+    """The text of a presentation. A slide that is named twice is written once."""
+    with opened_package(reading) as package:
+        main = package.main_part()
+        text = package.joined(_slides(package, main))
+        properties = package.properties()
+    yield document(reading, text, str(properties.pop("title", "")) or first_heading(text), properties)
+
+
+def _slides(package: Package, main: str) -> Iterator[str]:
+    """Yield the texts of all slides."""
+    links = package.relationships(main)
+    names = (
+        links[identifier].target
+        for event in package.events(main, _SLIDES)
+        if event.kind is Kind.START
+        and event.name == "sldId"
+        and (identifier := reference(event.attributes, "id")) in links
+    )
+    read: set[str] = set()
+    for name in dict.fromkeys(names):
+        title, texts = _shapes(package, name)
+        yield f"## {' '.join(title.split())}" if title.strip() else ""
+        yield from texts
+        notes = package.linked(package.relationships(name), "notesSlide")
+        if notes and notes not in read:
+            read.add(notes)
+            yield _notes(package, notes)
+
+
+def _notes(package: Package, part: str) -> str:
+    """Return the speaker's notes."""
+    return next((text for placeholder, text in _texts(package, part) if placeholder == "body"), "")
+
+
+def _shapes(package: Package, part: str) -> tuple[str, list[str]]:
+    """Return the title of a slide and the texts of its other shapes."""
+    title, texts = None, []
+    for placeholder, text in _texts(package, part):
+        if title is None and placeholder == "title":
+            title = text
+        elif text.strip():
+            texts.append(text)
+    return title or "", texts
+
+
+def _texts(package: Package, part: str) -> Iterator[tuple[str, str]]:
+    """Yield the text of each shape, and of which placeholder it is: `title`, `body` or none ("")."""
+    text: list[str] = []
+    paragraphs: list[str] = []
+    row: list[str] = []
+    rows: list[str] = []
+    placeholder = ""
+    for event in package.events(part, _TEXT):
+        if event.kind is Kind.TEXT:
+            if event.name == "t":
+                text.append(event.text)
+        elif event.kind is Kind.START:
+            if event.name == "br":
+                text.append("\v")
+            elif event.name == "ph":
+                placeholder = _placeholder(event.attributes.get("type", ""), event.attributes.get("idx", "0"))
+        elif event.name == "p":
+            paragraphs.append("".join(text))
+            text = []
+        elif event.name == "tc":
+            row.append("\n".join(paragraphs))
+            paragraphs = []
+        elif event.name == "tr":
+            rows.append(table([row]))
+            row = []
+        elif event.name == "tbl":
+            yield "", "\n".join(line for line in rows if line)
+            rows = []
+        elif event.name == "sp":
+            yield placeholder, "\n".join(paragraphs)
+            paragraphs, placeholder = [], ""
+
+
+def _placeholder(kind: str, index: str) -> str:
+    """Return `title` for the placeholder of a slide's title, which has no index, else its kind."""
+    return "body" if kind == "body" else "title" if index == "0" else ""

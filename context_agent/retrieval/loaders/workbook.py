@@ -1,0 +1,207 @@
+"""Workbooks: the sheets in order, each under its name, a line for each row."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.files import document
+from context_agent.retrieval.loaders.packages import Package, opened_package, table
+from context_agent.retrieval.loaders.sources import LoadOptions, Reading
+from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, attribute, grammar, reference
+from context_agent.types import Document
+
+CELL_SIZE = 16
+"""Characters of the size limit per cell of a sheet, empty ones included."""
+_BOOK = grammar(root="workbook", workbook="workbookPr sheets", sheets="sheet")
+_STRINGS = grammar(root="sst", sst="si", si="t r", r="t")
+_STYLES = grammar(root="styleSheet", styleSheet="numFmts cellXfs", numFmts="numFmt", cellXfs="xf")
+_ROWS = grammar(root="worksheet", worksheet="sheetData", sheetData="row", row="c", c="v is", **{"is": "t r"}, r="t")
+_COLUMN = re.compile(r"([A-Z]{1,3})[0-9]{1,7}")
+_DATES = frozenset({*range(14, 23), *range(45, 48)})
+"""Built-in number formats of dates and times (ECMA-376 part 1, 18.8.30)."""
+_DURATIONS = frozenset({46})
+_LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\]]*\]')
+_DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
+_DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
+LONGEST_FORMAT = 255
+"""Characters of a number format, as Excel allows."""
+
+
+@dataclass(slots=True)
+class Formats:
+    """What a workbook says about its cells. `kinds` has "date", "duration" or "" for each cell style."""
+
+    strings: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    epoch: datetime = field(default_factory=lambda: datetime(1899, 12, 30))  # noqa: DTZ001 - cells have no zone
+
+
+def read_xlsx(reading: Reading) -> Iterator[Document]:
+    """The sheets of a workbook; formulas give their stored values. A sheet that is named twice is written once."""
+    with opened_package(reading) as package:
+        text = package.joined(_sheets(package, reading.options))
+        properties = package.properties()
+    yield document(reading, text, str(properties.pop("title", "")), properties)
+
+
+def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
+    """Yield the text of each sheet."""
+    main = package.main_part()
+    links, names, formats = package.relationships(main), dict[str, str](), Formats()
+    for event in package.events(main, _BOOK):
+        link = links.get(reference(event.attributes, "id")) if event.name == "sheet" else None
+        if event.kind is Kind.START and link is not None and link.kind == "worksheet":
+            names.setdefault(link.target, attribute(event.attributes, "name"))
+        if event.name == "workbookPr" and event.attributes.get("date1904") in {"1", "true"}:
+            formats.epoch = datetime(1904, 1, 1)  # noqa: DTZ001
+    if part := package.linked(links, "sharedStrings"):
+        formats.strings = list(_strings(package, part))
+    if part := package.linked(links, "styles"):
+        formats.kinds = _kinds(package, part)
+    size = _Size(options)
+    for part, name in names.items():
+        rows = _rows(package.events(part, _ROWS), formats, size)
+        text = "\n".join(line for row in rows if (line := table([row])))
+        yield f"## {name}\n\n{text}" if text else ""
+
+
+def _strings(package: Package, part: str) -> Iterator[str]:
+    """Yield the shared strings; one in several runs is joined."""
+    pieces: list[str] = []
+    for event in package.events(part, _STRINGS):
+        if event.kind is Kind.TEXT and event.name == "t":
+            pieces.append(event.text)
+        elif event.kind is Kind.END and event.name == "si":
+            yield "".join(pieces).replace("x005F_", "")
+            pieces.clear()
+
+
+def _kinds(package: Package, part: str) -> list[str]:
+    """Return for each cell style whether its number format shows a date or a duration."""
+    codes, kinds = dict[str, str](), list[str]()
+    for event in package.events(part, _STYLES):
+        if event.kind is not Kind.START:
+            continue
+        number = attribute(event.attributes, "numFmtId")
+        if event.name == "numFmt":
+            codes[number] = _kind(attribute(event.attributes, "formatCode"))
+        elif event.name == "xf":
+            kinds.append(codes[number] if number in codes else _builtin(number))
+    return kinds
+
+
+def _builtin(number: str) -> str:
+    value = int(number) if number.isdecimal() and len(number) <= 3 else 0
+    return "duration" if value in _DURATIONS else "date" if value in _DATES else ""
+
+
+def _kind(code: str) -> str:
+    """Return what a number format shows, by its first section."""
+    first = code[:LONGEST_FORMAT].partition(";")[0]
+    if _DURATION.search(first):
+        return "duration"
+    return "date" if _DATE_LETTER.search(_LITERAL.sub("", first)) else ""
+
+
+class _Size:
+    """Counts the cells and characters of a workbook as they are produced. Raises `DataError` for too many."""
+
+    def __init__(self, options: LoadOptions) -> None:
+        self._options = options
+        self._cells = self._characters = 0
+
+    def add(self, cells: int, characters: int = 0) -> None:
+        """Count them."""
+        self._cells += cells
+        self._characters += characters
+        if self._cells * CELL_SIZE > self._options.max_size:
+            raise DataError(self._options.too_large("a sheet, empty cells included,"))
+        if self._characters > self._options.max_size:
+            raise DataError(self._options.too_large("its text"))
+
+
+def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[list[str]]:
+    """Yield the cells of each row, with an empty text for a cell that is left out."""
+    number, row, value, cell = 0, list[str](), list[str](), {}
+    for event in events:
+        if event.kind is Kind.TEXT:
+            if event.name in {"v", "t"}:
+                value.append(event.text)
+        elif event.kind is Kind.START and event.name == "row":
+            stated = attribute(event.attributes, "r")
+            following = int(stated) if stated.isdecimal() and len(stated) <= 12 else number + 1
+            size.add(max(1, following - number))
+            number = max(number + 1, following)
+        elif event.kind is Kind.START and event.name == "c":
+            cell = event.attributes
+            at = _column(attribute(cell, "r"), len(row))
+            size.add(max(1, at - len(row)))
+            row += [""] * (at - len(row))
+        elif event.kind is Kind.END and event.name == "c":
+            text = _value("".join(value), cell, formats)
+            size.add(0, len(text))
+            row.append(text)
+            value = []
+        elif event.kind is Kind.END and event.name == "row":
+            yield row
+            row = []
+
+
+def _column(reference: str, following: int) -> int:
+    """Return the column of a cell from 0; the following one if the reference names none or one before it."""
+    matched = _COLUMN.fullmatch(reference) if len(reference) <= 10 else None
+    if matched is None:
+        return following
+    column = 0
+    for letter in matched[1]:
+        column = 26 * column + ord(letter) - ord("A") + 1
+    return max(following, column - 1)
+
+
+def _value(text: str, cell: Attributes, formats: Formats) -> str:
+    """Return what a cell shows, by its type and style."""
+    kind = attribute(cell, "t") or "n"
+    if kind == "s":
+        return formats.strings[int(text)] if text else ""
+    if kind == "b":
+        return {"1": "True", "0": "False"}.get(text, text)
+    if kind != "n":
+        return text
+    style = attribute(cell, "s")
+    index = int(style) if style.isdecimal() and len(style) <= 9 else 0
+    return _number(text, formats.kinds[index] if index < len(formats.kinds) else "", formats.epoch)
+
+
+def _number(text: str, kind: str, epoch: datetime) -> str:
+    """Return a number as text, or the date or duration that it stands for; a text that is no number as it is."""
+    if len(text) > 100:
+        return text
+    try:
+        value = float(text) if kind or not text.lstrip("-").isdecimal() else int(text)
+        if not math.isfinite(value):
+            return text
+        return _date(value, kind, epoch) if kind else str(value)
+    except ValueError:
+        return text
+    except OverflowError:
+        return "#VALUE!"
+
+
+def _date(value: float, kind: str, epoch: datetime) -> str:
+    """Return a date, a time of day or a duration from a number of days.
+
+    Excel counts 29 February 1900, which never was, so the days before it are one later (ECMA-376 part 1, 18.17.4).
+    """
+    days = timedelta(milliseconds=round(value * 86_400_000))
+    if kind == "duration":
+        return str(days)
+    if 0 <= value < 1 and days.days == 0:
+        return (epoch + days).time().isoformat()
+    if 0 < value < 60 and epoch.year == 1899:
+        days += timedelta(days=1)
+    return (epoch + days).isoformat().removesuffix("T00:00:00")

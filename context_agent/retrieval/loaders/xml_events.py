@@ -1,0 +1,131 @@
+"""A pull parser for the XML of packed documents, which may come from strangers.
+
+It keeps no tree. A grammar says which children of which elements matter, and all other elements are passed over, so the
+work for each byte is the same whatever the document says. Names are compared without their prefix. Depth, the length of
+a tag and the number of different names have bounds, because expat's memory grows with them. A document that declares an
+entity is refused; no external entity is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import IO, NamedTuple
+from xml.parsers import expat
+
+from context_agent.errors import DataError
+
+BLOCK_SIZE = 2**16
+MAX_DEPTH = 1_000
+MAX_NAMES = 10_000
+"""Different names of elements and attributes."""
+MAX_TAG_LENGTH = 2**18
+"""Bytes of a tag, a comment or an instruction."""
+
+Attributes = Mapping[str, str]
+Grammar = Mapping[str, frozenset[str]]
+"""The children that matter, by the name of their parent; the root's parent is ""."""
+
+
+class Kind(Enum):
+    """What an event reports."""
+
+    START = "start"
+    END = "end"
+    TEXT = "text"
+
+
+class Event(NamedTuple):
+    """A start tag, an end tag, or text inside the element `name`."""
+
+    kind: Kind
+    name: str
+    text: str = ""
+    attributes: Attributes = {}  # noqa: RUF012 - never changed
+
+
+def grammar(**children: str) -> Grammar:
+    """Return a grammar from the children of each element, separated by spaces; `root` stands for the document."""
+    return {name if name != "root" else "": frozenset(names.split()) for name, names in children.items()}
+
+
+def attribute(attributes: Attributes, name: str) -> str:
+    """Return the attribute of that name, with any prefix or none; "" if there is none."""
+    if (value := attributes.get(name)) is not None:
+        return value
+    return reference(attributes, name)
+
+
+def reference(attributes: Attributes, name: str) -> str:
+    """Return the attribute of that name with a prefix, as in `r:id`; "" if there is none."""
+    return next((value for key, value in attributes.items() if key.rpartition(":")[2] == name and ":" in key), "")
+
+
+def xml_events(stream: IO[bytes], elements: Grammar) -> Iterator[Event]:
+    """Yield the events of the elements that the grammar names, in order.
+
+    Raises:
+        DataError: If the XML exceeds a bound or declares an entity.
+        ExpatError: If the XML is not well-formed.
+    """
+    names: dict[str, str] = {}
+    parser = expat.ParserCreate(intern=names)
+    parser.buffer_text = True
+    parser.buffer_size = BLOCK_SIZE
+    handler = _Handler(elements)
+    parser.StartElementHandler = handler.start
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.text
+    parser.EntityDeclHandler = handler.entity
+    fed = 0
+    while True:
+        block = stream.read(BLOCK_SIZE)
+        parser.Parse(block, not block)
+        fed += len(block)
+        yield from handler.taken()
+        if not block:
+            return
+        if len(names) > MAX_NAMES:
+            raise DataError(f"its XML has more than {MAX_NAMES:,} different names: it is no document")
+        if fed - parser.CurrentByteIndex > MAX_TAG_LENGTH:
+            raise DataError(f"its XML has a tag of more than {MAX_TAG_LENGTH:,} bytes: it is no document")
+
+
+class _Handler:
+    """Collects the events of a block."""
+
+    def __init__(self, elements: Grammar) -> None:
+        self._elements = elements
+        self._open = [""]
+        self._skipped = 0
+        self._events: list[Event] = []
+
+    def taken(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if self._skipped or (local := name.rpartition(":")[2]) not in self._elements.get(self._open[-1], ()):
+            self._skipped += 1
+            if self._skipped <= MAX_DEPTH:
+                return
+        else:
+            self._open.append(local)
+            self._events.append(Event(Kind.START, local, attributes=attributes))
+            if len(self._open) <= MAX_DEPTH:
+                return
+        raise DataError(f"its XML has more than {MAX_DEPTH:,} elements inside each other: it is no document")
+
+    def end(self, _: str) -> None:
+        if self._skipped:
+            self._skipped -= 1
+        else:
+            self._events.append(Event(Kind.END, self._open.pop()))
+
+    def text(self, text: str) -> None:
+        if not self._skipped:
+            self._events.append(Event(Kind.TEXT, self._open[-1], text))
+
+    def entity(self, *_: object) -> None:
+        raise DataError("its XML declares an entity: it is no document")
