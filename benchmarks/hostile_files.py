@@ -1,4 +1,4 @@
-"""What loading each hostile file costs: seconds and peak memory. Prints a table, and the worst of each kind.
+"""What loading each hostile file costs: processor time and peak memory. Prints a table.
 
     python benchmarks/hostile_files.py [--megabytes 1,16] [--only NAME,...] [--worst]
 
@@ -115,7 +115,8 @@ def _over(line: Line) -> bool:
 def _shown(line: Line) -> str:
     cost = line.cost
     result = cost.failure or f"{cost.documents:,} documents" + (f"; {cost.reason[:80]}" if cost.reason else "")
-    return f"{line.name:28} {line.size:8.3f} {cost.seconds:7.2f} {line.seconds_per_mb:8.2f} {cost.megabytes:9.0f}  {result}"
+    figures = f"{line.size:8.3f} {cost.seconds:7.2f} {line.seconds_per_mb:8.2f} {cost.megabytes:9.0f}"
+    return f"{line.name:28} {figures}  {result}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class LoadingCost:
     """What loading one file cost and gave.
 
     Attributes:
-        seconds: Time from the first byte to the last document.
+        seconds: Processor time from the first byte to the last document, with that of child processes.
         megabytes: Peak memory above the process at rest, with that of its own child processes.
         documents: Number of documents.
         characters: Characters of all documents and their metadata, counted only up to the limit of the measurement.
@@ -71,7 +71,7 @@ def _run(path: Path, writer: int, max_megabytes: int) -> None:
     limit = _status("VmSize") * 1024 + max_megabytes * MB
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM
-    rest, before, report, failure = _status("VmRSS"), time.perf_counter(), LoadReport(), ""
+    rest, before, report, failure = _status("VmRSS"), time.process_time(), LoadReport(), ""
     documents = characters = 0
     try:
         for document in load(path, report=report):
@@ -79,10 +79,10 @@ def _run(path: Path, writer: int, max_megabytes: int) -> None:
             characters += len(document.text) + sum(len(str(value)) for value in document.metadata.values())
     except BaseException as error:  # noqa: BLE001 - a fork must not return into its parent's code
         failure = f"{type(error).__name__}: {error}"
-    seconds = time.perf_counter() - before
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.process_time() - before + children.ru_utime + children.ru_stime
     reason = report.notices[0].reason if report.notices else ""
-    megabytes = (_status("VmHWM") - rest + children) / 1024
+    megabytes = (_status("VmHWM") - rest + children.ru_maxrss) / 1024
     cost = LoadingCost(seconds, megabytes, documents, characters, reason, failure)
     os.write(writer, json.dumps(asdict(cost)).encode())
     os._exit(0)

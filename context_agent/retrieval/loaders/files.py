@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LARGEST_FIELD = 10_000
 """Characters of a metadata value."""
+LONGEST_TITLE = 1_000
+"""Characters of a title."""
 LARGEST_FRONT = 16_384
 """Characters at the beginning of a file in which front matter must end."""
 DEEPEST_FRONT = 32
@@ -138,6 +140,10 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+LONGEST_ENCODING = 40
+"""Characters of an encoding's name."""
+_NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""Codecs of Python that no text is stored in. Some take time quadratic in the length."""
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _HIGH = bytes(range(0x80, 0x100))
 
@@ -213,7 +219,7 @@ def document(
     text = storable(unix_lines(text))
     if not text.strip():
         raise DataError("empty: contains no text")
-    title = " ".join(title.split()) or PurePath(reading.path).stem
+    title = one_line(title) or PurePath(reading.path).stem
     return Document(
         identifier(reading.path),
         text,
@@ -221,6 +227,12 @@ def document(
         {**(metadata or {}), "path": storable(reading.path)},
         sections,
     )
+
+
+def one_line(title: str) -> str:
+    """Return a title on one line, of at most `LONGEST_TITLE` characters: it is stored with every chunk."""
+    line = " ".join(title[: 2 * LONGEST_TITLE].split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 3] + "..."
 
 
 def markdown_title(text: str) -> str:
@@ -323,8 +335,16 @@ def marked(data: bytes) -> str | None:
 
 
 def _declared(data: bytes, encoding: str | None) -> Decoded | None:
+    text = decoded_as(data, encoding) if encoding else None
+    return None if text is None else Decoded(text, str(encoding))
+
+
+def decoded_as(data: bytes, encoding: str) -> str | None:
+    """Return the bytes decoded by an encoding that they name themselves; None if that fails or is none of texts."""
     try:
-        return Decoded(data.decode(encoding), encoding) if encoding else None
+        if len(encoding) > LONGEST_ENCODING or codecs.lookup(encoding).name in _NO_ENCODINGS:
+            return None
+        return data.decode(encoding)
     except (LookupError, UnicodeError, ValueError):
         return None
 

@@ -1,26 +1,57 @@
-"""E-mail messages: what they say, without the text that they quote. Attachments are listed by name and not read."""
+"""E-mail messages: what they say, without the text that they quote. Attachments are listed by name and not read.
+
+Messages come from strangers, and the standard library takes time quadratic in the length of some fields and in the
+depth of MIME parts. So this module splits a message into parts itself, and the library parses one field at a time, of
+at most `LONGEST_FIELD` bytes, or `LONGEST_PARAMETERS` for fields with parameters.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from email import message_from_bytes
+from dataclasses import dataclass, field
 from email.header import decode_header, make_header
-from email.message import Message as Parsed
+from email.message import Message
+from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import content, decode, document, storable, unix_lines
+from context_agent.retrieval.loaders.files import (
+    LARGEST_FIELD,
+    content,
+    decode,
+    decoded_as,
+    document,
+    storable,
+    unix_lines,
+)
 from context_agent.retrieval.loaders.markup import page_text, tags
 from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document
 
 MOST_NAMES = 50
 """People and attachments of a message that are kept: they are stored with every chunk."""
+LONGEST_FIELD = 20_000
+"""Bytes of a header field that are read."""
+LONGEST_PARAMETERS = 2_000
+"""Bytes of a field with parameters that are read."""
+LONGEST_DATE = 100
+MOST_PARTS = 1_000
+DEEPEST_PART = 10
+"""Levels of parts inside each other."""
+_HEADER = re.compile(rb"(?:From [^\n]*+\n)?(?:(?:[!-9;-~]*+:|[ \t])[^\n]*+(?:\n|\Z))*+")
+"""All lines at the beginning of a message or part that are fields, or continue one."""
+_FIELD = re.compile(rb"^([!-9;-~]++):[^\n]*+(?:\n[ \t][^\n]*+)*+", re.M)
+_LIMITS = {
+    **dict.fromkeys((b"from", b"to", b"cc", b"subject", b"message-id", b"references", b"in-reply-to"), LONGEST_FIELD),
+    **dict.fromkeys((b"content-type", b"content-disposition", b"content-transfer-encoding"), LONGEST_PARAMETERS),
+    b"date": LONGEST_DATE,
+}
+_AFTER_BOUNDARY = re.compile(rb"(--)?[ \t]*+(?:\n|\Z)")
+_QUOTE_FOLLOWS = re.compile(r"\s*+>")
 _ATTRIBUTION = re.compile(
     r"^[ \t]*(?:On\b.{4,200}\bwrote|Am\b.{4,200}\bschrieb\b.{0,80}|Le\b.{4,200}\ba écrit|El\b.{4,200}\bescribió)"
-    r"\s*:[ \t]*$",
+    r"\s{0,9}:[ \t]*+$",
     re.M | re.S | re.I,
 )
 _ORIGINAL = re.compile(
@@ -36,7 +67,8 @@ _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 class MailMessage:
     """One message. `id` and `references` are Message-IDs without brackets; `date` is ISO 8601, "" if unknown.
 
-    `text` is the message's own text, `people` are sender and recipients, the sender first.
+    `text` is the message's own text, `people` are sender and recipients, the sender first. `notices` says what was left
+    out because it exceeds a limit.
     """
 
     id: str
@@ -47,6 +79,7 @@ class MailMessage:
     date: str
     text: str
     attachments: tuple[str, ...]
+    notices: tuple[str, ...] = ()
 
     @property
     def text_with_header(self) -> str:
@@ -70,28 +103,32 @@ def read_message(reading: Reading) -> Iterator[Document]:
         raise
     except Exception as error:  # a broken message makes the parser raise nearly anything
         raise DataError(f"not a readable message: {type(error).__name__}: {error}") from error
+    for notice in mail.notices:
+        reading.note_once(notice)
     entries = {"from": mail.sender, "participants": "; ".join(mail.people[:MOST_NAMES]), "date": mail.date}
-    metadata = {name: storable(value) for name, value in entries.items() if value}
+    metadata = {name: storable(value)[:LARGEST_FIELD] for name, value in entries.items() if value}
     yield document(reading, mail.text_with_header, mail.subject, metadata)
 
 
 def parse_message(data: bytes) -> MailMessage:
-    """The message in these bytes. Raises `DataError` if it has no message header."""
-    parsed = message_from_bytes(data)
-    if not any(parsed[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
+    """Return the message in these bytes. Raise `DataError` if it has no message header."""
+    reader = _Reader(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+    fields = reader.whole.fields
+    if not any(fields[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
         raise DataError("not an e-mail message: it has none of the fields From, Date, Subject and Message-ID")
-    texts, attachments = _contents(parsed)
-    sender = _people(parsed, "From")
-    references = _identifiers(parsed, "References") + _identifiers(parsed, "In-Reply-To")
+    texts, attachments = reader.contents()
+    sender = _people(fields, "From")
+    references = _identifiers(fields, "References") + _identifiers(fields, "In-Reply-To")
     return MailMessage(
-        id=next(iter(_identifiers(parsed, "Message-ID")), ""),
+        id=next(iter(_identifiers(fields, "Message-ID")), ""),
         references=tuple(dict.fromkeys(references)),
-        subject=_decode_header(next(iter(_field_values(parsed, "Subject")), "")),
+        subject=_decode_header(next(iter(_field_values(fields, "Subject")), "")),
         sender=next(iter(sender), ""),
-        people=tuple(dict.fromkeys((*sender, *_people(parsed, "To"), *_people(parsed, "Cc")))),
-        date=_sent_at(parsed),
+        people=tuple(dict.fromkeys((*sender, *_people(fields, "To"), *_people(fields, "Cc")))),
+        date=_sent_at(fields),
         text="\n\n".join(texts).strip(),
         attachments=attachments,
+        notices=tuple(reader.notices),
     )
 
 
@@ -109,55 +146,128 @@ def _without_attributions(text: str) -> str:
     """Without the lines that introduce a quote, if a quote follows."""
     parts, position = [], 0
     for match in _ATTRIBUTION.finditer(text):
-        if match.start() >= position and text[match.end() :].lstrip().startswith(">"):
+        if match.start() >= position and _QUOTE_FOLLOWS.match(text, match.end()):
             # "On" may begin a sentence long before: only the last lines of the match announce.
-            start = max(match.start(), text.rfind("\n\n", 0, match.end()) + 1)
+            start = max(match.start(), text.rfind("\n\n", match.start(), match.end()) + 1)
             parts.append(text[position:start])
             position = match.end()
     return "".join((*parts, text[position:]))
 
 
-def _contents(parsed: Parsed) -> tuple[list[str], tuple[str, ...]]:
-    """The texts of the message and the names of its attachments."""
-    texts: list[str] = []
-    attached: list[str] = []
-    for part in _leaves(parsed):
-        name = _decode_header(part.get_filename() or "")
-        if part.get_content_disposition() == "attachment" or part.get_content_maintype() != "text":
-            if part.get_content_maintype() == "message" or name:
-                attached.append(name or f"a message ({part.get_content_type()})")
-            continue
-        if (text := _part_text(part)).strip():
-            texts.append(without_quoted_replies(text))
-    return texts, tuple(attached)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A message or a part of one: its fields, and where its body is in the data."""
+
+    fields: Message
+    start: int
+    end: int
 
 
-def _leaves(part: Parsed) -> Iterator[Parsed]:
-    """The parts with content; of alternatives the plain text, else the last one. A contained message is one part."""
-    if not part.is_multipart() or part.get_content_maintype() == "message":
-        yield part
-        return
-    inner = [leaf for leaf in part.get_payload() if isinstance(leaf, Parsed)]
-    if part.get_content_subtype() == "alternative" and inner:
-        plain = [leaf for leaf in inner if leaf.get_content_type() == "text/plain" and _part_text(leaf).strip()]
-        inner = plain[:1] or inner[-1:]
-    for leaf in inner:
-        yield from _leaves(leaf)
+@dataclass(slots=True)
+class _Reader:
+    """Reads the parts of a message, whose lines end in newlines."""
 
+    data: bytes
+    notices: list[str] = field(default_factory=list)
+    whole: _Part = field(init=False)
+    _count: int = 0
 
-def _part_text(part: Parsed) -> str:
-    data = part.get_payload(decode=True)
-    raw = data if isinstance(data, bytes) else b""
-    text = unix_lines(_decode_bytes(raw, part.get_content_charset()))
-    return page_text(_without_blockquotes(text))[1] if part.get_content_subtype() == "html" else text
+    def __post_init__(self) -> None:
+        self.whole = self._part(0, len(self.data))
+
+    def contents(self) -> tuple[list[str], tuple[str, ...]]:
+        """Return the texts of the message and the names of its attachments."""
+        texts: list[str] = []
+        attached: list[str] = []
+        for part in self._leaves(self.whole, DEEPEST_PART):
+            fields = part.fields
+            name = _decode_header(fields.get_filename() or "")
+            if fields.get_content_disposition() == "attachment" or fields.get_content_maintype() != "text":
+                if fields.get_content_maintype() == "message" or name:
+                    attached.append(name or f"a message ({fields.get_content_type()})")
+                continue
+            if (text := self._text(part)).strip():
+                texts.append(without_quoted_replies(text))
+        return texts, tuple(attached)
+
+    def _part(self, start: int, end: int) -> _Part:
+        """Return the part in [start, end), with the fields that matter, each cut at its limit."""
+        header = _HEADER.match(self.data, start, end)
+        body = header.end() if header else start
+        kept = []
+        for line in _FIELD.finditer(self.data, start, body):
+            limit = _LIMITS.get(line[1].lower(), 0)
+            length = line.end() - line.end(1)
+            if limit < length and limit:
+                self._note(f"field {line[1].decode()} has more than {limit:,} bytes: the rest is left out")
+            if limit:
+                kept.append(self.data[line.start() : min(line.end(), line.end(1) + limit)])
+        return _Part(BytesHeaderParser().parsebytes(b"\n".join(kept)), body + self.data.startswith(b"\n", body), end)
+
+    def _leaves(self, part: _Part, levels: int) -> Iterator[_Part]:
+        """Yield the parts with content; of alternatives the plain text, else the last one."""
+        if (inner := self._inner(part, levels)) is None:
+            yield part
+            return
+        if part.fields.get_content_subtype() == "alternative" and inner:
+            plain = (leaf for leaf in inner if leaf.fields.get_content_type() == "text/plain")
+            chosen = next((leaf for leaf in plain if self._text(leaf).strip()), inner[-1])
+            inner = [chosen]
+        for leaf in inner:
+            yield from self._leaves(leaf, levels - 1)
+
+    def _inner(self, part: _Part, levels: int) -> list[_Part] | None:
+        """Return the parts of a multipart; None for a part that has none. A contained message is one part."""
+        boundary = part.fields.get_boundary() if part.fields.get_content_maintype() == "multipart" else None
+        if not boundary:
+            return None
+        if not levels:
+            self._note(f"parts are nested in more than {DEEPEST_PART} levels: the deeper ones are left out")
+            return []
+        inner: list[_Part] = []
+        for start, end in self._sections(part, b"\n--" + boundary.encode("utf-8", "surrogateescape")):
+            self._count += 1
+            if self._count > MOST_PARTS:
+                self._note(f"has more than {MOST_PARTS:,} parts: the others are left out")
+                break
+            inner.append(self._part(start, end))
+        return inner
+
+    def _sections(self, part: _Part, delimiter: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where each section between boundaries begins and ends."""
+        start, at = None, part.start - 1  # the line break before the body may be part of the delimiter
+        while (at := self.data.find(delimiter, at, part.end)) >= 0:
+            after = at + len(delimiter)
+            if not (matched := _AFTER_BOUNDARY.match(self.data, after, part.end)):
+                at = after
+                continue
+            if start is not None:
+                yield start, max(start, at)
+            if matched[1]:
+                return
+            start, at = matched.end(), matched.end() - 1
+        if start is not None and start < part.end:
+            yield start, part.end
+
+    def _text(self, part: _Part) -> str:
+        fields = part.fields
+        fields.set_payload(self.data[part.start : part.end].decode("ascii", "surrogateescape"))
+        data = fields.get_payload(decode=True)
+        fields.set_payload(None)
+        raw = data if isinstance(data, bytes) else b""
+        text = unix_lines(_decode_bytes(raw, fields.get_content_charset()))
+        return page_text(_without_blockquotes(text))[1] if fields.get_content_subtype() == "html" else text
+
+    def _note(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
 
 
 def _decode_bytes(data: bytes, charset: str | None) -> str:
     """Decoded with the part's charset if that works, else by detection, else with replacement characters."""
-    try:
-        return data.decode(charset or "utf-8")
-    except (LookupError, UnicodeError):
-        pass
+    text = decoded_as(data, charset or "utf-8")
+    if text is not None:
+        return text
     try:
         return decode(data).text
     except DataError:
@@ -180,9 +290,9 @@ def _without_blockquotes(page: str) -> str:
     return "".join(parts) if depth else "".join((*parts, page[position:]))
 
 
-def _field_values(parsed: Parsed, name: str) -> list[str]:
+def _field_values(fields: Message, name: str) -> list[str]:
     """The field's values; bytes beyond ASCII are decoded as text is."""
-    values = [str(value) for key, value in parsed.raw_items() if key.lower() == name.lower()]
+    values = [str(value) for key, value in fields.raw_items() if key.lower() == name.lower()]
     return [
         value if value.isascii() else _decode_bytes(value.encode("utf-8", "surrogateescape"), None) for value in values
     ]
@@ -197,9 +307,9 @@ def _decode_header(raw: str) -> str:
     return " ".join(text.split())
 
 
-def _people(parsed: Parsed, name: str) -> list[str]:
+def _people(fields: Message, name: str) -> list[str]:
     """The people in a field: `Name <address>`, or the part that is there."""
-    pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(parsed, name))]
+    pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(fields, name))]
     return [
         f"{person} <{address}>" if person and address else person or address
         for person, address in pairs
@@ -207,12 +317,12 @@ def _people(parsed: Parsed, name: str) -> list[str]:
     ]
 
 
-def _identifiers(parsed: Parsed, name: str) -> list[str]:
-    return _IDENTIFIER.findall(" ".join(_field_values(parsed, name)))
+def _identifiers(fields: Message, name: str) -> list[str]:
+    return _IDENTIFIER.findall(" ".join(_field_values(fields, name)))
 
 
-def _sent_at(parsed: Parsed) -> str:
+def _sent_at(fields: Message) -> str:
     try:
-        return parsedate_to_datetime(str(parsed["Date"])).isoformat()
+        return parsedate_to_datetime(str(fields["Date"])).isoformat()
     except (TypeError, ValueError, IndexError, OverflowError):
         return ""
