@@ -7,6 +7,7 @@ at most `LONGEST_FIELD` bytes, or `LONGEST_PARAMETERS` for fields with parameter
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -251,16 +252,26 @@ class _Reader:
 
     def _text(self, part: _Part) -> str:
         fields = part.fields
-        fields.set_payload(self.data[part.start : part.end].decode("ascii", "surrogateescape"))
-        data = fields.get_payload(decode=True)
-        fields.set_payload(None)
-        raw = data if isinstance(data, bytes) else b""
-        text = unix_lines(_decode_bytes(raw, fields.get_content_charset()))
+        data = _transfer_decoded(self.data[part.start : part.end], str(fields.get("Content-Transfer-Encoding", "")))
+        text = unix_lines(_decode_bytes(data, fields.get_content_charset()))
         return page_text(_without_blockquotes(text))[1] if fields.get_content_subtype() == "html" else text
 
     def _note(self, notice: str) -> None:
         if notice not in self.notices:
             self.notices.append(notice)
+
+
+def _transfer_decoded(data: bytes, encoding: str) -> bytes:
+    """Return the bytes without base64 or quoted-printable; as they are if they are damaged or not encoded."""
+    try:
+        match encoding.strip().lower():
+            case "base64":
+                return binascii.a2b_base64(data + b"===")
+            case "quoted-printable":
+                return binascii.a2b_qp(data)
+    except binascii.Error:
+        pass
+    return data
 
 
 def _decode_bytes(data: bytes, charset: str | None) -> str:
@@ -309,7 +320,10 @@ def _decode_header(raw: str) -> str:
 
 def _people(fields: Message, name: str) -> list[str]:
     """The people in a field: `Name <address>`, or the part that is there."""
-    pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(fields, name))]
+    try:
+        pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(fields, name))]
+    except RecursionError:  # comments inside each other
+        return []
     return [
         f"{person} <{address}>" if person and address else person or address
         for person, address in pairs

@@ -16,13 +16,15 @@ from hashlib import blake2b
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, Reader, load
-from context_agent.retrieval.loaders.files import storable
+from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, content, one_line, storable
 from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, parse_message
 from context_agent.retrieval.loaders.sources import Reading
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
+LONGEST_FROM = 1_000
+"""Bytes of a `From ` line that are compared."""
 _ESCAPED = re.compile(rb"^>(>*From )")
 _REPLY = re.compile(r"^(?:\s*(?:re|fw|fwd|aw|wg|sv|antw)\s*(?:\[\d+\])?\s*:)+\s*", re.I)
 
@@ -32,8 +34,10 @@ def read_mail(reading: Reading) -> Iterator[Document]:
     head = reading.stream.read(5)
     reading.stream.seek(0)
     messages = 0
-    for number, raw in enumerate(_messages(reading) if head == b"From " else [reading.stream.read()], start=1):
+    for number, raw in enumerate(_messages(reading) if head == b"From " else [content(reading)], start=1):
         try:
+            if len(raw) > reading.options.max_size:
+                raise DataError(reading.options.too_large("it"))  # noqa: TRY301
             mail = parse_message(raw)
         except DataError as error:
             if head != b"From ":
@@ -43,23 +47,34 @@ def read_mail(reading: Reading) -> Iterator[Document]:
             reading.skip(f"message {number} cannot be read: {type(error).__name__}: {error}")
         else:
             messages += 1
+            for notice in mail.notices:
+                reading.note_once(f"message {number}: {notice}")
             yield _document(mail, raw)
     if head == b"From " and not messages:
         raise DataError("the file has no e-mail message")
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:
-    """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd)."""
+    """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd).
+
+    Of a message beyond the size limit, the first bytes beyond it are the last that are kept.
+    """
     lines: list[bytes] = []
-    blank, started = True, False
-    for line in reading.stream:
-        if blank and line.startswith(b"From ") and (not started or _BOUNDARY.match(line)):
+    blank, started, size, line_begins = True, False, 0, True
+    while line := reading.stream.readline(BLOCK):
+        if (
+            line_begins
+            and blank
+            and line.startswith(b"From ")
+            and (not started or _BOUNDARY.match(line[:LONGEST_FROM]))
+        ):
             if started:
                 yield b"".join(lines)
-            lines, started = [], True
-        else:
-            lines.append(_ESCAPED.sub(rb"\1", line))
-        blank = not line.strip()
+            lines, started, size = [], True, 0
+        elif size <= reading.options.max_size:
+            lines.append(_ESCAPED.sub(rb"\1", line) if line_begins else line)
+            size += len(line)
+        blank, line_begins = line_begins and not line.strip(), line.endswith(b"\n")
     yield b"".join(lines)
 
 
@@ -76,8 +91,8 @@ def _document(mail: MailMessage, raw: bytes) -> Document:
     return Document(
         f"mail/{_digest(identifier)}",
         storable(mail.text_with_header),
-        storable(mail.subject or "(no subject)"),
-        {name: storable(str(value)) for name, value in metadata.items() if value},
+        storable(one_line(mail.subject) or "(no subject)"),
+        {name: storable(str(value))[:LARGEST_FIELD] for name, value in metadata.items() if value},
     )
 
 
