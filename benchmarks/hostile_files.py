@@ -25,7 +25,7 @@ from context_agent.testing.loading import LoadingCost, loading_cost
 MB = 2**20
 MAX_MEGABYTES = 400
 MAX_SECONDS_PER_MB = 5.0
-MAX_SECONDS = 10.0
+MAX_SECONDS = 60.0
 WARM_UP = {}
 
 

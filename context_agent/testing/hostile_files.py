@@ -521,7 +521,7 @@ def _parquet_files(size: int) -> Iterator[HostileFile]:
         return target.getvalue()
 
     def dictionary(values: pa.Array, rows: int) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), values)
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), values)
 
     rows = 3_000
     long = pa.array(["a" * size])
@@ -537,8 +537,8 @@ def _parquet_files(size: int) -> Iterator[HostileFile]:
     none = pa.ListArray.from_arrays(pa.array([0, size * 8], pa.int32()), pa.nulls(size * 8, pa.int8()))
     nulls = {"text": pa.array(["a"]), "m": none}
     yield HostileFile("nulls.parquet", written(nulls), "a list of a great many nulls")
-    small = {"text": pa.array(["a"] * (size * 4)).dictionary_encode()}
-    yield HostileFile("rows.parquet", written(small, row_group_size=size * 4), "a great many equal rows")
+    same = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), size * 4), pa.array(["a"]))
+    yield HostileFile("rows.parquet", written({"text": same}, row_group_size=size * 4), "a great many equal rows")
     columns = {"text": pa.array(["a"]), **{f"c{n}": pa.array([0], pa.int8()) for n in range(min(20_000, size // 600))}}
     yield HostileFile("columns.parquet", written(columns), "a great many columns")
     groups = {"text": pa.array(["a"] * max(1, min(5_000, size // 200)))}

@@ -26,6 +26,7 @@ from context_agent.retrieval.loaders.files import (
     LARGEST_FIELD,
     marked,
     metadata_value,
+    one_line,
     storable,
     stream_encoding,
 )
@@ -35,6 +36,7 @@ from context_agent.types import Document, MetadataValue
 if TYPE_CHECKING:
     import _csv
 
+    from pyarrow import Array, RecordBatch
     from pyarrow.parquet import FileMetaData
 
 ID_KEYS = ("id", "_id", "doc_id")
@@ -45,12 +47,22 @@ LONGEST_ID = 256
 MOST_COLUMNS = 10_000
 BATCH = 16
 """Rows of a parquet file held at once."""
+LARGEST_BATCH = 2**20
+"""Characters of a batch that become Python objects at once; the rows of a larger one do so one at a time."""
+MOST_LIST_VALUES = 1_000
+"""Values per row in a column of lists that are always read."""
 TEXT_PER_VALUE = 16
 """Characters of the size limit per JSON value or cell of a row: a parsed value takes about 100 bytes."""
-UNPACKED = 256 * 2**20
+UNPACKED = 2**20
 """Bytes that any compressed source may unpack to."""
 LARGEST_RATIO = 200
 """Ratio of unpacked to packed size that is allowed above `UNPACKED` bytes."""
+LARGEST_METADATA = 32_768
+"""Characters of all metadata values of a row: they are stored with every chunk."""
+LARGEST_FOOTER = 4 * 2**20
+"""Bytes of the footer of a parquet file: the library takes some thirty times as many to hold it."""
+MOST_BAD_ROWS = 10_000
+"""Rows at the beginning of a source that may be unreadable, all of them, before the rest is left out."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -108,27 +120,123 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         raise MissingExtraError("pyarrow", "docs") from error
     number = 0
     try:
+        _check_footer(reading.stream)
         table = parquet.ParquetFile(reading.stream)
         _check_columns(table.schema_arrow.names, reading.options)
         _check_groups(table.metadata, reading.options)
-        for batch in table.iter_batches(batch_size=BATCH):
-            # Large rows become Python objects one at a time, all others together: that is ten times as fast.
-            size = 1 if batch.nbytes > reading.options.max_size else BATCH
-            for start in range(0, batch.num_rows, size):
-                for row in batch.slice(start, size).to_pylist():
+        columns = _bounded_columns(reading, table.metadata)
+        # A text that a dictionary holds once is decoded once, however many rows name it.
+        texts = [path for path, is_text in columns.items() if is_text]
+        table = parquet.ParquetFile(reading.stream, read_dictionary=texts)
+        size = _Unpacked(reading)
+        for batch in table.iter_batches(batch_size=BATCH, columns=list(columns)):
+            for rows in _in_parts(batch, size):
+                for row in rows.to_pylist():
                     number += 1
                     yield from _from_row(reading, number, row)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"damaged parquet after {number} rows: {error}") from error
 
 
+def _check_footer(stream: BinaryIO) -> None:
+    """Raise `DataError` for a footer that is too large. The last eight bytes state its length."""
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, end - 8))
+    if int.from_bytes(stream.read(4), "little") > LARGEST_FOOTER and end > LARGEST_FOOTER:
+        raise DataError(f"its footer is larger than {LARGEST_FOOTER // 2**20} MB: write it with fewer groups of rows")
+    stream.seek(0)
+
+
 def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
-    """Raises `DataError` for a row group that is a decompression bomb, by the sizes that the file states."""
+    """Raise `DataError` for a row group that is a decompression bomb, by the sizes that the file states."""
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
         columns = [group.column(index) for index in range(group.num_columns)]
         check_unpacked(group.total_byte_size, sum(column.total_compressed_size for column in columns))
         if group.total_byte_size > group.num_rows * options.max_size:
             raise DataError(options.too_large("a row"))
+
+
+def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool]:
+    """Return the path of each column that is read, and whether it holds text or bytes.
+
+    A column of lists is left out if a row of it may have more values than the options allow.
+    """
+    most = reading.options.max_size // TEXT_PER_VALUE
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = {}
+    for index in range(metadata.num_columns):
+        column = metadata.schema.column(index)
+        values = [(group.column(index).num_values, group.num_rows) for group in groups]
+        if any(number > max(most, MOST_LIST_VALUES * rows) for number, rows in values):
+            reading.note_once(f"column {column.path[:50]!r} has more than {most:,} values in a row: left out")
+        else:
+            columns[column.path] = column.physical_type == "BYTE_ARRAY"
+    return columns
+
+
+class _Unpacked:
+    """Counts the characters of a source's rows before they are produced."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._packed = reading.stream.seek(0, io.SEEK_END)
+        self._options = reading.options
+        self._total = 0
+        reading.stream.seek(0)
+
+    def add(self, size: int) -> None:
+        """Count them. Raise `DataError` for too many."""
+        self._total += size
+        check_unpacked(self._total, self._packed)
+
+    def check_row(self, size: int) -> None:
+        """Raise `DataError` for a row that is too large."""
+        if size > self._options.max_size:
+            raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
+
+
+def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
+    """Yield the batch, or its rows one at a time if they are large."""
+    size = sum(_produced(column) for column in batch.columns)
+    if size <= LARGEST_BATCH:
+        unpacked.add(size)
+        yield batch
+        return
+    for row in (batch.slice(index, 1) for index in range(batch.num_rows)):
+        size = sum(_produced(column) for column in row.columns)
+        unpacked.check_row(size)
+        unpacked.add(size)
+        yield row
+
+
+def _produced(array: Array) -> int:
+    """Return the characters of an Arrow array's values, and `TEXT_PER_VALUE` more for each value."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if isinstance(array, pa.DictionaryArray):
+        lengths = compute.binary_length(array.dictionary) if _has_length(array.dictionary) else None
+        if lengths is None:
+            return _produced(array.dictionary) * len(array)
+        return (compute.sum(lengths.take(array.indices)).as_py() or 0) + TEXT_PER_VALUE * len(array)
+    if isinstance(array, pa.StructArray):
+        return TEXT_PER_VALUE * len(array) + sum(map(_produced, array.flatten()))
+    if isinstance(array, pa.MapArray | pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        return TEXT_PER_VALUE * len(array) + _produced(array.flatten())
+    return (compute.sum(compute.binary_length(array)).as_py() or 0 if _has_length(array) else 0) + TEXT_PER_VALUE * len(array)
+
+
+def _has_length(array: Array) -> bool:
+    """Whether the values are texts or bytes."""
+    from pyarrow import types
+
+    kind = array.type
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+    )
 
 
 def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:
@@ -199,11 +307,16 @@ def _signed(encoding: str) -> str:
 
 
 def _from_lines(reading: Reading, stream: BinaryIO) -> Iterator[Document]:
+    found, before = False, reading.report.skipped
     for number, line in lines(stream, reading.options.encoding, reading.options.max_size):
         if line is None:
             reading.skip(reading.options.too_large("the line"), number)
         elif line.strip():
-            yield from _from_line(reading, number, line)
+            for document in _from_line(reading, number, line):
+                found = True
+                yield document
+        if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
+            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are no rows; the rest was not read")
 
 
 def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
@@ -307,10 +420,17 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
         reading.note_once(f"rows without field {options.id_key!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}
     used = {key for key in (text_key, id_key, title_key) if key}
+    room = LARGEST_METADATA
     for key, value in row.items():
         if len(metadata) > MOST_ENTRIES:  # One more than can be stored, so that it is reported.
             break
         if key not in used and (entry := metadata_value(reading, key, value)) is not None:
+            room -= len(entry) if isinstance(entry, str) else 1
+            if room < 0:
+                reading.note_once(
+                    f"rows with more than {LARGEST_METADATA:,} characters of metadata: only the first fields are kept"
+                )
+                break
             metadata[storable(key)] = entry
     if id_key and (source_id := str(row[id_key])) != identifier:
         metadata.setdefault("source_id", storable(source_id)[:LARGEST_FIELD])
@@ -318,7 +438,7 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
 
 
 def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    reason = f"no field {_alternatives(keys)}; there are {_listed(row)}"
+    reason = ""
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():
@@ -326,7 +446,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
         if key in row:
             kind = "empty" if value is None or isinstance(value, str) else f"{json_type(value)}, not a string"
             reason = f"field {key!r} is {kind}"
-    raise DataError(reason)
+    raise DataError(reason or f"no field {_alternatives(keys)}; there are {_listed(row)}")
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
@@ -351,7 +471,7 @@ def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():
-            return key, " ".join(storable(value).split())
+            return key, one_line(storable(value))
     return "", ""
 
 
