@@ -170,7 +170,7 @@ def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    monkeypatch.setattr("context_agent.retrieval.loaders.rows.UNPACKED", 2 * MB)
+    monkeypatch.setattr("context_agent.retrieval.loaders.unpacking.UNPACKED", 2 * MB)
     parquet.write_table(pa.table({"text": ["a" * (4 * MB)]}), tmp_path / "a.parquet", compression="zstd")
     assert read(tmp_path) == ([], [f"unpacks to more than 200 times its size: {UNPACK}"])
 

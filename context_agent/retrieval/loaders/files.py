@@ -13,10 +13,13 @@ stays in the text.
 from __future__ import annotations
 
 import codecs
+import io
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import PurePath
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.sources import Reading, identifier
+from context_agent.retrieval.loaders.unpacking import check_unpacked
 from context_agent.types import Document, MetadataValue, Section
 
 if TYPE_CHECKING:
@@ -176,20 +180,36 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
     """The text of all pages with blank lines between them, titled by the file's metadata. Needs the extra `docs`."""
-    reader, count = _opened_pdf(reading)
-    if count > MOST_PAGES:
-        raise DataError(f"has {count:,} pages, more than {MOST_PAGES:,}: split it")
-    pages: list[str] = []
-    size = 0
-    for number in range(count):
-        pages.append(_page(reading, reader, number))
-        size += len(pages[-1])
-        if size > reading.options.max_size:
-            raise DataError(reading.options.too_large("its text"))
-    text = "\n\n".join(page for page in pages if page)
-    if not text.strip():
-        raise DataError(f"no text in its {len(pages)} pages (a scan needs character recognition first)")
-    yield document(reading, text, _pdf_title(reader), {"pages": len(pages)})
+    with _without_warnings("pypdf"):
+        reader, count = _opened_pdf(reading)
+        if count > MOST_PAGES:
+            raise DataError(f"has {count:,} pages, more than {MOST_PAGES:,}: split it")
+        pages: list[str] = []
+        size = 0
+        drawn = _Drawn(reading.stream.seek(0, io.SEEK_END))
+        for number in range(count):
+            pages.append(_page(reading, reader, number, drawn))
+            drawn.check()
+            size += len(pages[-1])
+            if size > reading.options.max_size:
+                raise DataError(reading.options.too_large("its text"))
+        text = "\n\n".join(page for page in pages if page)
+        if not text.strip():
+            raise DataError(f"no text in its {len(pages)} pages (a scan needs character recognition first)")
+        title = _pdf_title(reader)
+    yield document(reading, text, title, {"pages": len(pages)})
+
+
+@contextmanager
+def _without_warnings(name: str) -> Iterator[None]:
+    """Keep a library's logger quiet: a hostile file makes it log a line for every few bytes."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def content(reading: Reading) -> bytes:
@@ -258,34 +278,49 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
     return reader, count
 
 
-def _page(reading: Reading, reader: PdfReader, number: int) -> str:
+def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> str:
     """One page's text; a broken page is reported and left out."""
     try:
         page = reader.pages[number]
-        _check_page(page)
-        return page.extract_text(visitor_operand_before=_Operations()).strip()
+        drawn.begin(page)
+        return page.extract_text(visitor_operand_before=drawn).strip()
     except Exception as error:  # noqa: BLE001 - as above
         reason = str(error) if isinstance(error, DataError) else f"is damaged: {named(error)}"
         reading.skip(f"page {number + 1} {reason}")
         return ""
 
 
-def _check_page(page: PageObject) -> None:
-    contents = page.get_contents()
-    if contents is not None and len(contents.get_data()) > LARGEST_PAGE:
-        raise DataError(f"unpacks to more than {LARGEST_PAGE // 2**20} MB: it is left out")
+class _Drawn:
+    """Counts what the pages of a file unpack to: their content, and the operations of the forms in it.
 
+    It is called with each operation. A page that has too much is left out; a file that has too much for its size is not
+    read further, since one page or form may be named again and again.
+    """
 
-class _Operations:
-    """Counts the drawing operations of a page, called with each; raises `DataError` for too many."""
+    def __init__(self, packed: int) -> None:
+        self._packed = packed
+        self._total = self._operations = 0
 
-    def __init__(self) -> None:
-        self._count = 0
+    def begin(self, page: PageObject) -> None:
+        """Count the content of a page. Raise `DataError` if it is too large."""
+        self._operations = 0
+        contents = page.get_contents()
+        size = len(contents.get_data()) if contents is not None else 0
+        self._total += size
+        if size > LARGEST_PAGE:
+            raise DataError(f"unpacks to more than {LARGEST_PAGE // 2**20} MB: it is left out")
+        self.check()
 
     def __call__(self, *operation: object) -> None:
-        self._count += 1
-        if self._count > MOST_OPERATIONS:
+        self._operations += 1
+        self._total += 1
+        if self._operations > MOST_OPERATIONS:
             raise DataError(f"has more than {MOST_OPERATIONS:,} drawing operations: it is left out")
+        self.check()
+
+    def check(self) -> None:
+        """Raise `DataError` if the file unpacks to too much for its size."""
+        check_unpacked(self._total, self._packed)
 
 
 def _pdf_title(reader: PdfReader) -> str:

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, named, storable
-from context_agent.retrieval.loaders.rows import check_unpacked
 from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.unpacking import check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue
 

@@ -31,6 +31,7 @@ from context_agent.retrieval.loaders.files import (
     stream_encoding,
 )
 from context_agent.retrieval.loaders.sources import LoadOptions, Reading
+from context_agent.retrieval.loaders.unpacking import check_unpacked
 from context_agent.types import Document, MetadataValue
 
 if TYPE_CHECKING:
@@ -53,10 +54,6 @@ MOST_LIST_VALUES = 1_000
 """Values per row in a column of lists that are always read."""
 TEXT_PER_VALUE = 16
 """Characters of the size limit per JSON value or cell of a row: a parsed value takes about 100 bytes."""
-UNPACKED = 2**20
-"""Bytes that any compressed source may unpack to."""
-LARGEST_RATIO = 200
-"""Ratio of unpacked to packed size that is allowed above `UNPACKED` bytes."""
 LARGEST_METADATA = 32_768
 """Characters of all metadata values of a row: they are stored with every chunk."""
 LARGEST_FOOTER = 4 * 2**20
@@ -86,14 +83,6 @@ class _Unzipped(gzip.GzipFile):
         data = super().read1(size)
         check_unpacked(self.tell(), cast("BinaryIO", self.fileobj).tell())
         return data
-
-
-def check_unpacked(unpacked: int, packed: int) -> None:
-    """Raises `DataError` for a decompression bomb."""
-    if unpacked > UNPACKED and unpacked > LARGEST_RATIO * packed:
-        raise DataError(
-            f"unpacks to more than {LARGEST_RATIO} times its size: if you trust it, unpack it and index the result"
-        )
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
@@ -222,7 +211,8 @@ def _produced(array: Array) -> int:
         return TEXT_PER_VALUE * len(array) + sum(map(_produced, array.flatten()))
     if isinstance(array, pa.MapArray | pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
         return TEXT_PER_VALUE * len(array) + _produced(array.flatten())
-    return (compute.sum(compute.binary_length(array)).as_py() or 0 if _has_length(array) else 0) + TEXT_PER_VALUE * len(array)
+    characters = compute.sum(compute.binary_length(array)).as_py() if _has_length(array) else 0
+    return (characters or 0) + TEXT_PER_VALUE * len(array)
 
 
 def _has_length(array: Array) -> bool:
