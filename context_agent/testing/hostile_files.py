@@ -18,7 +18,7 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _WORD_NAMES = b'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -52,26 +52,18 @@ class HostileFile:
         return self.name.partition(".")[2]
 
 
-def hostile_files(size: int, seed: int = 0) -> Iterator[HostileFile]:
+def hostile_files(size: int, seed: int = 0, kind: str = "") -> Iterator[HostileFile]:
     """Yield more than 200 hostile files, one at a time.
 
     Args:
         size: Bytes of the hostile part of each file, before it is compressed. At least 1,000.
         seed: Chooses the random parts.
+        kind: The extension of the files to yield, without its dot. Defaults to all.
     """
-    yield from _archives(size)
-    yield from _word_files(size)
-    yield from _presentations(size)
-    yield from _workbooks(size)
-    yield from _books(size)
-    yield from _messages(size)
-    yield from _rows(size)
-    yield from _zipped_rows(size)
-    yield from _parquet_files(size)
-    yield from _pdf_files(size)
-    yield from _pdf_structures(size)
-    yield from _pages(size)
-    yield from _texts(size, random.Random(seed))
+    for kinds, make in _MAKERS:
+        if not kind or kind in kinds.split():
+            files = make(size, random.Random(seed)) if make is _texts else make(size)
+            yield from (file for file in files if kind in {"", file.kind})
 
 
 def repeated(unit: bytes, size: int) -> bytes:
@@ -695,3 +687,21 @@ def _texts(size: int, randomness: random.Random) -> Iterator[HostileFile]:
         ("returns", b"\r" * size, "carriage returns"),
     ):
         yield HostileFile(f"{name}.txt", data, f"a text of {attack}")
+
+
+_MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
+    ("docx pptx xlsx epub", _archives),
+    ("docx", _word_files),
+    ("pptx", _presentations),
+    ("xlsx", _workbooks),
+    ("epub", _books),
+    ("eml", _messages),
+    ("jsonl csv tsv", _rows),
+    ("jsonl.gz", _zipped_rows),
+    ("parquet", _parquet_files),
+    ("pdf", _pdf_files),
+    ("pdf", _pdf_structures),
+    ("html", _pages),
+    ("md rst ipynb txt", _texts),
+)
+"""The kinds that each function makes."""

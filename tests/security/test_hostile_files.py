@@ -1,0 +1,264 @@
+"""Files from a stranger cost time and memory in proportion to their size, whatever they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
+from context_agent.retrieval.loaders.mail import DEEPEST_PART, LONGEST_PARAMETERS, MOST_PARTS, parse_message
+from context_agent.testing.hostile_files import HostileFile, hostile_files, pdf, repeated, stream, word_file, workbook
+from context_agent.testing.loading import LoadingCost, loading_cost
+from context_agent.types import Document
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("pypdf")
+
+MB = 2**20
+MOST_MEMORY = 200
+"""Megabytes above the process at rest."""
+KINDS = sorted({file.kind for file in hostile_files(1_000)})
+
+
+def hostile(name: str, size: int) -> HostileFile:
+    return next(file for file in hostile_files(size, kind=name.partition(".")[2]) if file.name == name)
+
+
+def cost(folder: Path, file: HostileFile, max_seconds: float = 30) -> LoadingCost:
+    path = folder / file.name
+    path.write_bytes(file.data)
+    return loading_cost(path, max_seconds=max_seconds)
+
+
+def read(path: Path, data: bytes) -> tuple[list[Document], list[str]]:
+    path.write_bytes(data)
+    report = LoadReport()
+    return list(load(path, report=report)), [notice.reason for notice in report.notices]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_hostile_file_becomes_documents_or_notices(tmp_path: Path, kind: str) -> None:
+    for file in hostile_files(20_000, kind=kind):
+        documents, reasons = read(tmp_path / file.name, file.data)
+        assert documents or reasons, file.name
+        assert all(len(document.title) <= 1_000 for document in documents), file.name
+
+
+def test_the_files_of_a_seed_are_the_same() -> None:
+    assert list(hostile_files(1_000, seed=3)) == list(hostile_files(1_000, seed=3))
+    assert len({file.name for file in hostile_files(1_000)}) > 200
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("string.xlsx", 2 * MB),
+        ("columns.xlsx", MB),
+        ("grid-span.docx", 1_000),
+        ("grid-before.docx", 1_000),
+        ("attributes.docx", MB),
+        ("names.docx", MB),
+        ("open.docx", 2 * MB),
+        ("text.parquet", 4 * MB),
+        ("metadata.parquet", 4 * MB),
+        ("list.parquet", 4 * MB),
+        ("nulls.parquet", 4 * MB),
+        ("line.jsonl.gz", 15 * MB),
+        ("uuencode.eml", 4 * MB),
+    ],
+)
+def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) -> None:
+    measured = cost(tmp_path, hostile(name, size))
+    assert (measured.failure, measured.megabytes <= MOST_MEMORY) == ("", True), measured
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("styles.docx", 100_000),
+        ("merged.docx", 60_000),
+        ("notes.pptx", 60_000),
+        ("sheets.xlsx", 60_000),
+        ("format.xlsx", 100_000),
+        ("type-quoted.eml", 15_000),
+        ("type-parameters.eml", 100_000),
+        ("file-name.eml", 100_000),
+        ("first-words.eml", 100_000),
+        ("to-angles.eml", 100_000),
+        ("charset-punycode.eml", 50_000),
+        ("charset-punycode.html", 50_000),
+    ],
+)
+def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:
+    def seconds(of: int) -> float:
+        file = hostile(name, of)
+        costs = [cost(tmp_path, file, max_seconds=10) for _ in range(2)]
+        assert [measured.failure for measured in costs] == ["", ""]
+        return min(measured.seconds for measured in costs)
+
+    assert seconds(4 * size) <= 8 * seconds(size) + 0.2
+
+
+def test_what_a_file_yields_is_bounded_by_its_own_size(tmp_path: Path) -> None:
+    for name in ("text.parquet", "metadata.parquet", "list.parquet", "rows.jsonl.gz", "string.xlsx"):
+        file = hostile(name, MB)
+        measured = cost(tmp_path, file)
+        assert not measured.failure, name
+        assert measured.characters <= 200 * len(file.data) + MB, name
+
+
+def test_a_page_that_is_named_a_thousand_times_is_counted_each_time(tmp_path: Path) -> None:
+    tree = b"<</Type/Pages/Kids[%b]/Count 1000>>" % (b"3 0 R " * 1_000)
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>"
+    file = pdf([b"<</Type/Catalog/Pages 2 0 R>>", tree, page, stream(repeated(b"q Q ", 2 * MB))])
+    documents, reasons = read(tmp_path / "a.pdf", file)
+    assert documents == []
+    assert reasons[-1].startswith("unpacks to more than 200 times its size")
+
+
+def test_the_warnings_of_a_library_stay_off_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    measured = cost(tmp_path, hostile("start.pdf", 20_000))
+    assert not measured.failure
+    assert capfd.readouterr().err == ""
+
+
+# Mail --------------------------------------------------------------------------------------------------------------
+
+
+def nested(depth: int, lines: int) -> bytes:
+    """A message whose parts are inside each other, with lines that begin like a boundary in the innermost."""
+    heads = b"".join(b'Content-Type: multipart/mixed; boundary="b%d"\n\n--b%d\n' % (n, n) for n in range(depth))
+    return b"From: a@example.org\n" + heads + b"\nText.\n" + b"--\n" * lines
+
+
+def test_a_part_beyond_the_depth_is_left_out_with_a_notice() -> None:
+    assert parse_message(nested(DEEPEST_PART, 0)).text == "Text."
+    mail = parse_message(nested(DEEPEST_PART + 1, 0))
+    assert mail.text == ""
+    assert mail.notices == ("parts are nested in more than 10 levels: the deeper ones are left out",)
+
+
+def test_depth_does_not_multiply_the_time(tmp_path: Path) -> None:
+    def seconds(depth: int) -> float:
+        file = HostileFile("a.eml", nested(depth, 100_000), "depth")
+        return min(cost(tmp_path, file).seconds for _ in range(2))
+
+    assert seconds(80) <= 3 * seconds(5) + 0.1
+
+
+def test_of_too_many_parts_the_first_are_read() -> None:
+    parts = b"".join(b"--b\n\npart %d\n" % number for number in range(MOST_PARTS + 5))
+    mail = parse_message(b"From: a@example.org\nContent-Type: multipart/mixed; boundary=b\n\n" + parts)
+    assert mail.text.split("\n\n")[-1] == f"part {MOST_PARTS - 1}"
+    assert mail.notices == (f"has more than {MOST_PARTS:,} parts: the others are left out",)
+
+
+def test_a_field_that_is_cut_is_named(tmp_path: Path) -> None:
+    long = b"From: a@example.org\nContent-Type: text/plain; name=%b\n\nText." % (b"a" * LONGEST_PARAMETERS)
+    ((document,), reasons) = read(tmp_path / "a.eml", long)
+    assert document.text.endswith("Text.")
+    assert reasons == [f"field Content-Type has more than {LONGEST_PARAMETERS:,} bytes: the rest is left out"]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (b"From: a@b\n\nplain", "plain"),
+        (b"From: a@b\r\n\r\nwindows\r\nlines", "windows\nlines"),
+        (b"From: a@b\nno field\n", "no field"),
+        (b"From: a@b\nContent-Transfer-Encoding: base64\n\nSGVs\nbG8=\n", "Hello"),
+        (b"From: a@b\nContent-Transfer-Encoding: base64\n\nSGVsbG8", "Hello"),
+        (b"From: a@b\nContent-Transfer-Encoding: Quoted-Printable\n\na=\nb=3D\n", "ab="),
+        (b"From: a@b\nContent-Type: text/plain; charset=punycode\n\nabc-def", "abc-def"),
+        (b"From: a@b\nContent-Type: multipart/mixed; boundary=b\n\npreamble\n--b\n\nA\n--b\n\nB\n--b--\nend", "A\n\nB"),
+        (b"From: a@b\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\nA\n--bc\n--b  \n\nB", "A\n--bc\n\nB"),
+        (
+            b"To: a@b\nContent-Type: multipart/alternative; boundary=b\n\n--b\nContent-Type: text/html\n\nH\n--b\n\nP",
+            "P",
+        ),
+    ],
+)
+def test_the_text_of_a_message_is_found(message: bytes, text: str) -> None:
+    assert parse_message(message).text == text
+
+
+# Zipped XML --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"<w:x>" * 1_001, "its XML has more than 1,000 elements inside each other"),
+        (b"<w:tbl><w:tr><w:tc>" * 400, "its XML has more than 1,000 elements inside each other"),
+        (b"".join(b"<x%d/>" % number for number in range(20_000)), "its XML has more than 10,000 different names"),
+        (b'<w:p x="%b"/>' % (b"a" * (MB // 2)), "its XML has a tag of more than 262,144 bytes"),
+    ],
+)
+def test_xml_that_would_fill_the_parser_is_refused(tmp_path: Path, body: bytes, reason: str) -> None:
+    documents, reasons = read(tmp_path / "a.docx", word_file(body))
+    assert documents == []
+    assert reasons[0].startswith(reason)
+
+
+def test_a_sheet_a_slide_or_a_page_that_is_named_often_is_read_once(tmp_path: Path) -> None:
+    names: dict[str, Callable[[str], int]] = {
+        "sheets.xlsx": lambda text: text.count("## "),
+        "slides.pptx": lambda text: len(text) // 50_000,
+        "spine.epub": lambda text: text.count("Text."),
+    }
+    for name, count in names.items():
+        ((document,), _) = read(tmp_path / name, hostile(name, 20_000).data)
+        assert count(document.text) <= 1, name
+
+
+def test_cells_that_repeat_a_shared_string_are_counted_as_they_are_produced(tmp_path: Path) -> None:
+    cells = b"<row>%b</row>" % (b'<c t="s"><v>0</v></c>' * 3)
+    strings = b"<si><t>%b</t></si>" % (b"a" * 400_000)
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(workbook(cells, strings=strings))
+    report = LoadReport()
+    assert list(load(path, report=report, options=LoadOptions(max_mb=1))) == []
+    assert report.notices[0].reason.startswith("its text is larger than 1 MB")
+    ((document,), _) = read(path, path.read_bytes())
+    assert len(document.text) > 3 * 400_000
+
+
+# Rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_metadata_of_a_row_is_bounded_as_a_whole(tmp_path: Path) -> None:
+    fields = ",".join(f'"k{number}":"{"v" * 9_000}"' for number in range(10))
+    ((document,), reasons) = read(tmp_path / "a.jsonl", b'{"text":"a",%b}' % fields.encode())
+    assert list(document.metadata) == ["k0", "k1", "k2"]
+    assert "32,768 characters" in reasons[0]
+
+
+def test_a_source_without_a_row_in_its_first_lines_is_left(tmp_path: Path) -> None:
+    documents, reasons = read(tmp_path / "a.jsonl", b"x\n" * 20_000 + b'{"text": "a"}')
+    assert documents == []
+    assert len(reasons) == 10_000 or reasons[-1].startswith("the first 10,000 lines")
+
+
+def test_a_footer_that_is_too_large_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    footer = b"\0" * (5 * MB)
+    _, reasons = read(tmp_path / "a.parquet", b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert reasons == ["its footer is larger than 4 MB: write it with fewer groups of rows"]
+
+
+def test_equal_texts_of_a_parquet_file_are_read_while_they_are_few(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = {"text": [f"Text {number}" for number in range(50)], "tag": ["same"] * 50, "tags": [["a", "b"]] * 50}
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+    documents = list(load(tmp_path / "a.parquet"))
+    assert [document.text for document in documents] == table["text"]
+    assert documents[7].metadata == {"tag": "same", "tags": '["a", "b"]'}
+
+
+def test_a_message_that_is_not_one_is_refused() -> None:
+    with pytest.raises(DataError, match="not an e-mail message"):
+        parse_message(b"\n" * 1_000)
