@@ -203,6 +203,14 @@ def test_xml_that_would_fill_the_parser_is_refused(tmp_path: Path, body: bytes, 
     assert reasons[0].startswith(reason)
 
 
+def test_default_attributes_do_not_multiply_the_size_of_xml(tmp_path: Path) -> None:
+    defaults = b" ".join(b'a%d CDATA "%b"' % (number, b"x" * 100) for number in range(100))
+    xml = b"<!DOCTYPE document [<!ATTLIST p %b>]><document><body>%b</body></document>" % (defaults, b"<p/>" * 9_000)
+    documents, reasons = read(tmp_path / "a.docx", word_file(b"", more={"word/document.xml": xml}))
+    assert documents == []
+    assert reasons == ["its XML declares an entity or a default attribute: it is no document"]
+
+
 def test_a_sheet_a_slide_or_a_page_that_is_named_often_is_read_once(tmp_path: Path) -> None:
     names: dict[str, Callable[[str], int]] = {
         "sheets.xlsx": lambda text: text.count("## "),
@@ -257,6 +265,30 @@ def test_equal_texts_of_a_parquet_file_are_read_while_they_are_few(tmp_path: Pat
     documents = list(load(tmp_path / "a.parquet"))
     assert [document.text for document in documents] == table["text"]
     assert documents[7].metadata == {"tag": "same", "tags": '["a", "b"]'}
+
+
+def test_a_value_that_python_cannot_hold_loses_one_row(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    days = pa.array([0, 2**62, 1], pa.timestamp("us"))
+    parquet.write_table(pa.table({"text": ["a", "b", "c"], "day": days}), tmp_path / "a.parquet")
+    report = LoadReport()
+    assert [document.text for document in load(tmp_path / "a.parquet", report=report)] == ["a", "c"]
+    assert [notice.line for notice in report.notices] == [2]
+
+
+def test_the_maps_of_a_parquet_file_become_metadata(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    maps = pa.array([[("k", "v")], None, [("a", "b"), ("c", "d")]], pa.map_(pa.string(), pa.string()))
+    parquet.write_table(pa.table({"text": ["a", "b", "c"], "m": maps}), tmp_path / "a.parquet")
+    assert [document.metadata.get("m") for document in load(tmp_path / "a.parquet")] == [
+        '[["k", "v"]]',
+        None,
+        '[["a", "b"], ["c", "d"]]',
+    ]
 
 
 def test_a_message_that_is_not_one_is_refused() -> None:

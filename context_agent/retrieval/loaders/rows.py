@@ -120,9 +120,12 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         size = _Unpacked(reading)
         for batch in table.iter_batches(batch_size=BATCH, columns=list(columns)):
             for rows in _in_parts(batch, size):
-                for row in rows.to_pylist():
+                for row in _python_rows(rows):
                     number += 1
-                    yield from _from_row(reading, number, row)
+                    if isinstance(row, Exception):
+                        reading.skip(f"has a value that Python cannot hold: {row}", number)
+                    else:
+                        yield from _from_row(reading, number, row)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"damaged parquet after {number} rows: {error}") from error
 
@@ -197,6 +200,16 @@ def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
         yield row
 
 
+def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
+    """Return the rows as Python objects; for a row with a value out of Python's range, such as a date, the error."""
+    try:
+        return rows.to_pylist()
+    except (OverflowError, ValueError) as error:
+        if rows.num_rows == 1:
+            return [error]
+        return [row for index in range(rows.num_rows) for row in _python_rows(rows.slice(index, 1))]
+
+
 def _produced(array: Array) -> int:
     """Return the characters of an Arrow array's values, and `TEXT_PER_VALUE` more for each value."""
     import pyarrow as pa
@@ -209,7 +222,11 @@ def _produced(array: Array) -> int:
         return (compute.sum(lengths.take(array.indices)).as_py() or 0) + TEXT_PER_VALUE * len(array)
     if isinstance(array, pa.StructArray):
         return TEXT_PER_VALUE * len(array) + sum(map(_produced, array.flatten()))
-    if isinstance(array, pa.MapArray | pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+    if isinstance(array, pa.MapArray):
+        entries = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        inner = [part.slice(entries[0], entries[1] - entries[0]) for part in (array.keys, array.items)]
+        return TEXT_PER_VALUE * len(array) + sum(map(_produced, inner))
+    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
         return TEXT_PER_VALUE * len(array) + _produced(array.flatten())
     characters = compute.sum(compute.binary_length(array)).as_py() if _has_length(array) else 0
     return (characters or 0) + TEXT_PER_VALUE * len(array)

@@ -3,7 +3,7 @@
 It keeps no tree. A grammar says which children of which elements matter, and all other elements are passed over, so the
 work for each byte is the same whatever the document says. Names are compared without their prefix. Depth, the length of
 a tag and the number of different names have bounds, because expat's memory grows with them. A document that declares an
-entity is refused; no external entity is read.
+entity or a default attribute, which multiply its size, is refused; no external entity is read.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def xml_events(stream: IO[bytes], elements: Grammar) -> Iterator[Event]:
     """Yield the events of the elements that the grammar names, in order.
 
     Raises:
-        DataError: If the XML exceeds a bound or declares an entity.
+        DataError: If the XML exceeds a bound or declares an entity or a default attribute.
         ExpatError: If the XML is not well-formed.
     """
     names: dict[str, str] = {}
@@ -76,7 +76,7 @@ def xml_events(stream: IO[bytes], elements: Grammar) -> Iterator[Event]:
     parser.StartElementHandler = handler.start
     parser.EndElementHandler = handler.end
     parser.CharacterDataHandler = handler.text
-    parser.EntityDeclHandler = handler.entity
+    parser.EntityDeclHandler = parser.AttlistDeclHandler = handler.declaration
     fed = 0
     while True:
         block = stream.read(BLOCK_SIZE)
@@ -127,5 +127,5 @@ class _Handler:
         if not self._skipped:
             self._events.append(Event(Kind.TEXT, self._open[-1], text))
 
-    def entity(self, *_: object) -> None:
-        raise DataError("its XML declares an entity: it is no document")
+    def declaration(self, *_: object) -> None:
+        raise DataError("its XML declares an entity or a default attribute: it is no document")
