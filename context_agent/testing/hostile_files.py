@@ -494,8 +494,8 @@ def _zipped_rows(size: int) -> Iterator[HostileFile]:
     member = gzip.compress(b"", mtime=0)
     yield HostileFile("members.jsonl.gz", repeated(member, size), "a great many empty members")
     yield HostileFile("zeros.jsonl.gz", gzip.compress(b"{}\n", mtime=0) + bytes(size), "padding after the end")
-    name = b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * size
-    yield HostileFile("name.jsonl.gz", name, "a stored name that never ends")
+    unnamed = b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * size
+    yield HostileFile("name.jsonl.gz", unnamed, "a stored name that never ends")
     torn = gzip.compress(repeated(b'{"text": "a"}\n', size), mtime=0)[:-9]
     yield HostileFile("torn.jsonl.gz", torn, "rows without their end")
 

@@ -6,12 +6,12 @@
     for notice in report.notices:
         print(notice)
 
-Reads the formats of `READERS` and folders of them; PDF, parquet, Office files and EPUB need the extra `docs`. At most
-one file's text, or a few rows, are in memory; of earlier documents only ids and digests are kept, to recognise
-duplicates. In a folder, what `.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
+Reads the formats of `READERS` and folders of them; PDF and parquet need the extra `docs`. At most one file's text, or a
+few rows, are in memory; of earlier documents only ids and digests are kept, to recognise duplicates. In a folder, what
+`.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
 
 Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
-megabytes. A compressed file that unpacks to far more than its size is not read further. Links in a folder are not
+megabytes. A packed file that unpacks to far more than its size is not read further. Links in a folder are not
 followed, so nothing outside it is read. Metadata that Chroma cannot hold is left out. Each of these is reported as a
 notice; the rest is read.
 """
