@@ -203,7 +203,7 @@ def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
 def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
     """Return the rows as Python objects; for a row with a value out of Python's range, such as a date, the error."""
     try:
-        return rows.to_pylist()
+        return list(rows.to_pylist())
     except (OverflowError, ValueError) as error:
         if rows.num_rows == 1:
             return [error]

@@ -127,7 +127,8 @@ class _Size:
 
 def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[list[str]]:
     """Yield the cells of each row, with an empty text for a cell that is left out."""
-    number, row, value, cell = 0, list[str](), list[str](), {}
+    number, row, value = 0, list[str](), list[str]()
+    cell: Attributes = {}
     for event in events:
         if event.kind is Kind.TEXT:
             if event.name in {"v", "t"}:
