@@ -46,6 +46,7 @@ class Package:
     def __init__(self, archive: zipfile.ZipFile, reading: Reading) -> None:
         self._archive = archive
         self._options = reading.options
+        self._packed = sum(member.compress_size for member in archive.infolist())
 
     def events(self, part: str, elements: Grammar) -> Iterator[Event]:
         """Yield the XML events of a part. Raise `KeyError` if it is missing."""
@@ -104,9 +105,10 @@ class Package:
         return "\n\n".join(texts)
 
     def check_size(self, characters: int) -> None:
-        """Raise `DataError` if a document of so many characters is too large."""
+        """Raise `DataError` if a document of so many characters is too large, or far larger than the file."""
         if characters > self._options.max_size:
             raise DataError(self._options.too_large("its text"))
+        check_unpacked(characters, self._packed)
 
 
 def resolved(folder: str, target: str) -> str:

@@ -63,7 +63,7 @@ def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
         formats.strings = list(_strings(package, part))
     if part := package.linked(links, "styles"):
         formats.kinds = _kinds(package, part)
-    size = _Size(options)
+    size = _Size(package, options)
     for part, name in names.items():
         rows = _rows(package.events(part, _ROWS), formats, size)
         text = "\n".join(line for row in rows if (line := table([row])))
@@ -111,8 +111,8 @@ def _kind(code: str) -> str:
 class _Size:
     """Counts the cells and characters of a workbook as they are produced. Raises `DataError` for too many."""
 
-    def __init__(self, options: LoadOptions) -> None:
-        self._options = options
+    def __init__(self, package: Package, options: LoadOptions) -> None:
+        self._package, self._options = package, options
         self._cells = self._characters = 0
 
     def add(self, cells: int, characters: int = 0) -> None:
@@ -121,8 +121,7 @@ class _Size:
         self._characters += characters
         if self._cells * CELL_SIZE > self._options.max_size:
             raise DataError(self._options.too_large("a sheet, empty cells included,"))
-        if self._characters > self._options.max_size:
-            raise DataError(self._options.too_large("its text"))
+        self._package.check_size(self._characters)
 
 
 def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[list[str]]:
