@@ -29,8 +29,9 @@ from context_agent.cli.command import (
     essential,
 )
 from context_agent.cli.options import PruneOptions
-from context_agent.cli.serve import INTERRUPTED, LOOPBACK, PORT, HostOption, LogLevel, is_loopback, start_logs
+from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, is_loopback, start_logs
 from context_agent.errors import ConfigError, DataError
+from context_agent.integrations.server.origins import LOOPBACK
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -177,6 +178,15 @@ def proxy(
             section="Network",
         ),
     ] = (),
+    origins: Annotated[
+        tuple[str, ...],
+        Option(
+            "Origin of web pages that may call the proxy, e.g. https://app.example; repeatable.",
+            metavar="URL",
+            flag="--allow-origin",
+            section="Network",
+        ),
+    ] = (),
     capacity: ProxyCapacityOptions,
     pause: Annotated[float, Option("Maximum silence of the model server.", SECONDS, section="Capacity")] = 600.0,
     log_level: LogLevel = "info",
@@ -196,7 +206,8 @@ def proxy(
     if not (local or open_access):
         raise ConfigError(f"other machines can reach {host}: pass --no-token to relay what they send")
     start_logs(log_level)
-    settings = Settings(hosts=(*LOOPBACK, *hosts) if hosts or local else (), **asdict(capacity))
+    names = (*LOOPBACK, *hosts) if hosts or local else ()
+    settings = Settings(hosts=names, origins=origins, **asdict(capacity))
     relay = Proxy(upstream, ConversationPruners(pruning.open), settings, pause=pause)
     pruning.open().prune(SAMPLE)
 

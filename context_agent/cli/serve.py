@@ -34,6 +34,7 @@ from context_agent.cli.command import (
 )
 from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.errors import ConfigError
+from context_agent.integrations.server.origins import LOOPBACK
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names that only this machine's programs can mean. A page in a browser whose own name resolves to this machine is
-recognized by the Host header it sends."""
 PORT = IntegerRange(0, 65_535)
 
 HostOption = Annotated[str, Option("Address to listen on.", metavar="ADDRESS", section="Network")]

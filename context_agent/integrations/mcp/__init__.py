@@ -29,10 +29,12 @@ with extra("mcp"):
     from mcp.server.transport_security import TransportSecuritySettings
     from mcp.types import ToolAnnotations
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers
     from starlette.responses import PlainTextResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from context_agent.integrations.mcp.tools import Tools
+    from context_agent.integrations.server.origins import LOOPBACK, is_foreign_page
     from context_agent.integrations.server.service import Service, Settings
     from context_agent.integrations.server.transport import serve
 
@@ -53,8 +55,6 @@ NO_ISSUER = AnyHttpUrl("http://localhost")
 PATH = "/mcp"
 INTERRUPT_GRACE = 1.0
 """Seconds for searches to end after an interrupt."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names that stand for this machine only. A web page whose own name resolves to this machine sends another Host."""
 
 
 def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServer[Any]:
@@ -163,10 +163,11 @@ def application(
     """
     is_loopback = host in ("127.0.0.1", "localhost", "::1")
     names = [*LOOPBACK, *hosts]
+    pages = [*(f"http://{name}:*" for name in LOOPBACK), *origins]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=is_loopback or bool(hosts) or bool(origins),
         allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
-        allowed_origins=[*(f"http://{name}:*" for name in LOOPBACK), *origins],
+        allowed_origins=pages,
     )
     app = server_on(service).streamable_http_app(
         streamable_http_path=PATH,
@@ -183,23 +184,31 @@ def application(
             yield state
 
     app.router.lifespan_context = lifespan
-    app.add_middleware(PostOnly)
+    app.add_middleware(OwnPosts, origins=frozenset(page.lower() for page in pages))
     return app
 
 
-class PostOnly:
-    """Refuses all methods but POST: a stateless server has no stream to GET and no session to DELETE."""
+class OwnPosts:
+    """A layer that refuses all methods but POST, and web pages of other origins than `origins`.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it also
+    checks the host, and does not know `Sec-Fetch-Site`.
+    """
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self._app, self._origins = app, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        if scope["type"] == "http" and scope["method"] != "POST":
-            refusal = PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
-            await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        """Answer one request."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        if scope["method"] != "POST":
+            return PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
+        if is_foreign_page(Headers(scope=scope), self._origins):
+            return PlainTextResponse("web pages of other origins may not call this server: see --allow-origin", 403)
+        return None
 
 
 class SharedToken(TokenVerifier):

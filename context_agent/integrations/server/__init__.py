@@ -7,6 +7,8 @@
 | `schema` | requests and answers as models, and the OpenAPI document |
 | `responses` | JSON, errors, answers, pruned conversations, chat completions, server-sent events |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |
+| `targets`, `headers` | the paths and the header fields that the proxy passes on |
+| `origins` | the web pages that may call a server |
 | `workers` | several processes behind one address, and the calls between them |
 | `transport` | bounded connections, and the process that listens and drains |
 | `observability` | logs as JSON lines, metrics for Prometheus |

@@ -53,6 +53,7 @@ with extra("serve"):
     from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from context_agent.integrations.server.origins import host_name, is_foreign_page, is_navigation, is_rebindable
     from context_agent.integrations.server.responses import (
         HEARTBEAT,
         INTERNAL,
@@ -124,9 +125,15 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
 
 
 def assemble(
-    table: Sequence[Route], service: GatedService, running: Callable[[], AbstractAsyncContextManager[None]]
+    table: Sequence[Route],
+    service: GatedService,
+    running: Callable[[], AbstractAsyncContextManager[None]],
+    scope_problem: Callable[[Scope], Problem | None] = lambda scope: None,
 ) -> ASGIApp:
-    """An application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime."""
+    """An application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime.
+
+    `scope_problem` returns the error for a request that is refused before it is routed.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -135,7 +142,7 @@ def assemble(
 
     handlers = {Problem: _on_problem, HTTPException: _on_refusal, ClientGone: _on_gone, Exception: _on_failure}
     inner = Starlette(routes=list(table), lifespan=lifespan, exception_handlers=handlers)
-    return RequestMiddleware(inner, service, frozenset(route.path for route in table))
+    return RequestMiddleware(inner, service, frozenset(route.path for route in table), scope_problem)
 
 
 @dataclass(slots=True)
@@ -153,12 +160,19 @@ class RequestRecord:
 class RequestMiddleware:
     """The outermost layer of every request: id, host and token, log line and metrics."""
 
-    def __init__(self, app: ASGIApp, service: GatedService, paths: frozenset[str]) -> None:
-        """`paths` are those that the metrics name."""
-        self._app, self._service, self._paths = app, service, paths
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: GatedService,
+        paths: frozenset[str],
+        scope_problem: Callable[[Scope], Problem | None],
+    ) -> None:
+        """`paths` are those that the metrics name; `scope_problem` as in `assemble`."""
+        self._app, self._service, self._paths, self._scope_problem = app, service, paths, scope_problem
         token = service.settings.token
         self._token = None if token is None else token.encode()
         self._hosts = frozenset(name.lower() for name in service.settings.hosts)
+        self._origins = frozenset(origin.lower() for origin in service.settings.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -182,7 +196,7 @@ class RequestMiddleware:
 
         token = REQUEST_ID.set(identity)
         try:
-            if (problem := self._refusal(headers, scope["path"])) is not None:
+            if (problem := self._refusal(method, headers, scope)) is not None:
                 await _problem_response(problem, record)(scope, receive, send_with_headers)
             else:
                 await self._answer(scope, receive, send_with_headers, record)
@@ -197,18 +211,22 @@ class RequestMiddleware:
             log("unexpected", logging.ERROR, error=error)
             record.code = record.code or INTERNAL.code
 
-    def _refusal(self, headers: Headers, path: str) -> Problem | None:
-        """The error for a wrong host name, and for a missing or wrong token.
+    def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
+        """Return the error for a wrong host name, a page of another origin, a wrong token, and a refused path.
 
         The health and the page's own files need no token: they contain nothing of the index.
         """
-        if self._hosts and _host_name(headers.get("host", "")) not in self._hosts:
+        path, name = scope["path"], host_name(headers.get("host", ""))
+        if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
             return Problem(403, "host_not_allowed", "the name in the Host header is not allowed: see --allow-host")
+        if is_foreign_page(headers, self._origins) and not (is_public(path) and is_navigation(method, headers)):
+            message = "the request is from a web page of another origin, which may not call this server"
+            return Problem(403, "origin_not_allowed", message)
         if self._token is None or path == HEALTH or is_public(path):
-            return None
+            return self._scope_problem(scope)
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
-            return None
+            return self._scope_problem(scope)
         reason = "the bearer token is wrong" if credentials else "a bearer token is needed"
         return Problem(401, "invalid_api_key", reason, headers={"WWW-Authenticate": "Bearer"})
 
@@ -222,12 +240,6 @@ class RequestMiddleware:
             metrics.errors.add(record.code)
         fields: dict[str, Any] = {"method": record.method, "path": record.path, "status": status, **code}
         log("request", **fields, seconds=round(seconds, 4), **record.notes)
-
-
-def _host_name(header: str) -> str:
-    """The name in a Host header, without the port."""
-    name, _, port = header.rpartition(":")
-    return (name if name and port.isdigit() else header).lower()
 
 
 def _problem_response(problem: Problem, record: RequestRecord) -> Response:
@@ -280,7 +292,7 @@ class Routes:
         """`POST /v1/retrieve`."""
         body = await self._read(request, RetrieveRequest)
         search = self._service.admit(
-            SearchRequest(body.question, body.k, request.url.path, body.where, body.deadline, body.id, body.effort)
+            SearchRequest(body.question, body.k, request.scope["path"], body.where, body.deadline, body.id, body.effort)
         )
         record: RequestRecord = request.state.record
         if body.stream or "text/event-stream" in request.headers.get("accept", ""):
@@ -293,7 +305,7 @@ class Routes:
         body = await self._read(request, ChatRequest)
         self._check_model(body.model)
         search = self._service.admit(
-            SearchRequest(question_of(body), body.k, request.url.path, body.where, body.deadline)
+            SearchRequest(question_of(body), body.k, request.scope["path"], body.where, body.deadline)
         )
         completion = Completion(f"chatcmpl-{REQUEST_ID.get()}", body.model)
         if body.stream:
@@ -327,7 +339,7 @@ class Routes:
     async def judge_relevance(self, request: Request) -> Response:
         """`POST /v1/systemone`."""
         body = await self._read(request, RelevanceRequest)
-        async with self._service.step(request.url.path):
+        async with self._service.step(request.scope["path"]):
             settings = self._settings
             answer = await asyncio.to_thread(judge, body, settings.model, budget=settings.guardrail_budget)
         return Json(answer.model_dump())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -43,29 +43,22 @@ with extra("serve"):
         assemble,
         read_body,
     )
+    from context_agent.integrations.server.headers import REPORT_HEADER, RawHeaders, request_headers, response_headers
     from context_agent.integrations.server.responses import ClientGone, Problem, unless_gone
     from context_agent.integrations.server.service import GatedService, Settings, Ticket, shutting_down
+    from context_agent.integrations.server.targets import path_fault
 
 FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """The paths whose requests are pruned, and the field that holds the conversation."""
 SYSTEM_FIELDS = ("system", "instructions")
 """Fields beside the conversation that hold the system text."""
-REPORT_HEADER = b"x-context-pruned"
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
 MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
 PAUSE = 600.0
 """Seconds that a model may be silent."""
-HOP_BY_HOP = frozenset((
-    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
-    b"trailer", b"transfer-encoding", b"upgrade",
-))  # fmt: skip
-"""Header fields that belong to one connection (RFC 9110, section 7.6.1)."""
-RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
-"""Header fields of a request that the client of the upstream writes itself."""
 KEY_HEADERS = ("authorization", "x-api-key", "api-key")
-RawHeaders = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +128,14 @@ class BodyPruner:
 def proxy_application(proxy: Proxy) -> ASGIApp:
     """The ASGI application of a proxy."""
     table = [Route(path, proxy.converse, methods=["POST"]) for path in FIELDS]
-    return assemble([*table, Route("/{path:path}", proxy.relay, methods=sorted(METHODS))], proxy, proxy.connected)
+    table.append(Route("/{path:path}", proxy.relay, methods=sorted(METHODS)))
+    return assemble(table, proxy, proxy.connected, path_problem)
+
+
+def path_problem(scope: Scope) -> Problem | None:
+    """Return the error for a path that could lead out of the upstream's own; None for any other path."""
+    fault = path_fault(scope["raw_path"])
+    return Problem(400, "invalid_path", f"the path is not relayed: {fault}") if fault else None
 
 
 class Proxy(GatedService):
@@ -153,6 +153,7 @@ class Proxy(GatedService):
         self._bodies = BodyPruner(pruners, self.settings.max_body)
         self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
         self._transport: httpx.AsyncHTTPTransport | None = None
+        self._prefix = b""
 
     @property
     def upstream(self) -> str:
@@ -163,6 +164,8 @@ class Proxy(GatedService):
     async def connected(self) -> AsyncIterator[None]:
         """Holds the connections to the upstream while the block runs."""
         # A transport without a client: a client would keep cookies, and log addresses, which may hold a key.
+        proxy = _environment_proxy(self._base)
+        self._prefix = _target_prefix(self._base, is_forwarded=proxy is not None)
         async with httpx.AsyncHTTPTransport(
             verify=httpx.create_ssl_context(),
             limits=httpx.Limits(
@@ -170,7 +173,7 @@ class Proxy(GatedService):
                 max_keepalive_connections=self.settings.concurrency,
                 keepalive_expiry=KEEP_ALIVE_SECONDS,
             ),
-            proxy=_environment_proxy(self._base),
+            proxy=proxy,
         ) as self._transport:
             yield
         self._transport = None
@@ -206,7 +209,7 @@ class Proxy(GatedService):
         return await exchange()
 
     async def _prune_and_send(self, request: Request, body: bytes) -> UpstreamAnswer:
-        field, caller = FIELDS[request.url.path], caller_of(request.headers)
+        field, caller = FIELDS[request.scope["path"]], caller_of(request.headers)
         pruned = await asyncio.to_thread(self._bodies.prune, body, field, caller)
         record: RequestRecord = request.state.record
         record.notes["prune"] = pruned.counts
@@ -219,10 +222,10 @@ class Proxy(GatedService):
         assert self._transport is not None
         outgoing = httpx.Request(
             request.method,
-            self._address(request.scope["raw_path"], request.scope["query_string"]),
-            headers=[item for item in end_to_end(request.headers.raw) if item[0] not in RECOMPUTED],
+            self._base,
+            headers=request_headers(request.headers.raw),
             content=body,
-            extensions={"timeout": self._timeout},
+            extensions={"timeout": self._timeout, "target": self._target(request.scope)},
         )
         try:
             response = await self._transport.handle_async_request(outgoing)
@@ -230,7 +233,11 @@ class Proxy(GatedService):
             # The error's text may quote the request.
             log("upstream_failed", logging.WARNING, reason=type(error).__name__)
             raise self._unanswered(error) from None
-        return UpstreamAnswer(response, end_to_end(response.headers.raw))
+        try:
+            return UpstreamAnswer(response, response_headers(response.headers.raw))
+        except Problem:
+            await response.aclose()
+            raise
 
     def _unanswered(self, error: httpx.TransportError) -> Problem:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
@@ -241,16 +248,10 @@ class Proxy(GatedService):
             return Problem(504, "upstream_timeout", message)
         return Problem(502, "upstream_failed", f"{self.upstream} broke the connection: try again")
 
-    def _address(self, path: bytes, query: bytes) -> httpx.URL:
-        """The address at the upstream; dots in the path cannot lead out of the upstream's own. Raises `Problem`."""
-        prefix = self._base.raw_path.rstrip(b"/")
-        try:
-            address = self._base.copy_with(raw_path=prefix + path + (b"?" + query if query else b""))
-        except httpx.InvalidURL:
-            raise Problem(400, "invalid_path", "the path is not valid") from None
-        if not address.raw_path.startswith(prefix + b"/"):
-            raise Problem(400, "invalid_path", "the path leads out of the upstream's own")
-        return address
+    def _target(self, scope: Scope) -> bytes:
+        """Return the target of the request to the upstream: the path and the query as the client sent them."""
+        query = scope["query_string"]
+        return self._prefix + scope["raw_path"] + (b"?" + query if query else b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,14 +300,6 @@ def upstream_address(address: str) -> httpx.URL:
     return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
 
 
-def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """The header fields, names in lower case, without those of the connection."""
-    fields = [(name.lower(), value) for name, value in headers]
-    listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
-    dropped = HOP_BY_HOP.union(name.strip() for name in listed)
-    return [item for item in fields if item[0] not in dropped]
-
-
 def caller_of(headers: Headers) -> bytes:
     """What tells the callers apart: the keys that they send."""
     return "\n".join(headers.get(name, "") for name in KEY_HEADERS).encode("latin-1")
@@ -315,3 +308,9 @@ def caller_of(headers: Headers) -> bytes:
 def _environment_proxy(url: httpx.URL) -> str | None:
     """The proxy that the environment names for an address (`HTTPS_PROXY`, `NO_PROXY`), None without one."""
     return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
+
+
+def _target_prefix(base: httpx.URL, *, is_forwarded: bool) -> bytes:
+    """Return what comes before a client's path: the base path, and the address if another proxy forwards it."""
+    path = base.raw_path.rstrip(b"/")
+    return b"%b://%b%b" % (base.raw_scheme, base.netloc, path) if is_forwarded and base.scheme == "http" else path

@@ -254,7 +254,10 @@ class Settings:
 
     token: str | None = field(default=None, repr=False)
     hosts: tuple[str, ...] = ()
-    """Allowed names in the Host header; empty allows any."""
+    """Allowed names in the Host header. Without one, programs may use any name. Without a token as well, web pages may
+    use only addresses and the names of loopback: any other name could be another page's, made to resolve to here."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may call the server besides its own, such as `https://app.example`."""
     concurrency: int = 8
     queue: int = 128
     deadline: float = 120.0

@@ -102,6 +102,40 @@ class ConnectionTable:
         self._waiting.pop(connection, None)
 
 
+class StrictHttp(h11.Connection):
+    """h11's parser, without what two servers on the way of a request could read in different ways."""
+
+    reason = ""
+    """Why a request was refused, for the end of a sentence."""
+
+    def __init__(self, max_header: int | None) -> None:
+        super().__init__(h11.SERVER, max_header or MAX_HEADER)
+
+    def next_event(self) -> Any:
+        """As h11's. Raises `h11.RemoteProtocolError`, too, for a request that is ambiguous."""
+        event = super().next_event()
+        if isinstance(event, h11.Request) and (reason := _ambiguity(event)):
+            self.reason = f": {reason}"
+            raise h11.RemoteProtocolError(reason)
+        return event
+
+
+def _ambiguity(request: h11.Request) -> str:
+    """Return what makes the end or the version of a request ambiguous; empty if nothing does.
+
+    RFC 9112, section 6.1: a message with both fields of length may be an attempt at request smuggling, and a version
+    before 1.1 knows no chunks.
+    """
+    names = {name for name, _ in request.headers}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        return "it has both Content-Length and Transfer-Encoding"
+    if request.http_version not in (b"1.0", b"1.1"):
+        return "its version is neither 1.0 nor 1.1"
+    if b"transfer-encoding" in names and request.http_version == b"1.0":
+        return "it has Transfer-Encoding, which HTTP/1.0 does not know"
+    return ""
+
+
 class BoundedConnection(H11Protocol):
     """uvicorn's connection with a deadline for each phase, and an entry in the server's table of connections."""
 
@@ -115,6 +149,7 @@ class BoundedConnection(H11Protocol):
         table: ConnectionTable,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn = StrictHttp(config.h11_max_incomplete_event_size)
         self._table = table
         self._phase: object = None
         self._phase_timer: asyncio.TimerHandle | None = None
@@ -154,7 +189,7 @@ class BoundedConnection(H11Protocol):
             message = f"the request's header has more than {MAX_HEADER:,} bytes: send fewer or shorter header fields"
             self._refuse(Problem(431, "header_too_large", message))
         else:
-            self._refuse(Problem(400, "invalid_http", "the request is not valid HTTP/1.1"))
+            self._refuse(Problem(400, "invalid_http", f"the request is not valid HTTP/1.1{self.conn.reason}"))
 
     def pause_writing(self) -> None:
         """As uvicorn's; the client must continue reading within `WRITE_TIMEOUT`."""

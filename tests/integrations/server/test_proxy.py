@@ -321,14 +321,14 @@ def test_limits_are_those_of_the_server() -> None:
 def test_no_path_leads_out_of_the_upstream() -> None:
     with upstream() as server, proxy_client(f"{server.url}/api/v1/") as client:
         address = urlsplit(str(client.base_url))
-        targets = {"/v1/models": 200, "/../admin": 400, "/x/../../admin": 400, "//evil.example/x": 200}
+        targets = {"/v1/models": 200, "/../admin": 400, "/x/../../admin": 400, "//evil.example/x": 400}
         for target, status in targets.items():
             with socket.create_connection((address.hostname or "", address.port or 0)) as connection:
                 connection.sendall(
                     f"GET {target} HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode()
                 )
                 assert connection.recv(65_536).startswith(f"HTTP/1.1 {status}".encode()), target
-        assert [request.path for request in server.requests] == ["/api/v1/models", "/api//evil.example/x"]
+        assert [request.path for request in server.requests] == ["/api/v1/models"]
 
 
 def test_no_key_and_no_text_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,73 @@
+"""Which header fields `ctx1 proxy` passes on, in both directions.
+
+Fields of one connection end at the proxy (RFC 9110, section 7.6.1). Fields that speak for the proxy itself, such as its
+report, come from the proxy alone. The framing of a message is computed anew, so that both sides agree on its end.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Iterable
+
+from context_agent._support.extras import extra
+
+with extra("serve"):
+    from context_agent.integrations.server.responses import Problem
+
+RawHeaders = list[tuple[bytes, bytes]]
+OWN_PREFIX = b"x-context-"
+"""The proxy's own fields begin with it. Clients believe them, so an upstream cannot set one."""
+REPORT_HEADER = b"x-context-pruned"
+_HOP_BY_HOP = frozenset((
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-authorization",
+    b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+))  # fmt: skip
+"""Fields that belong to one connection."""
+_RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
+"""Fields of a request that the client of the upstream writes itself."""
+_OF_THE_ORIGIN = frozenset((b"alt-svc", b"strict-transport-security"))
+"""Fields of a response that hold for a whole origin. The upstream's origin is not the proxy's."""
+
+
+def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return the fields of a client's request that go to the upstream, names in lower case."""
+    return _end_to_end(headers, _RECOMPUTED)
+
+
+def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """Return the fields of an upstream's response that go to the client, names in lower case.
+
+    Raises:
+        Problem: If a field holds a control character, or if the length of the body is stated in two ways.
+    """
+    fields = [(name.lower(), value) for name, value in headers]
+    names = {name for name, _ in fields}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        raise _refusal("it states the length of its body twice, with Content-Length and Transfer-Encoding")
+    for name, value in fields:
+        if _has_control_character(value):
+            raise _refusal(f"its header field {name.decode('ascii', 'replace')} holds a control character")
+    passed = _end_to_end(fields, _OF_THE_ORIGIN)
+    return [item for item in passed if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
+
+
+def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: Collection[bytes]) -> RawHeaders:
+    """Return the fields without those of the connection, those that `Connection` names, and the `dropped` ones."""
+    fields = [(name.lower(), value) for name, value in headers]
+    listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
+    gone = _HOP_BY_HOP.union(dropped, (name.strip() for name in listed))
+    return [item for item in fields if item[0] not in gone]
+
+
+def _has_control_character(value: bytes) -> bool:
+    """Return True for a value that could steer a terminal, whether it is read as UTF-8 or as Latin-1."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = value.decode("latin-1")
+    return any(unicodedata.category(character) == "Cc" and character != "\t" for character in text)
+
+
+def _refusal(reason: str) -> Problem:
+    message = f"the upstream's answer is not relayed: {reason}"
+    return Problem(502, "upstream_invalid", message, headers={"Connection": "close"})

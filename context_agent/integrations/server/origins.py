@@ -1,0 +1,65 @@
+"""Which web pages may call a server of this package.
+
+A browser sends the requests of any page that its user opens, also to the user's own machine. It says which page a
+request is from in `Origin` and `Sec-Fetch-Site`, which no script can change. Programs send neither, and are not asked.
+
+The order of the checks is that of Go's `http.CrossOriginProtection` (Filippo Valsorda, 2025).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""Names that only this machine's programs can mean. If a page's own name was made to resolve to this machine, its
+requests are recognized by their Host header."""
+_SAME_ORIGIN = ("same-origin", "none")
+"""Values of `Sec-Fetch-Site` for the server's own pages, and for what the user entered."""
+
+
+def is_foreign_page(headers: Mapping[str, str], origins: Collection[str] = ()) -> bool:
+    """Return True if the request is from a web page of another origin.
+
+    Args:
+        headers: The header fields of the request; names are found in any case.
+        origins: Origins that may call, such as `https://app.example`. `http://localhost:*` allows every port.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None and _is_allowed(origin.lower(), origins):
+        return False
+    if site is not None:
+        return site.lower() not in _SAME_ORIGIN
+    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+
+
+def is_navigation(method: str, headers: Mapping[str, str]) -> bool:
+    """Return True if the user followed a link to the address, so that a page elsewhere neither sends nor reads it."""
+    is_top_level = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return method in ("GET", "HEAD") and is_top_level and "origin" not in headers
+
+
+def is_rebindable(headers: Mapping[str, str]) -> bool:
+    """Return True if a web page sends the request to a name, which its owner can make resolve to any address."""
+    if "origin" not in headers and "sec-fetch-site" not in headers:
+        return False
+    name = host_name(headers.get("host", ""))
+    if name in LOOPBACK:
+        return False
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return True
+    return False
+
+
+def host_name(header: str) -> str:
+    """Return the name in a Host header in lower case, without the port."""
+    name, _, port = header.rpartition(":")
+    return (name if name and port.isdigit() else header).lower()
+
+
+def _is_allowed(origin: str, origins: Collection[str]) -> bool:
+    """Return True if the origin is listed, or matches a listed one that allows every port."""
+    return origin in origins or f"{origin.rpartition(':')[0]}:*" in origins

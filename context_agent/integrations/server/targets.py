@@ -1,0 +1,65 @@
+"""Which request targets `ctx1 proxy` relays: paths that no server can read as one outside its base path.
+
+Servers read a path in different ways. Some decode it twice, take a backslash for a slash, cut a segment at a semicolon,
+or fold a character that only looks like a dot. The proxy does not guess which of them it stands before. It refuses a
+path if one of these readings has a parent segment, and sends every other path byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MAX_ENCODINGS = 3
+"""How often a path may be percent-encoded over. Clients encode once; a proxy in between may do it again."""
+_ENCODED = re.compile(rb"%(?:u([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
+"""A percent-encoded byte, or the form `%uXXXX` that IIS reads."""
+_OVERLONG = re.compile(rb"[\xc0\xc1]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")
+"""The beginning of a character that takes more bytes than UTF-8 allows, as in `%c0%ae` for a dot."""
+_SEPARATORS = str.maketrans({**dict.fromkeys("\\⁄∕⧸∖⧵⧹¥₩", "/"), "。": "."})
+"""What a server may read as a slash or a dot, beyond what Unicode's compatibility forms already fold."""
+_PARENT = re.compile(r"/\.\.+(?=[/;:?#]|$)")
+_AUTHORITY = re.compile(r"/(?:\.(?:;[^/]*)?/)*(?:;[^/]*)?/")
+"""An empty first segment: a server may read what follows it as the name of a host."""
+
+
+def path_fault(path: bytes) -> str:
+    """Return why a server could read the path as one outside its base path; empty if none can.
+
+    Args:
+        path: The raw path of a request's target, without the query.
+    """
+    if not path.startswith(b"/"):
+        return "it does not begin with a slash: send the path alone, without a scheme and a host"
+    if b"#" in path:
+        return "it holds a fragment (#): send it percent-encoded"
+    for _ in range(MAX_ENCODINGS + 1):
+        if _OVERLONG.search(path):
+            return "it holds a character in an overlong form, which is not UTF-8"
+        text = unicodedata.normalize("NFKC", path.decode("utf-8", "surrogateescape")).translate(_SEPARATORS)
+        if fault := _reading_fault(text):
+            return fault
+        folded = text.encode("utf-8", "surrogateescape")
+        path = _ENCODED.sub(_decoded, folded)
+        if path == folded:
+            return ""
+    return f"it is percent-encoded more than {MAX_ENCODINGS} times over: send it encoded once"
+
+
+def _reading_fault(text: str) -> str:
+    """Return what is wrong with one reading of the path: a control character, a parent segment, a host."""
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        return "it holds a control character"
+    # Windows ignores spaces at the end of a name, and some filters drop characters without a width.
+    visible = "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
+    if _PARENT.search(visible):
+        return "it has a parent segment (..), which could lead out of the upstream's base path"
+    if _AUTHORITY.match(visible):
+        return "it begins with two slashes, so the next segment could be read as a host"
+    return ""
+
+
+def _decoded(encoded: re.Match[bytes]) -> bytes:
+    """Return the bytes of one percent-encoded character."""
+    wide, narrow = encoded.groups()
+    return chr(int(wide, 16)).encode("utf-8", "replace") if wide else bytes((int(narrow, 16),))
