@@ -220,7 +220,10 @@ class RequestMiddleware:
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
             return Problem(403, "host_not_allowed", "the name in the Host header is not allowed: see --allow-host")
         if is_foreign_page(headers, self._origins) and not (is_public(path) and is_navigation(method, headers)):
-            message = "the request is from a web page of another origin, which may not call this server"
+            message = (
+                "a web page of another origin may not call this server: "
+                "ctx1 proxy and ctx1 mcp admit those that --allow-origin names"
+            )
             return Problem(403, "origin_not_allowed", message)
         if self._token is None or path == HEALTH or is_public(path):
             return self._scope_problem(scope)

@@ -43,10 +43,10 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     fields = [(name.lower(), value) for name, value in headers]
     names = {name for name, _ in fields}
     if {b"content-length", b"transfer-encoding"} <= names:
-        raise _refusal("it states the length of its body twice, with Content-Length and Transfer-Encoding")
+        raise invalid_answer("it states the length of its body twice, with Content-Length and Transfer-Encoding")
     for name, value in fields:
         if _has_control_character(value):
-            raise _refusal(f"its header field {name.decode('ascii', 'replace')} holds a control character")
+            raise invalid_answer(f"its header field {name.decode('ascii', 'replace')} holds a control character")
     passed = _end_to_end(fields, _OF_THE_ORIGIN)
     return [item for item in passed if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
 
@@ -68,6 +68,7 @@ def _has_control_character(value: bytes) -> bool:
     return any(unicodedata.category(character) == "Cc" and character != "\t" for character in text)
 
 
-def _refusal(reason: str) -> Problem:
+def invalid_answer(reason: str) -> Problem:
+    """Return the error for an upstream's answer that is not relayed."""
     message = f"the upstream's answer is not relayed: {reason}"
     return Problem(502, "upstream_invalid", message, headers={"Connection": "close"})

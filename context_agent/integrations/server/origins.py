@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Mapping
-from urllib.parse import urlsplit
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names that only this machine's programs can mean. If a page's own name was made to resolve to this machine, its
@@ -31,7 +30,10 @@ def is_foreign_page(headers: Mapping[str, str], origins: Collection[str] = ()) -
         return False
     if site is not None:
         return site.lower() not in _SAME_ORIGIN
-    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    if origin is None:
+        return False
+    address = origin.partition("://")[2].lower()
+    return not address or address != headers.get("host", "").lower()
 
 
 def is_navigation(method: str, headers: Mapping[str, str]) -> bool:

@@ -43,7 +43,13 @@ with extra("serve"):
         assemble,
         read_body,
     )
-    from context_agent.integrations.server.headers import REPORT_HEADER, RawHeaders, request_headers, response_headers
+    from context_agent.integrations.server.headers import (
+        REPORT_HEADER,
+        RawHeaders,
+        invalid_answer,
+        request_headers,
+        response_headers,
+    )
     from context_agent.integrations.server.responses import ClientGone, Problem, unless_gone
     from context_agent.integrations.server.service import GatedService, Settings, Ticket, shutting_down
     from context_agent.integrations.server.targets import path_fault
@@ -234,6 +240,8 @@ class Proxy(GatedService):
             log("upstream_failed", logging.WARNING, reason=type(error).__name__)
             raise self._unanswered(error) from None
         try:
+            if not 200 <= response.status_code < 600:
+                raise invalid_answer(f"its status is {response.status_code}")
             return UpstreamAnswer(response, response_headers(response.headers.raw))
         except Problem:
             await response.aclose()
