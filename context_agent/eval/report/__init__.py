@@ -339,7 +339,8 @@ def _legend(summary: EvalSummary) -> str:
 def _settings(summary: EvalSummary) -> str:
     pairs = [(escape(str(key)), escape(_plain(value))) for key, value in summary.settings.items()]
     rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in pairs)
-    return f'<h2 id="settings">Settings</h2><table><tbody>{rows}</tbody></table>' if rows else ""
+    table = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
+    return f'<h2 id="settings">Settings</h2>{table}' if rows else ""
 
 
 def _headlines(summary: EvalSummary) -> list[Metric]:

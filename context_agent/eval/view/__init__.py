@@ -132,7 +132,7 @@ def _summary(calls: Sequence[ModelCall]) -> Iterator[str]:
 def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
     """A row for each call; the bar shows the tokens that remain, of the most that any call had."""
     most = max((call.report.tokens_before for call in calls), default=0)
-    yield f"<table><tr>{''.join(f'<th>{name}</th>' for name in COLUMNS)}</tr>"
+    yield f"<div class=scroll><table><tr>{''.join(f'<th>{name}</th>' for name in COLUMNS)}</tr>"
     for number, call in enumerate(calls, 1):
         report = call.report
         bar = f'<meter max="{max(1, most)}" value="{report.tokens_after}"></meter>'
@@ -143,7 +143,7 @@ def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
         state = ' class="pruned"' if report.outcome == "pruned" else ""
         yield f"<tr{state}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     units = "Sizes are tokens of tool results; saves and costs are fresh input tokens over the turns to come."
-    yield f"</table><p>{units}</p>"
+    yield f"</table></div><p>{units}</p>"
 
 
 def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[str]:
