@@ -135,7 +135,8 @@ def checked_address(address: str) -> httpx.URL:
     """The address of an HTTP server. Raises `ConfigError`, which shows no user, password or query."""
     try:
         url = httpx.URL(address.strip())
-        valid = url.scheme in {"http", "https"} and bool(url.host) and not url.fragment
+        is_port = url.port is None or 0 < url.port < 65_536
+        valid = url.scheme in {"http", "https"} and bool(url.host) and is_port and not url.fragment
     except (httpx.InvalidURL, ValueError):
         valid = False
     if not valid:

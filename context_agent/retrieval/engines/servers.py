@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
+from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
 from context_agent._support.http import BACKGROUND, Endpoint
 from context_agent.errors import ConfigError, CorpusError, PolicyError
@@ -59,6 +60,7 @@ class HttpEngine:
         if body is not None and QUERY not in str(body):
             raise ConfigError(f"the body of a request has no {QUERY}: write it where the engine expects the query")
         self._body = None if QUERY in url else dict(BODY if body is None else body)
+        checked_address(url)
         parts = urlsplit(url)
         base = f"{parts.scheme}://{parts.netloc}" if self._body is None else url
         self._path = url.removeprefix(base)
