@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -57,6 +56,8 @@ BATCH = 40
 """Inputs of one seed."""
 CORPUS_SIZES = (1_500, 200_000)
 """Sizes of the hostile parts of the files that are mutated."""
+CODE_SIZES = (1_500, 40_000)
+"""The same for files of code."""
 
 
 # Inputs -----------------------------------------------------------------------------------------------------------
@@ -74,13 +75,11 @@ NUMBERS = st.integers(0, 2**31)
 @cache
 def corpus() -> Sequence[tuple[str, bytes]]:
     """Hostile files by name."""
+    from context_agent.testing.hostile_code import hostile_code
     from context_agent.testing.hostile_files import hostile_files
 
     files = [(file.name, file.data) for size in CORPUS_SIZES for file in hostile_files(size)]
-    if find_spec("context_agent.testing.hostile_code"):
-        from context_agent.testing.hostile_code import hostile_code
-
-        files += [(file.name, file.data) for size in CORPUS_SIZES for file in hostile_code(size)]
+    files += [(name, data) for size in CODE_SIZES for name, data, _ in hostile_code(size)]
     return files
 
 
@@ -461,8 +460,10 @@ def _warm_up(surface: str, attack: Attack) -> None:
     elif surface == "proxy":
         attack({"request": request, "reply": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"})
     else:
-        for name in {Path(name).suffix: name for name, _ in corpus()}.values():
-            attack({name: b"x"})
+        from context_agent.retrieval.loaders import READERS
+
+        for suffix in READERS:
+            attack({f"source{suffix}": b"x"})
 
 
 def _verdict(attack: Attack, files: Input) -> Verdict:

@@ -163,7 +163,7 @@ def application(
     """
     is_loopback = host in ("127.0.0.1", "localhost", "::1")
     names = [*LOOPBACK, *hosts]
-    pages = [*(f"http://{name}:*" for name in LOOPBACK), *origins]
+    pages = [*(f"http://{name}:*" for name in LOOPBACK), *(origin.lower() for origin in origins)]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=is_loopback or bool(hosts) or bool(origins),
         allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
@@ -184,7 +184,7 @@ def application(
             yield state
 
     app.router.lifespan_context = lifespan
-    app.add_middleware(OwnPosts, origins=frozenset(page.lower() for page in pages))
+    app.add_middleware(OwnPosts, origins=frozenset(pages))
     return app
 
 
