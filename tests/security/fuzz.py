@@ -149,8 +149,8 @@ TEXTS = [
     "http://a.example/b?c=d ", "a" * 300,
 ]  # fmt: skip
 TEXT = st.lists(
-    st.tuples(st.sampled_from(TEXTS) | st.text(max_size=6), st.sampled_from((1, 1, 3, 40, 2_000))), max_size=6
-).map(lambda parts: "".join((text * count)[:60_000] for text, count in parts))
+    st.tuples(st.sampled_from(TEXTS) | st.text(max_size=6), st.sampled_from((1, 1, 3, 40, 2_000, 60_000))), max_size=6
+).map(lambda parts: "".join((text * count)[:300_000] for text, count in parts))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
