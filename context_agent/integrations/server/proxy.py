@@ -258,8 +258,9 @@ class Proxy(GatedService):
 
     def _target(self, scope: Scope) -> bytes:
         """Return the target of the request to the upstream: the path and the query as the client sent them."""
-        query = scope["query_string"]
-        return self._prefix + scope["raw_path"] + (b"?" + query if query else b"")
+        path: bytes = scope["raw_path"]
+        query: bytes = scope["query_string"]
+        return self._prefix + path + (b"?" + query if query else b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ def _ambiguity(request: h11.Request) -> str:
 class BoundedConnection(H11Protocol):
     """uvicorn's connection with a deadline for each phase, and an entry in the server's table of connections."""
 
+    conn: StrictHttp
+
     def __init__(
         self,
         config: Config,
