@@ -417,11 +417,10 @@ class Worker:
         """Try an input."""
         if self._process is None:
             self._start()
-        self._pipe.send(files)
-        verdict = Verdict(fault=f"no answer within {PATIENCE:g} s")
+        verdict = Verdict(fault="the worker ended")
         with suppress(EOFError, ConnectionError):
-            if self._pipe.poll(PATIENCE):
-                verdict = self._pipe.recv()
+            self._pipe.send(files)
+            verdict = self._pipe.recv() if self._pipe.poll(PATIENCE) else Verdict(fault=f"no answer in {PATIENCE:g} s")
         if verdict.fault:
             self.close()
         return verdict
