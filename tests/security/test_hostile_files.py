@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from context_agent.testing.hostile_files import HostileFile, hostile_files, pdf,
 from context_agent.testing.loading import LoadingCost, loading_cost
 from context_agent.types import Document
 
-pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("pypdf")
 
 MB = 2**20
@@ -108,6 +111,24 @@ def test_what_a_file_yields_is_bounded_by_its_own_size(tmp_path: Path) -> None:
         measured = cost(tmp_path, file)
         assert not measured.failure, name
         assert measured.characters <= 200 * len(file.data) + MB, name
+
+
+def test_rows_that_repeat_each_other_are_bounded_by_the_size_of_the_packed_file(tmp_path: Path) -> None:
+    documents, reasons = read(tmp_path / "a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 300_000))
+    assert len(documents) <= 1
+    assert "more than one row for every 2 bytes" in reasons[0]
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table({"text": ["x"] * 300_000}), table)
+    documents, reasons = read(tmp_path / "b.parquet", table.getvalue())
+    assert documents == []
+    assert "more than one row for every 2 bytes" in reasons[0]
+
+
+def test_packed_rows_that_differ_are_read(tmp_path: Path) -> None:
+    rows = b"".join(b'{"id": "%d", "text": "reading %d"}\n' % (number, 7 * number) for number in range(20_000))
+    documents, reasons = read(tmp_path / "a.jsonl.gz", gzip.compress(rows))
+    assert len(documents) == 20_000
+    assert not reasons
 
 
 def test_a_page_that_is_named_a_thousand_times_is_counted_each_time(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from context_agent.retrieval.loaders.files import (
     stream_encoding,
 )
 from context_agent.retrieval.loaders.sources import LoadOptions, Reading
-from context_agent.retrieval.loaders.unpacking import check_unpacked
+from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
 from context_agent.types import Document, MetadataValue
 
 if TYPE_CHECKING:
@@ -76,12 +76,17 @@ def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
 
 
 class _Unzipped(gzip.GzipFile):
-    """A gzip file that raises `DataError` if it unpacks to far more than its size."""
+    """A gzip file that raises `DataError` if it unpacks to far more than its size, in bytes or in lines."""
+
+    lines = 0
 
     def read1(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         data = super().read1(size)
-        check_unpacked(self.tell(), cast("BinaryIO", self.fileobj).tell())
+        self.lines += data.count(b"\n")
+        packed = cast("BinaryIO", self.fileobj).tell()
+        check_unpacked(self.tell(), packed)
+        check_rows(self.lines, packed)
         return data
 
 
@@ -113,6 +118,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         table = parquet.ParquetFile(reading.stream)
         _check_columns(table.schema_arrow.names, reading.options)
         _check_groups(table.metadata, reading.options)
+        check_rows(table.metadata.num_rows, reading.stream.seek(0, io.SEEK_END))
         columns = _bounded_columns(reading, table.metadata)
         # A text that a dictionary holds once is decoded once, however many rows name it.
         texts = [path for path, is_text in columns.items() if is_text]

@@ -1,4 +1,4 @@
-"""How much a packed source may unpack to: a bound relative to its own size, checked while it is read."""
+"""How much a packed source may unpack to: bounds relative to its own size, checked while it is read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ UNPACKED = 2**20
 LARGEST_RATIO = 200
 """Ratio of unpacked to packed size that is allowed above `UNPACKED`."""
 
+ANY_ROWS = 10_000
+"""Rows that any packed source may have."""
+LEAST_ROW_BYTES = 2
+"""Packed bytes of a row, on average, above `ANY_ROWS`. Only rows that repeat each other take fewer."""
+
 
 def check_unpacked(unpacked: int, packed: int) -> None:
     """Raise `DataError` for a decompression bomb."""
     if unpacked > UNPACKED and unpacked > LARGEST_RATIO * packed:
         raise DataError(
             f"unpacks to more than {LARGEST_RATIO} times its size: if you trust it, unpack it and index the result"
+        )
+
+
+def check_rows(rows: int, packed: int) -> None:
+    """Raise `DataError` for a packed source whose rows repeat each other so often that reading them only costs time."""
+    if rows > ANY_ROWS and rows * LEAST_ROW_BYTES > packed:
+        raise DataError(
+            f"has more than one row for every {LEAST_ROW_BYTES} bytes of its size: if you trust it, unpack it, remove "
+            "repeated rows, and index the result"
         )
