@@ -140,6 +140,17 @@ def test_a_page_that_is_named_a_thousand_times_is_counted_each_time(tmp_path: Pa
     assert reasons[-1].startswith("unpacks to more than 200 times its size")
 
 
+def test_a_sparse_document_of_two_gigabytes_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("a.pdf", "a.docx"):
+        path = tmp_path / name
+        with path.open("wb") as file:
+            file.write(b"%PDF-1.7\n")
+            file.truncate(2 << 30)
+        measured = loading_cost(path, max_seconds=60)
+        assert not measured.failure, name
+        assert measured.megabytes < MOST_MEMORY
+
+
 def test_the_warnings_of_a_library_stay_off_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     measured = cost(tmp_path, hostile("start.pdf", 20_000))
     assert not measured.failure

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.sources import Reading, identifier
-from context_agent.retrieval.loaders.unpacking import check_unpacked
+from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document, MetadataValue, Section
 
 if TYPE_CHECKING:
@@ -180,13 +180,16 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
     """The text of all pages with blank lines between them, titled by the file's metadata. Needs the extra `docs`."""
+    packed = reading.stream.seek(0, io.SEEK_END)
+    if packed > LARGEST_FILE:
+        raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: split it")
     with _without_warnings("pypdf"):
         reader, count = _opened_pdf(reading)
         if count > MOST_PAGES:
             raise DataError(f"has {count:,} pages, more than {MOST_PAGES:,}: split it")
         pages: list[str] = []
         size = 0
-        drawn = _Drawn(reading.stream.seek(0, io.SEEK_END))
+        drawn = _Drawn(packed)
         for number in range(count):
             pages.append(_page(reading, reader, number, drawn))
             drawn.check()

@@ -1,7 +1,7 @@
 """Zipped XML: what the readers of Word, PowerPoint, Excel and EPUB files share.
 
 Such a file may unpack to any size, so the directory of the archive is checked first: `LoadOptions.max_mb` bounds its
-XML, `check_unpacked` and `LARGEST_PACKAGE` the rest. The readers take text from a stream of XML events and keep no
+XML, `check_unpacked` and `LARGEST_FILE` the rest. The readers take text from a stream of XML events and keep no
 tree. A part that is named several times is read once, and characters are counted as they are produced, so time and
 memory depend on the size of the XML alone.
 """
@@ -19,13 +19,11 @@ from urllib.parse import unquote
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, named, storable
 from context_agent.retrieval.loaders.sources import Reading
-from context_agent.retrieval.loaders.unpacking import check_unpacked
+from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue
 
 MOST_MEMBERS = 10_000
-LARGEST_PACKAGE = 256 * 2**20
-"""Bytes that all members of a file may unpack to, with its pictures."""
 XML = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
 _ENTRY = b"PK\1\2"
 """How an entry of an archive's directory begins."""
@@ -164,8 +162,8 @@ def _check_entries(stream: BinaryIO) -> None:
     before = b""
     while block := stream.read(BLOCK):
         size += len(block)
-        if size > LARGEST_PACKAGE:
-            raise DataError(f"has more than {LARGEST_PACKAGE // 2**20} MB: remove its pictures, or split it")
+        if size > LARGEST_FILE:
+            raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: remove its pictures, or split it")
         count += (before + block).count(_ENTRY)
         before = block[-len(_ENTRY) + 1 :]
     stream.seek(0)
@@ -184,8 +182,8 @@ def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
     if any(member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} for member in members):
         raise DataError("its members are not packed as in a document: save it again")
     total = sum(member.file_size for member in members)
-    if total > LARGEST_PACKAGE:
-        raise DataError(f"unpacks to more than {LARGEST_PACKAGE // 2**20} MB: remove its pictures, or split it")
+    if total > LARGEST_FILE:
+        raise DataError(f"unpacks to more than {LARGEST_FILE // 2**20} MB: remove its pictures, or split it")
     if sum(member.file_size for member in members if member.filename.lower().endswith(XML)) > reading.options.max_size:
         raise DataError(reading.options.too_large("its unpacked XML"))
     check_unpacked(total, sum(member.compress_size for member in members))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from context_agent.errors import DataError
 
+LARGEST_FILE = 256 * 2**20
+"""Bytes of a document with its pictures, packed or not. A library may have to read all of them."""
 UNPACKED = 2**20
 """Bytes or characters that any packed source may unpack to."""
 LARGEST_RATIO = 200
