@@ -106,8 +106,10 @@ def _default_policy() -> BridgePolicy:
 
 
 MAX_CONVERSATIONS = 1_000
-MAX_CHARACTERS = 200_000_000
-"""Characters of tool results that all pruners together remember."""
+MAX_MEMORY = 400_000_000
+"""Bytes that all pruners together remember."""
+CONVERSATION_BYTES = 700
+"""Bytes of a conversation without results."""
 IDLE_SECONDS = 3_600.0
 """Prefix caches of model servers live for minutes to an hour."""
 
@@ -116,14 +118,17 @@ IDLE_SECONDS = 3_600.0
 class _Conversation:
     pruner: ContextPruner
     used: float
-    characters: int = 0
+    memory: int = CONVERSATION_BYTES
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count_memory(self) -> None:
+        self.memory = CONVERSATION_BYTES + self.pruner.memory
 
 
 class ConversationPruners:
     """A pruner for each of at most `limit` conversations, until nobody used it for `idle` seconds. Safe for threads.
 
-    The conversations that were used least recently are forgotten if the pruners remember more than `characters`.
+    If the pruners remember more than `memory` bytes, the conversations that were used least recently are forgotten.
     """
 
     def __init__(
@@ -131,10 +136,10 @@ class ConversationPruners:
         open_pruner: Callable[[], ContextPruner] = ContextPruner,
         *,
         limit: int = MAX_CONVERSATIONS,
-        characters: int = MAX_CHARACTERS,
+        memory: int = MAX_MEMORY,
         idle: float = IDLE_SECONDS,
     ) -> None:
-        self._open, self._limit, self._characters, self._idle = open_pruner, limit, characters, idle
+        self._open, self._limit, self._memory, self._idle = open_pruner, limit, memory, idle
         self._conversations: OrderedDict[bytes, _Conversation] = OrderedDict()
         self._lock = threading.Lock()
         self._secret = os.urandom(32)
@@ -148,6 +153,12 @@ class ConversationPruners:
 
     def __len__(self) -> int:
         return len(self._conversations)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the pruners remember."""
+        with self._lock:
+            return sum(conversation.memory for conversation in self._conversations.values())
 
     def prune(
         self,
@@ -164,7 +175,7 @@ class ConversationPruners:
         conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
             pruned = conversation.pruner.prune(messages, task)
-            conversation.characters = conversation.pruner.characters
+            conversation.count_memory()
         self._forget()
         return pruned
 
@@ -175,7 +186,10 @@ class ConversationPruners:
         if conversation is None:
             return self._open().restore(messages, ids)
         with conversation.lock:
-            return conversation.pruner.restore(messages, ids)
+            restored = conversation.pruner.restore(messages, ids)
+            conversation.count_memory()
+        self._forget()
+        return restored
 
     def _conversation(
         self, messages: Sequence[Any], scope: bytes, open_pruner: Callable[[], ContextPruner]
@@ -191,14 +205,14 @@ class ConversationPruners:
     def _forget(self) -> None:
         """Forgets the least recently used conversations until the others are within the limits."""
         with self._lock:
-            characters = sum(conversation.characters for conversation in self._conversations.values())
+            memory = sum(conversation.memory for conversation in self._conversations.values())
             oldest = time.monotonic() - self._idle
             for key, conversation in list(self._conversations.items()):
-                fits = len(self._conversations) <= self._limit and characters <= self._characters
+                fits = len(self._conversations) <= self._limit and memory <= self._memory
                 if fits and conversation.used >= oldest:
                     break
                 del self._conversations[key]
-                characters -= conversation.characters
+                memory -= conversation.memory
 
     def _key(self, messages: Sequence[Any], scope: bytes) -> bytes:
         return conversation_digest(messages, scope, self._secret)

@@ -25,6 +25,8 @@ Path = tuple[str | int, ...]
 
 LARGEST_RESULT = 2_000_000
 """Characters; a larger text of a tool result is left as it is."""
+LONGEST_PATH = 8
+"""Steps from a message to a list of parts. What is nested deeper is passed through unread."""
 SHORTEST_TASK = 4
 """Words; a shorter message of the user is read together with the one before."""
 LONGEST_ERROR = 2_000
@@ -32,6 +34,7 @@ LONGEST_ERROR = 2_000
 _ERROR = re.compile(
     r"\W{0,3}(?:\w{0,40}error|exception|traceback|fatal|failed|failure|panic|exit (?:code|status):? [1-9])\b", re.I
 )
+_ERROR_FIELD = re.compile(r'\s*+\{\s*+"(?:error|exception)"\s*+:\s*+(?!null|false|""|\{\})')
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
     "ai": "assistant", "tool": "tool", "HumanMessageChunk": "user", "AIMessageChunk": "assistant",
@@ -136,11 +139,14 @@ class Transcript:
         return tuple(islice(texts, number))
 
     def rewritten(self, texts: Iterable[tuple[ResultText, str]]) -> list[Any]:
-        """The messages with other texts for some results. Changed messages are copies, the others the same objects."""
-        messages = list(self.messages)
+        """Return the messages with other texts for some results. Changed messages are copies, the others the same."""
+        changes: dict[int, dict[Path, str]] = {}
         for result, text in texts:
             if text != result.text:
-                messages[result.message] = _with_text(messages[result.message], result.path, text)
+                changes.setdefault(result.message, {})[result.path] = text
+        messages = list(self.messages)
+        for index, by_path in changes.items():
+            messages[index] = _with_texts(messages[index], by_path)
         return messages
 
 
@@ -232,7 +238,7 @@ def _texts(content: Any, path: Path) -> tuple[list[tuple[Path, str]], tuple[str,
             texts.append((here, part))
         elif name in _TEXT_PARTS and isinstance(text := _get(part, "text"), str):
             texts.append(((*here, "text"), text))
-        elif name == "search_result":
+        elif name == "search_result" and len(path) < LONGEST_PATH:
             texts += _texts(_get(part, "content"), (*here, "content"))[0]
         elif not name and (streams := [stream for stream in ("stdout", "stderr") if _name(part, stream)]):
             texts += [((*here, stream), _name(part, stream)) for stream in streams]
@@ -249,9 +255,7 @@ def _is_error(text: str) -> bool:
     """Whether a short result reads as the message of a tool that failed."""
     if len(text) > LONGEST_ERROR:
         return False
-    return bool(_ERROR.match(text)) or bool(
-        re.match(r'\s*\{\s*"(?:error|exception)"\s*:\s*(?!null|false|""|\{\})', text)
-    )
+    return bool(_ERROR.match(text)) or bool(_ERROR_FIELD.match(text))
 
 
 def _problems(contents: Sequence[MessageContent], last_turn: int) -> Iterator[str]:
@@ -282,21 +286,24 @@ def _notices_of_size(results: Iterable[ResultText]) -> Iterator[str]:
             yield f"message {result.message} has a result of {len(result.text):,} characters, which is left as it is"
 
 
-def _with_text(value: Any, path: Path, text: str) -> Any:
-    """A copy of the value in which the text at the path is replaced; what is not on the path is shared."""
-    if not path:
-        return text
-    key, rest = path[0], path[1:]
-    replaced = _with_text(_at(value, key), rest, text)
+def _with_texts(value: Any, texts: Mapping[Path, str]) -> Any:
+    """Return a copy of the value with other texts at these paths. It shares what no path leads to."""
+    if () in texts:
+        return texts[()]
+    inner: dict[str | int, dict[Path, str]] = {}
+    for (key, *rest), text in texts.items():
+        inner.setdefault(key, {})[tuple(rest)] = text
+    replaced = {key: _with_texts(_at(value, key), by_path) for key, by_path in inner.items()}
     if isinstance(value, tuple):
-        return (*value[: int(key)], replaced, *value[int(key) + 1 :])
+        return tuple(replaced.get(index, item) for index, item in enumerate(value))
     if hasattr(value, "model_copy"):
-        return value.model_copy(update={key: replaced})
+        return value.model_copy(update=replaced)
     copied = copy.copy(value)
-    if isinstance(value, Mapping | list):
-        copied[key] = replaced
-    else:
-        setattr(copied, str(key), replaced)
+    for key, item in replaced.items():
+        if isinstance(value, Mapping | list):
+            copied[key] = item
+        else:
+            setattr(copied, str(key), item)
     return copied
 
 
@@ -329,5 +336,8 @@ def _text_of(part: Any) -> str:
 
 
 def _written(arguments: Any) -> str:
-    """The arguments of a call as text."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    """Return the arguments of a call as text, an empty one for arguments that are nested too deeply."""
+    try:
+        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    except RecursionError:
+        return ""

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 SMALL, TARGET, LARGEST = 100, 600, 1_200
 """Characters: shorter blocks join the next one, entries are collected up to the target, longer blocks are cut."""
+MOST_SHORT = 2_000
+"""Blocks of one text that may be short because a heading follows them."""
 LOG_PREFIX = 48
 """Characters of a log's entry in which its time and level are looked for."""
 DEEPEST = 6
@@ -27,14 +29,17 @@ _LABELS = ("title", "name", "path", "file", "filename", "url", "id")
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
 _HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.M)
 _TITLE = re.compile(
-    r"(?:#{1,6}[ \t]+(?P<heading>\S.*)$"
-    r"|(?:<[a-z][^>\n]*>\s*)*<title>(?P<element>[^\n<]*)</title>"
-    r"|\[\d{1,4}\][ \t]+(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
-    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}\W*)[ \t]*"
+    r"(?:#{1,6}[ \t]++(?P<heading>\S.*)$"
+    r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]*+)</title>"
+    r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
+    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
     r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
     re.M | re.I,
 )
-"""A heading, the title of a tagged hit, the line behind a number in brackets, or a numbered line and a blank one."""
+"""A heading, the title of a tagged hit, the line behind a number in brackets, or a numbered line and a blank one.
+
+Runs are possessive: what a run has taken is not tried again in parts, so a match takes linear time.
+"""
 _HIT = re.compile(
     r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
     r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
@@ -90,10 +95,12 @@ def cut(text: str) -> list[Passage]:
 
 
 def _text_spans(text: str) -> Iterator[Span]:
-    """Blocks between blank lines and headings; short ones join the next, long ones are cut."""
+    """Yield the blocks between blank lines and headings. Short ones join the next, long ones are cut."""
     label = ""
-    for start, end in _joined_blocks(text):
-        if title := _TITLE.match(text, start):
+    blocks = [*_joined_blocks(text)]
+    for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
+        # A title lies in its own block. One more character tells whether a blank line follows it.
+        if title := _TITLE.match(text, start, following + 1):
             label = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL]
         elif _HIT.match(text, start):
             label = ""
@@ -111,15 +118,17 @@ def _joined_blocks(text: str) -> Iterator[tuple[int, int]]:
     if fences := _fences(text):
         starts = {start for start in starts if not _inside(fences, start)}
     pending: tuple[int, int] | None = None
+    short_left = MOST_SHORT
     for first, last in pairwise([*sorted(starts), len(text)]):
         block = _trimmed(text, first, last)
         if block is None:
             continue
         if pending is not None:
             is_short = pending[1] - pending[0] < SMALL and block[1] - pending[0] <= LARGEST
-            if is_short and not (first in heads and _LETTER.search(text, *pending)):
+            if is_short and not (first in heads and short_left > 0 and _LETTER.search(text, *pending)):
                 block = (pending[0], block[1])
             else:
+                short_left -= is_short
                 yield pending
         pending = block
     if pending is not None:

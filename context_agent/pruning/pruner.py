@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from itertools import compress
+from sys import getsizeof
 from typing import Any, Literal
 
 import numpy as np
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
-from context_agent.pruning.messages import LARGEST_RESULT, MessageKind, Path, ResultText, Transcript
+from context_agent.pruning.messages import LARGEST_RESULT, MessageKind, ResultText, Transcript
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom
 from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
@@ -36,31 +36,50 @@ _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
 _LOOKS_LIKE_STUB = re.compile(r"\[\d+ passages? pruned, [\d,]+ tokens; restore: p\d")
 
 
-@dataclass(eq=False)
+NUMBER_BYTES, ID_BYTES, DIGEST_BYTES = 32, 96, 49
+"""Bytes of an integer, of a passage's id with the index that it is found by, and of a digest."""
+
+
+@dataclass(eq=False, slots=True)
 class ResultRecord:
     """A text of a tool result as it came. `ids` are those of the passages that are removed, by index.
 
-    `restored` are the indices of passages that came back and stay.
+    `restored` are the indices of passages that came back and stay. `counted` are the bytes that the record had when
+    its conversation last counted them.
     """
 
     text: str
     counter: TokenCounter
     ids: dict[int, str] = field(default_factory=dict)
-    restored: set[int] = field(default_factory=set)
+    restored: frozenset[int] = frozenset()
+    counted: int = 0
+    _passages: list[Passage] | None = None
+    _passage_bytes: int = 0
 
-    @cached_property
+    @property
     def passages(self) -> list[Passage]:
         """The passages of the text, with their sizes."""
-        return [replace(passage, tokens=self.counter.count(passage.text)) for passage in cut(self.text)]
+        if self._passages is None:
+            passages = [replace(passage, tokens=self.counter.count(passage.text)) for passage in cut(self.text)]
+            self._passages, self._passage_bytes = passages, getsizeof(passages) + sum(_passage_bytes(passages))
+        return self._passages
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the record, its text and passages included."""
+        ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
+        restored = getsizeof(self.restored) if self.restored else 0
+        return getsizeof(self) + getsizeof(self.text) + self._passage_bytes + ids + restored
 
     def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> None:
-        """Brings passages back by id; `removed` has further ids by index, those of a text returned earlier."""
+        """Bring passages back by id. `removed` has further ids by index, those of a text returned earlier."""
         names = {**(removed or {}), **self.ids}
-        self.restored |= {index for index, name in names.items() if name in wanted}
-        self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
+        if back := {index for index, name in names.items() if name in wanted}:
+            self.restored |= back
+            self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
 
     def without(self, ids: Mapping[int, str]) -> str:
-        """The text with stubs in place of these passages."""
+        """Return the text with stubs in place of these passages."""
         return without(self.text, self.passages, ids, lambda run: self._stub(run, ids)) if ids else self.text
 
     def _stub(self, run: Sequence[int], ids: Mapping[int, str]) -> str:
@@ -69,62 +88,108 @@ class ResultRecord:
         return f"[{len(run)} {noun} pruned, {tokens:,} tokens; restore: {id_ranges([ids[index] for index in run])}]"
 
 
+def _passage_bytes(passages: Sequence[Passage]) -> Iterator[int]:
+    """Yield the bytes of each passage. Neighbors under one heading share its label."""
+    label = ""
+    for passage in passages:
+        own_label = 0 if passage.label == label else getsizeof(passage.label)
+        yield getsizeof(passage) + getsizeof(passage.text) + own_label + 3 * NUMBER_BYTES
+        label = passage.label
+
+
 class PrunedResults:
-    """The records of a pruner's conversations, found by the original text or by any text that it returned."""
+    """The records of a pruner's conversations, found by the original text or by any text that it returned.
+
+    Every key is a digest, so a long call id costs no more than a short one.
+    """
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._originals: dict[tuple[str, str, Path, str], ResultRecord] = {}
-        self._returned: dict[tuple[str, Path, str], tuple[ResultRecord, dict[int, str]]] = {}
-        self._sizes: dict[str, int] = {}
+        self._originals: dict[bytes, ResultRecord] = {}
+        self._returned: dict[bytes, tuple[ResultRecord, dict[int, str]]] = {}
+        self._sizes: dict[bytes, int] = {}
+        self._bytes = 0
         self.last_id = 0
 
     @property
-    def characters(self) -> int:
-        """Characters of all original texts."""
-        return sum(len(record.text) for record in self._originals.values())
+    def memory(self) -> int:
+        """Bytes of the records, of what was returned for them, and of the sizes of texts, as last counted."""
+        tables = (self._originals, self._returned, self._sizes)
+        return self._bytes + sum(getsizeof(table) + DIGEST_BYTES * len(table) for table in tables)
 
-    def record(self, result: ResultText, opening: str) -> ResultRecord:
-        """The record of a result. `opening` tells conversations apart that use the same call ids."""
+    def count_memory(self, records: Iterable[ResultRecord]) -> None:
+        """Count the bytes of records that may have changed."""
+        for record in records:
+            self._bytes += (size := record.memory) - record.counted
+            record.counted = size
+
+    def record(self, result: ResultText, opening: bytes) -> ResultRecord:
+        """Return the record of a result. `opening` tells conversations apart that use the same call ids."""
         if (record := self.find(result, opening)) is None:
             record = self._originals[_key(result, opening)] = ResultRecord(result.text, self._counter)
         return record
 
-    def find(self, result: ResultText, opening: str) -> ResultRecord | None:
-        """The record of a result, None for one that was never pruned nor kept."""
+    def find(self, result: ResultText, opening: bytes) -> ResultRecord | None:
+        """Return the record of a result, None for one that was never pruned nor kept."""
         return self.removed(result)[0] or self._originals.get(_key(result, opening))
 
     def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:
-        """The record and the ids of the passages that are missing in a text that was returned, else None."""
-        return self._returned.get((result.call_id, result.path, digest(result.text)), (None, {}))
+        """Return the record and the ids of the passages that are missing in a text that was returned, else None."""
+        return self._returned.get(_key(result), (None, {}))
 
     def returned(self, result: ResultText, record: ResultRecord, ids: Mapping[int, str] | None = None) -> str:
-        """The record's text without these passages, by default those removed, remembered as returned for that call."""
+        """Return the record's text without these passages, by default those removed, and remember it for that call."""
         ids = record.ids if ids is None else ids
         text = record.without(ids)
-        if ids:
-            self._returned[result.call_id, result.path, digest(text)] = (record, dict(ids))
+        if ids and (key := _key(replace(result, text=text))) not in self._returned:
+            entry = self._returned[key] = (record, dict(ids))
+            self._bytes += getsizeof(entry) + getsizeof(entry[1])
         return text
 
     def tokens(self, text: str) -> int:
-        """Tokens of a text, counted once."""
+        """Return the tokens of a text, counted once."""
         key = digest(text)
         if key not in self._sizes:
             self._sizes[key] = self._counter.count(text)
+            self._bytes += NUMBER_BYTES
         return self._sizes[key]
 
 
-def _key(result: ResultText, opening: str) -> tuple[str, str, Path, str]:
-    return opening, result.call_id, result.path, digest(result.text)
+def _key(result: ResultText, opening: bytes = b"") -> bytes:
+    return digest(f"{(opening, result.call_id, result.path)!r}\0{result.text}")
 
 
-def requested_numbers(text: str) -> list[range]:
-    """The numbers of the ids that a text asks to restore, as a stub names them: `restore: p3-p5, p9`."""
-    return [
-        range(int(first), int(last or first) + 1)
-        for request in _REQUEST.findall(text)
-        for first, last in _ID_RANGE.findall(request)
-    ]
+class RequestedIds:
+    """The numbers of the passages that messages ask to restore."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for numbers in sorted((numbers for text in texts for numbers in _requested(text)), key=lambda it: it.start):
+            if self._stops and numbers.start <= self._stops[-1]:
+                self._stops[-1] = max(self._stops[-1], numbers.stop)
+            else:
+                self._starts.append(numbers.start)
+                self._stops.append(numbers.stop)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __contains__(self, number: int) -> bool:
+        return self.next_free(number) != number
+
+    def next_free(self, number: int) -> int:
+        """Return the first number from `number` on that no message asks for."""
+        position = bisect_right(self._starts, number)
+        return max(number, self._stops[position - 1]) if position else number
+
+
+def _requested(text: str) -> Iterator[range]:
+    """Yield the numbers that a text asks to restore, written as in a stub: `restore: p3-p5, p9`."""
+    for request in _REQUEST.findall(text):
+        for first, last in _ID_RANGE.findall(request):
+            if numbers := range(int(first), int(last or first) + 1):
+                yield numbers
 
 
 def id_ranges(ids: Sequence[str]) -> str:
@@ -138,9 +203,9 @@ def id_ranges(ids: Sequence[str]) -> str:
     return ", ".join("-".join(bounds) for bounds in ranges)
 
 
-def digest(text: str) -> str:
-    """A digest that tells texts apart."""
-    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+def digest(text: str) -> bytes:
+    """Return a digest that tells texts apart."""
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 BUDGET = 8_000
@@ -231,9 +296,9 @@ class ContextPruner:
         self._results = PrunedResults(counter or HarmonyCounter())
 
     @property
-    def characters(self) -> int:
-        """Characters of the tool results that the pruner remembers."""
-        return self._results.characters
+    def memory(self) -> int:
+        """Bytes that the pruner remembers, after the last prune or restore."""
+        return self._results.memory
 
     def prune(self, messages: Sequence[Any], task: str | None = None) -> Pruned:
         """The messages without the passages that matter least for the task, if removing them pays.
@@ -259,7 +324,10 @@ class ContextPruner:
         transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
         opening = _opening(transcript)
         texts: list[tuple[ResultText, str]] = []
-        for result in transcript.results:
+        records: list[ResultRecord] = []
+        # A call has one result. What repeats it is no result that was pruned, and each copy would be as long as the
+        # original.
+        for result in {(result.call_id, result.path): result for result in reversed(transcript.results)}.values():
             record, (_, removed) = self._results.find(result, opening), self._results.removed(result)
             if record is None:
                 continue
@@ -267,6 +335,8 @@ class ContextPruner:
             record.restore(wanted, removed)
             remaining = {index: name for index, name in removed.items() if name not in wanted}
             texts.append((result, self._results.returned(result, record, remaining)))
+            records.append(record)
+        self._results.count_memory(records)
         if unknown := sorted(wanted - pruned_ids):
             hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "nothing is pruned in it"
             raise ConfigError(f"no stub in this conversation names {unknown[0]!r}: {hint}")
@@ -293,12 +363,9 @@ class _Prune:
         opening = _opening(transcript)
         self._records = [memory.record(result, opening) for result in self._results]
         self._sent = self._rendered({})
-        self._requests = [
-            numbers
-            for content in transcript.contents
-            if content.role in ("user", "assistant")
-            for numbers in requested_numbers(content.text)
-        ]
+        self._requests = RequestedIds(
+            content.text for content in transcript.contents if content.role in ("user", "assistant")
+        )
         self._restored = self._restore()
         self._texts = self._rendered({}) if self._restored else self._sent
         in_last_turn = [result.message >= transcript.last_turn for result in self._results]
@@ -336,7 +403,7 @@ class _Prune:
     def _restore(self) -> list[str]:
         """Restores what the user and the agent ask for; returns the ids."""
         removed = {name for record in self._records for name in record.ids.values()} if self._requests else set()
-        wanted = {name for name in removed if any(int(name[1:]) in numbers for numbers in self._requests)}
+        wanted = {name for name in removed if int(name[1:]) in self._requests}
         for record in self._records if wanted else ():
             record.restore(wanted)
         return sorted(wanted, key=lambda name: int(name[1:]))
@@ -377,11 +444,15 @@ class _Prune:
         """The rows to remove, until what remains fits, stubs included, or nothing more can go."""
         removed = self._removed(candidates)
         rows: frozenset[int] = frozenset()
-        total = self._total_before
+        total, factor = self._total_before, 1
         while total > self._limit:
-            more = select(candidates, scores, staying, removed | rows, total=total, limit=self._limit)
+            # From the third round on each round frees twice as much as the one before it. So the rounds stay few, even
+            # where stubs cost more than was estimated.
+            limit = total - (total - self._limit) * factor
+            more = select(candidates, scores, staying, removed | rows, total=total, limit=limit)
             if not more:
                 break
+            factor *= 2 if rows else 1
             rows |= more
             total = self._total(self._rendered(self._ids(candidates, self._names(rows))))
         return rows
@@ -391,9 +462,7 @@ class _Prune:
         names: dict[int, str] = {}
         number = self._memory.last_id
         for row in sorted(rows):
-            number += 1
-            while request := next((request for request in self._requests if number in request), None):
-                number = request.stop
+            number = self._requests.next_free(number + 1)
             names[row] = f"p{number}"
         return names
 
@@ -456,6 +525,7 @@ class _Prune:
             (result, self._memory.returned(result, record))
             for result, record in zip(self._results, self._records, strict=True)
         ]
+        self._memory.count_memory(self._records)
         return Pruned(self._transcript.rewritten(texts), report)
 
 
@@ -465,7 +535,7 @@ def _shared_prefix(before: str, after: str) -> int:
     return bisect_left(range(longest), True, key=lambda end: before[: end + 1] != after[: end + 1])
 
 
-def _opening(transcript: Transcript) -> str:
+def _opening(transcript: Transcript) -> bytes:
     """A digest of what comes before the first result, which tells conversations apart."""
     first = next((index for index, content in enumerate(transcript.contents) if content.results), 0)
     return digest("\0".join(content.text for content in transcript.contents[:first]))

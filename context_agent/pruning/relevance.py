@@ -219,8 +219,8 @@ def _best_sentence(passage: Passage, weights: Mapping[str, float]) -> str:
 def _question(task: str) -> str:
     """The task; of a long one its questions."""
     if len(task.split()) > QUESTION_WORDS and (questions := [line for line in _sentences(task) if line.endswith("?")]):
-        return " ".join(questions)
-    return task
+        task = " ".join(questions)
+    return task[:QUESTION_CHARACTERS]
 
 
 def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
@@ -285,6 +285,8 @@ def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Jud
 
 EVIDENCE = 2
 """Other passages that the reader sees."""
+QUESTION_CHARACTERS = 20_000
+"""Characters of the task that the models get."""
 QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 80
 """Most words of the question, of a title, of a sentence of another passage, and of the passage itself."""
 

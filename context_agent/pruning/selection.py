@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from context_agent.pruning.relevance import Scores
 
 QUOTE = 6
 """Words in a row that two texts share only if one quotes the other."""
+OWN_CHARACTERS = 2_000_000
+"""More than the window of any model holds."""
 SOURCES = 2
 """A name in a later step protects the passages that it may come from, if they are at most this many."""
 STUB_TOKENS = 16
@@ -65,15 +68,19 @@ class Candidate:
 
 
 class OwnWords:
-    """What the user and the agent wrote, to find passages that a later step of theirs quotes or builds on."""
+    """What the user and the agent wrote, to find passages that a later step of theirs quotes or builds on.
+
+    Of a long conversation, the latest `OWN_CHARACTERS` count.
+    """
 
     def __init__(self, transcript: Transcript) -> None:
         self._first: dict[object, int] = {}
-        self._last: dict[object, int] = {}
-        for message, content in enumerate(transcript.contents):
-            for mark in (*_quotes(content.text), *_names(content.text)):
-                self._first.setdefault(mark, message)
-                self._last[mark] = message
+        room = OWN_CHARACTERS
+        for message, content in reversed([*enumerate(transcript.contents)]):
+            text, room = content.text[:room], room - len(content.text)
+            self._first |= dict.fromkeys((*_quotes(text), *_names(text)), message)
+            if room <= 0:
+                break
 
     def sources(self, candidates: Sequence[Candidate]) -> set[int]:
         """The rows of the passages that were quoted or built on later, and that brought up what was used."""
@@ -91,17 +98,17 @@ class OwnWords:
         return rows
 
     def _shared(self, marks: Iterable[object]) -> Iterator[object]:
-        return (mark for mark in marks if mark in self._last) if self._last else iter(())
+        return (mark for mark in marks if mark in self._first) if self._first else iter(())
 
     def _introduced(self, mark: object, message: int) -> bool:
         """Whether the mark was first used after that message."""
         return self._first[mark] > message
 
 
-def _quotes(text: str) -> set[object]:
-    """The word sequences of a text that are long enough to be a quotation."""
+def _quotes(text: str) -> set[int]:
+    """Return hashes of the word sequences in a text that are long enough to be a quotation."""
     words = _WORD.findall(text.lower())
-    return set(zip(*(words[start:] for start in range(QUOTE)), strict=False))
+    return set(map(hash, zip(*(islice(words, start, None) for start in range(QUOTE)), strict=False)))
 
 
 def _names(text: str) -> set[str]:

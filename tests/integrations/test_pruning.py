@@ -72,12 +72,15 @@ def test_the_least_recently_used_are_forgotten_first() -> None:
 
 
 def test_what_the_pruners_remember_is_bounded() -> None:
-    size = sum(len(message["content"]) for message in conversation() if message["role"] == "tool")
-    pruners = ConversationPruners(open_pruner, characters=2 * size)
+    unbounded = ConversationPruners(open_pruner)
+    unbounded.prune(conversation("One?"))
+    pruners = ConversationPruners(open_pruner, memory=5 * unbounded.memory // 2)
     for question in ("One?", "Two?", "Three?"):
         pruners.prune(conversation(question))
     assert len(pruners) == 2
-    assert len(ConversationPruners(open_pruner, characters=size - 1)) == 0
+    small = ConversationPruners(open_pruner, memory=unbounded.memory // 2)
+    small.prune(conversation("One?"))
+    assert len(small) == 0
 
 
 def test_an_idle_conversation_is_forgotten() -> None:

@@ -1,0 +1,280 @@
+"""What a stranger's tool results cost: time linear in their size, and memory that is counted as it is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.server.proxy import BodyPruner
+from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning.messages import Transcript
+from context_agent.pruning.passages import MOST_SHORT, SMALL, cut
+from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
+from context_agent.pruning.selection import OwnWords
+from context_agent.tokens import CharCounter
+from tests.growth import growth
+from tests.security.hostile_texts import TEXTS, repeated
+
+MOST_GROWTH = 9
+"""Between 4, where four times the input takes four times as long, and 16, where it is quadratic."""
+ALWAYS = Prices(cached=1.0)
+
+
+def conversation(*results: str, user: str = "Where is the port of Orm?", call: str = "c") -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": user}]
+    for number, text in enumerate(results):
+        function = {"name": "search", "arguments": "{}"}
+        calls = [{"id": f"{call}{number}", "type": "function", "function": function}]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages.append({"role": "tool", "tool_call_id": f"{call}{number}", "content": text})
+    return messages
+
+
+def pruner(budget: int = 300, strategy: Any = "age", **options: Any) -> ContextPruner:
+    return ContextPruner(budget, **{"strategy": strategy, "prices": ALWAYS, "counter": CharCounter()} | options)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_result_is_cut_in_linear_time(name: str) -> None:
+    assert growth(cut, TEXTS[name], 12_000) < MOST_GROWTH
+
+
+PRUNED = ("tags between blank lines", "headings", "hits", "base64", "empty lists", "a result, then both", "members")
+
+
+@pytest.mark.parametrize("name", PRUNED)
+def test_a_result_is_pruned_in_linear_time(name: str) -> None:
+    def prune(text: str) -> object:
+        return pruner(strategy="reader", effort="fast").prune(conversation(text, "done"))
+
+    assert growth(prune, TEXTS[name], 12_000) < MOST_GROWTH
+
+
+def test_the_proxy_prunes_a_fetched_page_in_linear_time() -> None:
+    def send(text: str) -> None:
+        body = json.dumps({"messages": conversation(text, "done")}).encode()
+        pruners = ConversationPruners(lambda: pruner(effort="fast", strategy="reader"))
+        assert "outcome" in BodyPruner(pruners, 32_000_000).prune(body, "messages", b"").counts
+
+    assert growth(send, TEXTS["tags between blank lines"], 25_000) < MOST_GROWTH
+
+
+def test_short_passages_are_bounded_in_number() -> None:
+    for name in ("headings", "hits"):
+        text = TEXTS[name](400_000)
+        assert len(cut(text)) <= MOST_SHORT + len(text) // SMALL
+
+
+def test_ids_to_restore_are_looked_up_in_linear_time() -> None:
+    """Every request and every id that was removed grow together."""
+    text = "\n\n".join(f"Paragraph {number}: {'rain and wind ' * 8}" for number in range(400))
+
+    def restore(count: int) -> None:
+        keeper = pruner()
+        removed = keeper.prune(conversation(*[text] * (count // 100), "done"))
+        assert removed.report.removed
+        # None of these ids exists, and no two of them touch.
+        ids = ", ".join(f"p{10**6 + 2 * number}" for number in range(20 * count))
+        messages = [*removed.messages, {"role": "user", "content": f"restore: {ids}"}]
+        assert keeper.prune(messages).report.restored == ()
+
+    assert growth(restore, lambda size: size, 200) < MOST_GROWTH
+
+
+def test_new_ids_avoid_requested_ones_in_linear_time() -> None:
+    def prune(size: int) -> None:
+        text = "\n\n".join(f"Paragraph {number}: {'rain and wind ' * 8}" for number in range(size))
+        ids = ", ".join(f"p{2 * number}" for number in range(1, 4 * size))
+        removed = pruner().prune(conversation(text, "done", user=f"restore: {ids}")).report.removed
+        assert {int(passage.id[1:]) % 2 for passage in removed} == {1}
+
+    assert growth(prune, lambda size: size, 400) < MOST_GROWTH
+
+
+def test_stubs_that_cost_more_than_estimated_take_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each removal frees what its stub takes: without a bound on the rounds there is one for each passage."""
+
+    class StubsAreLong(CharCounter):
+        def count(self, text: str) -> int:
+            return text.count("x") + 60 * text.count("pruned")
+
+    def scores(passages: Any, task: str) -> list[float]:
+        return [float(number % 2) * 10 + number / 10_000 for number in range(len(passages))]
+
+    rounds = []
+    from context_agent.pruning import pruner as module
+
+    select = module.select
+    monkeypatch.setattr(module, "select", lambda *args, **options: rounds.append(1) or select(*args, **options))
+    text = "\n\n".join(f"{number:06} {'x' * 60} {'y' * 60}" for number in range(400))
+    keeper = pruner(60 * 400 - 1, strategy=scores, counter=StubsAreLong())
+    keeper.prune(conversation(text, "done"))
+    assert 2 < len(rounds) < 20
+
+
+def test_a_message_of_many_results_is_rewritten_in_linear_time() -> None:
+    def messages(count: int) -> list[dict[str, Any]]:
+        uses = [{"type": "tool_use", "id": f"c{n}", "name": "f", "input": {}} for n in range(count)]
+        results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "x"} for n in range(count)]
+        return [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+
+    def rewrite(messages: list[dict[str, Any]]) -> None:
+        transcript = Transcript(messages)
+        changed = transcript.rewritten((result, "y") for result in transcript.results)
+        assert all(part["content"] == "y" for part in changed[1]["content"])
+        assert messages[1]["content"][0]["content"] == "x"
+
+    assert growth(rewrite, messages, 5_000) < MOST_GROWTH
+
+
+def test_a_stub_that_is_repeated_does_not_restore_a_long_result_many_times() -> None:
+    keeper = pruner()
+    text = "\n\n".join(f"Paragraph {number}: {'rain and wind ' * 8}" for number in range(50))
+    pruned = keeper.prune(conversation(text, "done"))
+    ids = [passage.id for passage in pruned.report.removed]
+    restored = keeper.restore([*pruned.messages, *[pruned.messages[2]] * 1_000], ids)
+    assert restored[2]["content"] == text
+    assert [message["content"] for message in restored[5:]] == [pruned.messages[2]["content"]] * 1_000
+
+
+def test_own_words_are_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_agent.pruning.selection.OWN_CHARACTERS", 100)
+    early, late = "alpha/one.py " * 3, "beta/two.py " * 9
+    own = OwnWords(Transcript([{"role": "user", "content": early}, {"role": "assistant", "content": late}]))
+    assert "beta/two.py" in own._first
+    assert "alpha/one.py" not in own._first
+
+
+def test_the_models_get_a_bounded_part_of_a_task() -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Model:
+        width = 1
+
+        def encode_pairs(self, pairs: Any) -> Any:
+            import numpy as np
+
+            seen.extend(pairs)
+            return np.zeros((len(pairs), 1), dtype=np.float32)
+
+    passages = cut("\n\n".join(f"Paragraph {number}: {'rain and wind ' * 8}" for number in range(9)))
+    by_reading(passages, Goal("x" * 1_000_000), Model())
+    assert seen
+    assert max(len(first) for first, _ in seen) < 2 * QUESTION_CHARACTERS
+
+
+@pytest.mark.parametrize("depth", [500, 5_000, 50_000])
+def test_what_is_nested_deeply_is_passed_through(depth: int) -> None:
+    arguments: Any = 1
+    content: Any = "text"
+    for _ in range(depth):
+        arguments = {"a": arguments}
+        content = [{"type": "search_result", "content": content}]
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": content}]},
+    ]
+    assert pruner().prune(messages).messages[2] is messages[2]
+
+
+def test_an_error_that_is_null_is_no_error() -> None:
+    (null,) = Transcript(conversation('{"error": null, "rows": [1]}')).results
+    (text,) = Transcript(conversation('{ "error" : "no such table"}')).results
+    assert (null.is_error, text.is_error) == (False, True)
+
+
+MEASURE = """
+import gc, sys, tracemalloc
+from tests.security.test_conversations import SCENARIOS, remembered
+remembered(SCENARIOS[sys.argv[1]])
+gc.collect()
+tracemalloc.start()
+pruners = remembered(SCENARIOS[sys.argv[1]])
+gc.collect()
+print(tracemalloc.get_traced_memory()[0], pruners.memory)
+"""
+
+
+def remembered(use: Callable[[ConversationPruners], None]) -> ConversationPruners:
+    """Return pruners after their use."""
+    pruners = ConversationPruners(pruner)
+    use(pruners)
+    return pruners
+
+
+def _paragraphs(count: int, word: str = "rain") -> str:
+    return "\n\n".join(f"Paragraph {number}: {f'{word}{number} ' * 20}" for number in range(count))
+
+
+def _tiny_results(pruners: ConversationPruners) -> None:
+    for number in range(700):
+        pruners.prune(conversation(f"r{number}", call=f"c{number}-"))
+
+
+def _long_call_ids(pruners: ConversationPruners) -> None:
+    for number in range(100):
+        pruners.prune(conversation(f"r{number}", call=f"c{number}" * 5_000))
+
+
+def _many_conversations(pruners: ConversationPruners) -> None:
+    for number in range(400):
+        pruners.prune(conversation("ok", user=f"Question {number}?"))
+
+
+def _restored_one_by_one(pruners: ConversationPruners) -> None:
+    pruned = pruners.prune(conversation(_paragraphs(300), "done"))
+    messages = pruned.messages
+    for passage in pruned.report.removed[:100]:
+        messages = pruners.restore(messages, [passage.id])
+
+
+def _growing(pruners: ConversationPruners) -> None:
+    texts: list[str] = []
+    for number in range(25):
+        texts.append(_paragraphs(20, f"w{number}"))
+        pruners.prune(conversation(*texts, "done"))
+
+
+def _result(text: str) -> Callable[[ConversationPruners], None]:
+    return lambda pruners: (pruners.prune(conversation(text, "done")), None)[1]
+
+
+SCENARIOS: dict[str, Callable[[ConversationPruners], None]] = {
+    "tiny results": _tiny_results,
+    "long call ids": _long_call_ids,
+    "many conversations": _many_conversations,
+    "restored one by one": _restored_one_by_one,
+    "growing": _growing,
+    "a long result": _result(_paragraphs(2_000)),
+    "tiny passages": _result(repeated("# a\n\n", 50_000)),
+    "wide characters": _result(_paragraphs(1_000, "漢👍")),
+    "JSON": _result(json.dumps([{"title": f"T{n}", "text": _paragraphs(3, f"w{n}")} for n in range(200)])),
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_what_a_conversation_costs_is_counted(name: str) -> None:
+    """The bound in bytes is true within a factor of 1.5."""
+    command = [sys.executable, "-c", MEASURE, name]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    used, counted = map(int, done.stdout.split())
+    assert used / 1.5 <= counted <= used * 1.5
+
+
+def test_conversations_beyond_the_bound_are_forgotten() -> None:
+    bound = 300_000
+    pruners = ConversationPruners(pruner, memory=bound)
+    for number in range(700):
+        pruners.prune(conversation(f"r{number}", call=f"c{number}-", user=f"Question {number % 7}?"))
+        assert pruners.memory <= bound
