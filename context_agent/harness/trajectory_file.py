@@ -44,6 +44,8 @@ SUFFIX = ".jsonl"
 PAGE_SUFFIX = ".html"
 MAX_FILE_BYTES = 64_000_000
 """Size of a trajectory file that is read."""
+LARGEST_RECORD = 20_000
+"""Events of an episode, with the segments that they add and the keys that they name. Replay takes quadratic time."""
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """What reading a line raises if the line is no line of a trajectory."""
 _BLOCK_FIELDS = ("key", "header", "body", "tokens", "turn", "call")
@@ -82,7 +84,7 @@ def write(trajectory: Trajectory, path: Path) -> None:
 def read(path: str | Path) -> Trajectory:
     """Reads a trajectory file. A file cut in the middle gives the events before the cut (`end` is then None).
 
-    Raises `TrajectoryError` for a missing file, one without a header, or one of a newer schema.
+    Raises `TrajectoryError` for a missing file, one without a header, one of a newer schema, or one that is too large.
     """
     try:
         lines = read_bytes(path, MAX_FILE_BYTES).decode("utf-8").splitlines()
@@ -107,14 +109,33 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
     except (IndexError, *_MALFORMED) as error:
         raise TrajectoryError(f"{path}: the first line is no trajectory header ({error})") from None
     events: list[Event] = []
+    size = 0
     for number, row in enumerate(rows[1:], start=2):
         try:
-            events.append(decode(parse_json(row)))
+            event = decode(parse_json(row))
+            size += _size(event)
         except _MALFORMED as error:
             if number == len(rows):
                 break
             raise TrajectoryError(f"{path}, line {number}: not a trajectory event ({error})") from None
+        if size > LARGEST_RECORD:
+            raise TrajectoryError(
+                f"{path}, line {number}: the events so far add or name more than {LARGEST_RECORD:,} segments, the most "
+                "that are replayed"
+            )
+        events.append(event)
     return Trajectory(header, tuple(events))
+
+
+def _size(event: Event) -> int:
+    """Return how much an event adds to what replay works through."""
+    match event:
+        case PromptShown(segments=segments) | ToolResult(segments=segments):
+            return 1 + len(segments)
+        case EditApplied(edit=edit):
+            keys = (edit.pruned, edit.restored, edit.replaced, edit.protected, *(item.of for item in edit.summaries))
+            return 1 + len(edit.summaries) + sum(map(len, keys))
+    return 1
 
 
 def encode_header(header: Header) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -221,23 +221,18 @@ class View:
         if not summaries:
             return tuple(blocks)
         visible_ids = {block.id for block in blocks}
-        covered = sorted((b for summary in summaries for b in self.stands_for(summary)), key=lambda block: block.key)
+        covered = self.stands_for(*summaries)
         latest = {block.id: block for block in covered if block.id not in visible_ids}
         return tuple(sorted([*blocks, *latest.values()], key=lambda block: block.key))
 
-    def stands_for(self, summary: Summary) -> tuple[Block, ...]:
-        """The blocks that a summary stands for, oldest first: those it replaced, and those that the summaries it
-        replaced stood for."""
+    def stands_for(self, *summaries: Summary) -> tuple[Block, ...]:
+        """Return the blocks that summaries stand for, oldest first.
+
+        A summary stands for the blocks that it replaced, and for those that the summaries it replaced stood for.
+        """
         by_key = self.by_key()
-        blocks: dict[int, Block] = {}
-        pending = list(summary.of)
-        while pending:
-            segment = by_key[pending.pop()]
-            if isinstance(segment, Summary):
-                pending += segment.of
-            else:
-                blocks[segment.key] = segment
-        return tuple(blocks[key] for key in sorted(blocks))
+        keys = replaced_keys((key for summary in summaries for key in summary.of), by_key)
+        return tuple(block for key in sorted(keys) if isinstance(block := by_key[key], Block))
 
     @property
     def latest(self) -> tuple[Segment, ...]:
@@ -282,14 +277,14 @@ class View:
 
         A block goes by its label as well, unless that is another's id.
         """
-        by_id: dict[str, tuple[Editable, ...]] = {}
+        by_id: dict[str, list[Editable]] = {}
         labels: dict[str, tuple[Editable, ...]] = {}
         for segment in self.segments:
             if not isinstance(segment, Text):
-                by_id[segment.id] = (*by_id.get(segment.id, ()), segment)
+                by_id.setdefault(segment.id, []).append(segment)
             if isinstance(segment, Block):
                 labels[segment.label] = (segment,)
-        return labels | by_id
+        return labels | {name: tuple(segments) for name, segments in by_id.items()}
 
     def by_key(self) -> dict[int, Editable]:
         """All blocks and summaries of the record by key, hidden ones too."""
@@ -409,6 +404,21 @@ class View:
                 recomputed += segment.tokens
         added = sum(summary.tokens for summary in edit.summaries)
         return EditCost(freed=freed - added, recomputed=recomputed)
+
+
+def replaced_keys(keys: Iterable[int], summaries: Mapping[int, Editable]) -> set[int]:
+    """Return the keys, and those that the summaries among them replaced, directly or through other summaries.
+
+    Each key is visited once, so a record in which summaries refer to each other in any way ends.
+    """
+    pending = list(keys)
+    visited: set[int] = set()
+    while pending:
+        if (key := pending.pop()) not in visited:
+            visited.add(key)
+            if isinstance(segment := summaries.get(key), Summary):
+                pending += segment.of
+    return visited
 
 
 def named_id(name: str, known: Container[str]) -> str:

@@ -26,6 +26,7 @@ from context_agent.pruning.view import (
     Summary,
     ToolResult,
     TurnClosed,
+    replaced_keys,
 )
 from context_agent.types import Chunk, RankedDocument
 
@@ -105,10 +106,13 @@ class _ShownCorpus:
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._chunks = {block.id: block.hit.chunk for block in blocks}
+        self._documents: dict[str, list[Chunk]] = {}
+        for chunk in self._chunks.values():
+            self._documents.setdefault(chunk.document_id, []).append(chunk)
 
     def read(self, document_id: str) -> list[Chunk]:
         """The chunks of a document that were shown."""
-        return [chunk for chunk in self._chunks.values() if chunk.document_id == document_id]
+        return self._documents.get(document_id, [])
 
     def get(self, chunk_ids: list[str]) -> list[Chunk]:
         """The chunks with these ids that were shown."""
@@ -317,13 +321,8 @@ class _Converter:
 
     def _gold_among(self, keys: Iterable[int]) -> set[str]:
         """The gold chunks among the blocks with these keys, and among the blocks that summaries replace."""
-        ids: set[str] = set()
-        for key in keys:
-            if key in self._summaries:
-                ids |= self._gold_among(earlier for earlier in self._summaries[key].of if earlier < key)
-            elif self._is_gold(self._blocks[key]):
-                ids.add(self._blocks[key].id)
-        return ids
+        blocks = [self._blocks[key] for key in replaced_keys(keys, self._summaries) if key not in self._summaries]
+        return {block.id for block in blocks if self._is_gold(block)}
 
     def _in_view(self) -> set[int]:
         """The keys of the blocks and summaries in the last view."""
