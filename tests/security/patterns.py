@@ -1,0 +1,222 @@
+"""The regular expressions of the package, and texts that are hostile to each: built from its own parse tree."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import context_agent
+
+PACKAGE = Path(context_agent.__file__).parent
+METHODS = frozenset(("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"))
+ANCHORED = frozenset(("match", "fullmatch"))
+"""Methods that try one start only."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A call of `re` in the package. `pattern` is None if its source is known at run time only."""
+
+    module: str
+    name: str
+    source: str
+    pattern: re.Pattern[Any] | None
+    methods: frozenset[str] = field(default=frozenset())
+
+    @property
+    def id(self) -> str:
+        """The module, and the pattern's name or else its source."""
+        return f"{self.module}:{self.name or self.source}"
+
+    def run(self, text: str) -> None:
+        """Use the pattern on a text as the package does."""
+        assert self.pattern is not None
+        value: Any = text.encode("latin-1", "replace") if isinstance(self.pattern.pattern, bytes) else text
+        if self.methods and self.methods <= ANCHORED:
+            for method in self.methods:
+                getattr(self.pattern, method)(value)
+        else:
+            for _ in self.pattern.finditer(value):
+                pass
+
+
+def package_patterns() -> Iterator[Found]:
+    """Yield every call of `re` in the package, in the order of the files."""
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
+    used = _methods_by_name(trees.values())
+    for file, tree in trees.items():
+        module = ".".join(("context_agent", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        names = {id(node.value): node.targets[0].id for node in ast.walk(tree) if _is_assignment(node)}
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and (method := _method_of_re(call)):
+                name = names.get(id(call), "")
+                methods = used.get(name, frozenset()) if method == "compile" else frozenset((method,))
+                pattern = _compiled(module, call, method)
+                yield Found(module, name, ast.unparse(call.args[0]), pattern, methods)
+
+
+def _is_assignment(node: ast.AST) -> Any:
+    return isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+
+
+def _method_of_re(call: ast.Call) -> str:
+    """Return the method if `re` itself is called, else an empty string. A pattern is its first argument."""
+    function = call.func
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "re":
+        return function.attr if function.attr in METHODS and call.args else ""
+    return ""
+
+
+def _methods_by_name(trees: Iterable[ast.AST]) -> dict[str, frozenset[str]]:
+    """Return the methods that the package calls on each name. One that is passed on may be searched for anywhere."""
+    methods: dict[str, set[str]] = {}
+    for tree in trees:
+        called = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in METHODS}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in METHODS:
+                methods.setdefault(node.value.id, set()).add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in called:
+                methods.setdefault(node.id, set()).add("search")
+    return {name: frozenset(found) for name, found in methods.items()}
+
+
+def _compiled(module: str, call: ast.Call, method: str) -> re.Pattern[Any] | None:
+    """Return the pattern of a call, None if it depends on values that are known at run time only."""
+    arguments = {argument.arg: argument.value for argument in call.keywords}
+    position = {"compile": 1, "sub": 4, "subn": 4, "split": 3}.get(method, 2)
+    flags = arguments.get("flags") or (call.args[position] if len(call.args) > position else ast.Constant(0))
+    try:
+        scope = vars(importlib.import_module(module))
+    except Exception:  # an extra that is not installed
+        scope = {"re": re}
+    try:
+        source, value = (eval(ast.unparse(node), dict(scope)) for node in (call.args[0], flags))
+        return re.compile(source, value)
+    except Exception:  # a name of a function, not of the module
+        return None
+
+
+# Texts ------------------------------------------------------------------------------------------------------------
+
+CHARACTERS = "a A0.\n\t-_<>[](){}\"'`,;:!?#|/\\é漢。\x00"
+MISMATCHES = ("", "\x00", "\n!", "a")
+MOST_UNITS = 6
+
+
+def hostile_texts(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
+    """Yield texts of about this length: for each loop what leads to it, its body again and again, and a mismatch."""
+    source = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
+    tree = re._parser.parse(source, pattern.flags & ~re.U if isinstance(pattern.pattern, bytes) else pattern.flags)  # type: ignore[attr-defined]
+    literals = "".join(dict.fromkeys(char for char in source if not char.isalnum())) + CHARACTERS
+    sampler = _Sampler("".join(dict.fromkeys(literals)))
+    whole = sampler.sample(tree)
+    seen: set[tuple[str, str]] = set()
+    for prefix, unit in [("", whole), ("", whole[:-1]), *sampler.loops(tree, "")]:
+        if unit and (prefix, unit) not in seen:
+            seen.add((prefix, unit))
+            run = unit * (length // len(unit) + 1)
+            yield from (prefix + run + mismatch for mismatch in MISMATCHES)
+            if prefix:
+                # What leads to a loop, again and again, so that the loop begins at many places.
+                yield (prefix + unit) * (length // len(prefix + unit) + 1)
+
+
+class _Sampler:
+    """Samples of what parts of a pattern match."""
+
+    def __init__(self, characters: str) -> None:
+        self._characters = characters
+        self._groups: dict[int, str] = {}
+
+    def sample(self, items: Iterable[Any]) -> str:
+        """Return a short text that the items match."""
+        return "".join(self._one(str(op), value) for op, value in items)
+
+    def loops(self, items: Iterable[Any], prefix: str) -> Iterator[tuple[str, str]]:
+        """Yield what leads to each loop, and what its body matches."""
+        for op, value in items:
+            match str(op):
+                case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                    if value[1] > 8:
+                        yield from ((prefix, unit) for unit in self._units(value[2]))
+                    yield from self.loops(value[2], prefix)
+                case "SUBPATTERN":
+                    yield from self.loops(value[3], prefix)
+                case "ATOMIC_GROUP":
+                    yield from self.loops(value, prefix)
+                case "BRANCH":
+                    for branch in value[1]:
+                        yield from self.loops(branch, prefix)
+                case "ASSERT" | "ASSERT_NOT":
+                    yield from self.loops(value[1], prefix)
+            prefix += self._one(str(op), value)
+
+    def _units(self, body: Sequence[Any]) -> list[str]:
+        """Return texts that a loop's body matches."""
+        op, value = (str(body[0][0]), body[0][1]) if len(body) == 1 else ("", None)
+        if op in ("IN", "ANY", "NOT_LITERAL"):
+            return [char for char in self._characters if self._fits(op, value, char)][:MOST_UNITS] or [
+                self.sample(body)
+            ]
+        if op == "SUBPATTERN":
+            return self._units(value[3])
+        if op == "BRANCH":
+            return [self.sample(branch) for branch in value[1]][:MOST_UNITS]
+        return [self.sample(body)]
+
+    def _one(self, op: str, value: Any) -> str:
+        match op:
+            case "LITERAL":
+                return chr(value)
+            case "IN" | "ANY" | "NOT_LITERAL":
+                fitting = (char for char in self._characters if self._fits(op, value, char))
+                return next(fitting, None) or self._member(value)
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                return self.sample(value[2]) * max(value[0], min(1, value[1]))
+            case "SUBPATTERN":
+                text = self.sample(value[3])
+                if value[0] is not None:
+                    self._groups[value[0]] = text
+                return text
+            case "ATOMIC_GROUP":
+                return self.sample(value)
+            case "BRANCH":
+                return self.sample(value[1][0])
+            case "GROUPREF":
+                return self._groups.get(value, "")
+            case "ASSERT":
+                # What looks behind has to be there; what looks ahead is sampled by what follows.
+                return self.sample(value[1]) if value[0] < 0 else ""
+        return ""
+
+    def _fits(self, op: str, value: Any, char: str) -> bool:
+        if op == "ANY":
+            return char != "\n"
+        if op == "NOT_LITERAL":
+            return ord(char) != value
+        negated = bool(value) and str(value[0][0]) == "NEGATE"
+        return any(self._contains(str(kind), item, char) for kind, item in value) != negated
+
+    def _contains(self, kind: str, item: Any, char: str) -> bool:
+        if kind == "LITERAL":
+            return ord(char) == item
+        if kind == "RANGE":
+            return bool(item[0] <= ord(char) <= item[1])
+        if kind == "CATEGORY":
+            letter = {"DIGIT": "d", "SPACE": "s", "WORD": "w"}[str(item).rpartition("_")[2]]
+            return bool(re.match(f"\\{letter.upper() if '_NOT_' in str(item) else letter}", char))
+        return False
+
+    def _member(self, value: Any) -> str:
+        """Return the first character of a set."""
+        for kind, item in value if isinstance(value, list) else ():
+            if str(kind) in ("LITERAL", "RANGE"):
+                return chr(item if str(kind) == "LITERAL" else item[0])
+        return "a"
+
+
