@@ -53,7 +53,7 @@ THOUGHTS = "<think>"
 """What a reply with reasoning in its text begins with."""
 _CITATION = re.compile(r"\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 _QUOTATION = re.compile(r'"([^"]{1,1000})"|“([^“”]{1,1000})”|„([^„“”]{1,1000})[“”]|«([^«»]{1,1000})»')
-_ELLIPSIS = re.compile(r"\s*(?:\[?(?:\.\.\.|…)\]?)\s*")
+_ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?\[?(?:\.\.\.|…)\]?\s*+")
 _BREAK = re.compile(r"(?<=[.!?。！？:;\"”»\]])\s+(?=[^\s\[(])|\n+")
 """Where an answer may be cut for its checks: behind a sentence and its citations."""
 

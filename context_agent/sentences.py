@@ -17,7 +17,7 @@ from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
 """A heading in Markdown, or a line without a word, such as a rule."""
-_SPLIT = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[^a-z])|(?<=[。！？])|\s*\n\s*")
+_SPLIT = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[^a-z])|(?<=[。！？])|(?:(?<!\s)[^\S\n]++)?\n\s*+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ ACCEPTED_ENCODING = "gzip"
 """The one compression that is requested: the standard library can decompress it in bounded steps."""
 EXCERPT = 16
 """Characters of a malformed body that an error quotes."""
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-"""A JSON string. The possessive quantifiers keep the match linear and without a stack."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A JSON string, or one without an end. The possessive quantifiers keep the match linear and without a stack."""
 
 Events = Sequence[Mapping[str, Any]]
 """A server's answer: the events of a stream, the objects of a JSON list, or one JSON object."""

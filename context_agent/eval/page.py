@@ -183,7 +183,7 @@ def _clean(root: ET.Element, name: str) -> None:
 
 def _references(element: ET.Element) -> Iterator[str]:
     for value in element.attrib.values():
-        yield from re.findall(r"url\(#([^)]+)\)", value)
+        yield from re.findall(r"url\(#([^()]+)\)", value)
     if _LINK in element.attrib:
         yield element.attrib[_LINK][1:]
 
@@ -193,7 +193,7 @@ def _flatten(element: ET.Element) -> None:
     for rule in element.attrib.pop("style", "").split(";"):
         key, _, value = (part.strip() for part in rule.partition(":"))
         if key == "font":
-            size = re.search(r"([\d.]+)px", value)
+            size = re.search(r"(?<![\d.])([\d.]++)px", value)
             element.set("font-size", size[1] if size else "10")
             element.set("font-family", "system-ui, sans-serif")
             if "bold" in value or re.match(r"[67]00 ", value):

@@ -43,7 +43,7 @@ _LABEL = re.compile(r"#(?=\d)")
 _CACHED = 20_000
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _RANKED = re.compile(
-    r"<document\s+id\s*=\s*[\"']?(?P<id>[^>\"']{1,400}?)[\"']?\s*>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
+    r"<document\s++id\s*+=\s*+[\"']?(?P<id>[^>\"']{1,400}+)[\"']?\s*+>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
     re.I | re.S,
 )
 _JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)

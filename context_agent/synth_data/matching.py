@@ -43,7 +43,7 @@ SKIPPED_WORDS = 3
 _LINK = re.compile(
     r"!?\[(?P<label>(?:[^\[\]\n]|\[[^\[\]\n]*\]){0,500})\](?:\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+\"[^\"\n]*\")?\)|\[[^\[\]\n]{0,200}\])"
     r"|\[\[(?:[^\[\]|\n]{0,300}\|)?(?P<name>[^\[\]|\n]{1,300})\]\]"
-    r"|<!--.*?-->|</?[A-Za-z][^<>]{0,2000}>"
+    r"|<!--(?:(?!<!--).)*?-->|</?[A-Za-z][^<>]{0,2000}>"
     r"|<?https?://[^\s<>()\[\]]+>?"
     r"|\[\^?\d{1,4}\]",
     re.S,
@@ -276,7 +276,7 @@ _DAY_FIRST = re.compile(rf"(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_MONTH})\.?
 _MONTH_FIRST = re.compile(rf"({_MONTH})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?,?\s+(\d{{4}})", re.I)
 _ISO = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 _GROUPED = re.compile(r"(?<=\d)[,\u00a0\u202f'’ ](?=\d{3}(?!\d))")
-_SCALED = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(SCALES)})\b", re.I)
+_SCALED = re.compile(rf"(?<!\d)(\d++(?:\.\d++)?)\s*+({'|'.join(SCALES)})\b", re.I)
 
 
 def states_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:

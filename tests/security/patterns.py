@@ -48,16 +48,17 @@ class Found:
 def package_patterns() -> Iterator[Found]:
     """Yield every call of `re` in the package, in the order of the files."""
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
-    used = _methods_by_name(trees.values())
+    everywhere = _methods_by_name(trees.values())
     for file, tree in trees.items():
         module = ".".join(("context_agent", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
         names = {id(node.value): node.targets[0].id for node in ast.walk(tree) if _is_assignment(node)}
+        here = _methods_by_name([tree])
         for call in ast.walk(tree):
             if isinstance(call, ast.Call) and (method := _method_of_re(call)):
-                name = names.get(id(call), "")
-                methods = used.get(name, frozenset()) if method == "compile" else frozenset((method,))
-                pattern = _compiled(module, call, method)
-                yield Found(module, name, ast.unparse(call.args[0]), pattern, methods)
+                name = names.get(id(call), "") if method == "compile" else ""
+                used = (here if name.startswith("_") else everywhere).get(name, frozenset())
+                methods = used if method == "compile" else frozenset((method,))
+                yield Found(module, name, ast.unparse(call.args[0]), _compiled(module, call, method), methods)
 
 
 def _is_assignment(node: ast.AST) -> Any:
@@ -92,12 +93,12 @@ def _compiled(module: str, call: ast.Call, method: str) -> re.Pattern[Any] | Non
     flags = arguments.get("flags") or (call.args[position] if len(call.args) > position else ast.Constant(0))
     try:
         scope = vars(importlib.import_module(module))
-    except Exception:  # an extra that is not installed
+    except Exception:  # noqa: BLE001 (an extra that is not installed)
         scope = {"re": re}
     try:
         source, value = (eval(ast.unparse(node), dict(scope)) for node in (call.args[0], flags))
         return re.compile(source, value)
-    except Exception:  # a name of a function, not of the module
+    except Exception:  # noqa: BLE001 (a name of a function, not of the module)
         return None
 
 
@@ -169,7 +170,7 @@ class _Sampler:
             return [self.sample(branch) for branch in value[1]][:MOST_UNITS]
         return [self.sample(body)]
 
-    def _one(self, op: str, value: Any) -> str:
+    def _one(self, op: str, value: Any) -> str:  # noqa: PLR0911 (a case for each kind of node)
         match op:
             case "LITERAL":
                 return chr(value)
@@ -218,5 +219,3 @@ class _Sampler:
             if str(kind) in ("LITERAL", "RANGE"):
                 return chr(item if str(kind) == "LITERAL" else item[0])
         return "a"
-
-

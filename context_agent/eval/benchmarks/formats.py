@@ -390,7 +390,9 @@ def _links(row: SourceRow) -> Iterator[str]:
         links = ast.literal_eval(links)
     cells = links if isinstance(links, list) else [row[key] for key in row if str(key).startswith("wikipedia_link")]
     for cell in cells:
-        yield from (link.strip(" ,") for link in re.split(r"[\s,]+(?=https?://)", _text(cell)) if link.strip(" ,"))
+        yield from (
+            link.strip(" ,") for link in re.split(r"(?<![\s,])[\s,]++(?=https?://)", _text(cell)) if link.strip(" ,")
+        )
 
 
 def _article(name: str) -> str:

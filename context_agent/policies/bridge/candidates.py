@@ -40,7 +40,7 @@ _CUES = (
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _CLAUSE_START = re.compile(
-    r"[,;:?]\s+|\s+(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
+    r"[,;:?]\s+|(?<!\s)\s++(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
 )
 _CLAUSE_WORDS = 4
 """Content words of a clause at least; a shorter one is joined to the next."""

@@ -20,7 +20,7 @@ _WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
 _UNSPACED_WORD = re.compile(r"\d+(?:\.\d+)+|(?:[^\W_]|[\u0e31-\u0e3a])+")
 """Also the vowel signs of Thai, which are not alphanumeric."""
 _POSSESSIVE = re.compile(r"['’]s\b")
-_BRACKETED = re.compile(r"\s*[(\[].*?[)\]]")
+_BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
 _VERSION = re.compile(r"\bv(?=\d)")
 _DATE = re.compile(r"(?<!\d)(?:19|20)\d\d[-_/](0[1-9]|1[0-2])(?:[-_/]([0-3]\d))?(?!\d)")
 _EXTENSION = re.compile(
@@ -124,7 +124,7 @@ def without_brackets(title: str) -> str:
 _TOKEN = re.compile(r"\b[A-Z]\.(?=\s?\w)|\b(?:St|Jr|Sr|Dr|Mt|Mr|Mrs|No|vs)\.(?=\s)|[\w’'\-&!]+(?:\.(?=\w))?|[^\w\s]")
 _UNSPACED_NAME = re.compile(r"(?<=[「『《〈])[^」』》〉]{2,40}(?=[」』》〉])|[\u30a1-\u30fe\uff66-\uff9f]{3,}")
 """Quotations, and katakana with middle dots."""
-_QUOTED = re.compile(r"[\"“«`]{1,2}\s*([^\"”»`]{2,80}?)\s*(?:[\"”»]|'')")
+_QUOTED = re.compile(r"[\"“«`]{1,2}\s{0,9}([^\"”»`]{2,80}?)\s{0,9}(?:[\"”»]|'')")
 _CONNECTORS = frozenset(
     """of the de du des la le les von van der den del della di da dos das y e and & in on for at to a an al el bin ibn
     upon by from with or""".split()
@@ -135,9 +135,9 @@ _OPENERS = frozenset(
     until although though both also one two three there here between among to of not many some most several other name
     under following born then i you we""".split()
 )
-_LISTED = re.compile(r"\s+and\s+|\s+or\s+|,\s*")
-_NESTED = re.compile(r"\s+(?:and|or|of|in|at|by|for|to|from|with|on)\s+(?:the\s+)?")
-_OPTIONS = re.compile(r"[,?]?\s+(?:or|and)\s+")
+_LISTED = re.compile(r"(?<!\s)\s++(?:and|or)\s++|,\s*+")
+_NESTED = re.compile(r"(?<!\s)\s++(?:and|or|of|in|at|by|for|to|from|with|on)\s++(?:the\s++)?")
+_OPTIONS = re.compile(r"(?:[,?]|(?<![\s,?]))\s++(?:or|and)\s++")
 _ENDING = re.compile(r"[’']s$")
 _LONGEST_OPTION = 10
 _MOST_CONNECTORS = 3

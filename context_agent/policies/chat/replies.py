@@ -324,7 +324,7 @@ def is_unknown_model(refusal: Refusal) -> bool:
     """Whether the server may lack the model (or the address is wrong)."""
     about = re.search(
         r"\bmodel\b.*\b(?:not|no|unknown|invalid|doesn't)\b|\b(?:no|unknown|invalid)\b.*\bmodel\b",
-        refusal.message,
+        refusal.message[:1_000],
         re.I,
     )
     return refusal.status == 404 or (refusal.status in (400, 403, 422) and about is not None)

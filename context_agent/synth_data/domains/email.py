@@ -26,7 +26,7 @@ _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
 LONGEST_FROM = 1_000
 """Bytes of a `From ` line that are compared."""
 _ESCAPED = re.compile(rb"^>(>*From )")
-_REPLY = re.compile(r"^(?:\s*(?:re|fw|fwd|aw|wg|sv|antw)\s*(?:\[\d+\])?\s*:)+\s*", re.I)
+_REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)+\s*+", re.I)
 
 
 def read_mail(reading: Reading) -> Iterator[Document]:

@@ -44,12 +44,12 @@ _PART = re.compile(r"^<DOCUMENT>[ \t]*$", re.M | re.I)
 _BODY = re.compile(r"<TEXT>\n?(.*?)(?:</TEXT>|\Z)", re.S | re.I)
 _UNREADABLE = re.compile(r"GRAPHIC|ZIP|EXCEL|XML|JSON|PDF|COVER|EX-10[14]\b|EX-101", re.I)
 _HTML = re.compile(r"<(?:html|body|div|p|table|font)\b", re.I)
-_HIDDEN = re.compile(r"<ix:header\b.*?</ix:header>", re.S | re.I)
+_HIDDEN = re.compile(r"<ix:header\b.*?(?:</ix:header>|\Z)", re.S | re.I)
 _ITEM = re.compile(
-    r"^[#\s]*(?:PART\s+(?P<with>I{1,3}|IV)\b[\s.,:–—-]*)?ITEM\s+(?P<item>\d{1,2}(?:\.\d{2}|[A-C])?)\b[\s.:–—-]*(?P<title>.*)$",
+    r"^(?:#|[^\S\n])*+(?:PART\s+(?P<with>I{1,3}|IV)\b[\s.,:–—-]*)?ITEM\s+(?P<item>\d{1,2}(?:\.\d{2}|[A-C])?)\b[\s.:–—-]*(?P<title>.*)$",
     re.I | re.M,
 )
-_PARTS = re.compile(r"^[#\s]*PART\s+(?P<part>I{1,3}|IV)\b[^a-z]{0,40}$", re.I | re.M)
+_PARTS = re.compile(r"^(?:#|[^\S\n])*+PART\s+(?P<part>I{1,3}|IV)\b[^a-z]{0,40}$", re.I | re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,9 @@ def _inline_fields(page: str) -> dict[str, str]:
     """The fields of a form in inline XBRL, from its `dei:` elements."""
     fields = {}
     for name, label in _INLINE_FIELDS.items():
-        if match := re.search(rf'<ix:non\w+\b[^>]*\bname="dei:{label}"[^>]*>(.*?)</ix:non', page, re.S | re.I):
+        if match := re.search(
+            rf'<ix:non\w+\b[^<>]*\bname="dei:{label}"[^<>]*>(.{{0,2000}}?)</ix:non', page, re.S | re.I
+        ):
             fields[name] = _value(name, page_text(match[1])[1])
     return {name: value for name, value in fields.items() if value}
 

@@ -25,21 +25,24 @@ from context_agent.types import Document, MetadataValue
 CITATIONS = 200
 """Cited patents that are kept: they are stored with every chunk."""
 _DECLARATION = re.compile(r"(?=<\?xml\b)")
-_DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[[^\]]*\])?[^>]*>", re.I)
+_DOCTYPE = re.compile(r"<!DOCTYPE[^<>\[]*+(?:\[[^\]]*+\]?+)?+[^<>]*+>?+", re.I)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z]\w*;")
 _ROOTS = ("us-patent-grant", "us-patent-application")
 _BLOCKS = frozenset("p heading claim claim-text li row".split())
 _NUMBER = r"(?:RE|PP|D|H)?\d{1,2}(?:,\d{3}){2}|(?:RE|PP|D)\d{2,3},?\d{3}|\d{7,8}"
 _CITED = re.compile(
-    rf"\b(?:U\.?S\.?\s*(?:Pat(?:ent)?\.?)?\s*(?:No\.?|Number)?\s*|Pat(?:ent)?\.?\s*No\.?\s*)({_NUMBER})(?:\s*(B[12]|A1?)\b)?",
+    rf"\b(?:U\.?S\.?\s*+(?:Pat(?:ent)?\.?\s*+)?(?:(?:No\.?|Number)\s*+)?|Pat(?:ent)?\.?\s*+No\.?\s*+)({_NUMBER})(?:\s*+(B[12]|A1?)\b)?",
     re.I,
 )
 _PUBLICATION = re.compile(r"\bUS\s*(?:20\d{2}/?\d{7})\s*A1\b")
 _OWN_NUMBER = re.compile(
-    rf"^\s*(?:United States\s+)?(?:Patent\s+(?:No\.?|Number)|Document\s+Identifier)\s*:?\s*(?:US\s*)?({_NUMBER})",
+    r"^[^\S\n]*+(?:United States\s++)?(?:Patent\s++(?:No\.?|Number)|Document\s++Identifier)\s*+"
+    rf"(?::\s*+)?(?:US\s*+)?({_NUMBER})",
     re.I | re.M,
 )
-_APPLICATION = re.compile(r"Application\s*(?:/Control\s*)?(?:No|Number|Serial No)\.?\s*:?\s*(\d{2}/\d{3},?\d{3})", re.I)
+_APPLICATION = re.compile(
+    r"Application\s*+(?:/Control\s*+)?(?:No|Number|Serial No)\.?\s*+(?::\s*+)?(\d{2}/\d{3},?\d{3})", re.I
+)
 _REJECTED = re.compile(r"reject(?:ed|ion)[^.]{0,80}?35\s+U\.?\s?S\.?\s?C\.?", re.I | re.S)
 _STATUTE = re.compile(r"35\s+U\.?\s?S\.?\s?C\.?\s*(?:§\s*)?(10[1-3]|112)", re.I)
 
@@ -195,7 +198,7 @@ def _citations(text: str) -> list[str]:
 
 def _text_title(text: str) -> str:
     """The text after `Title:`, else the first line."""
-    match = re.search(r"^\s*(?:Title(?: of Invention)?)\s*:\s*(.+)$", text[:4000], re.I | re.M)
+    match = re.search(r"^[^\S\n]*+(?:Title(?: of Invention)?)\s*+:\s*+(.+)$", text[:4000], re.I | re.M)
     return match[1] if match else next((line for line in text.splitlines() if line.strip()), "")[:120]
 
 

@@ -303,7 +303,7 @@ def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: R
 def _first_sentence_opening(graph: LinkGraph, row: int, via: int) -> str:
     """What the first sentence says the page is, up to the linked name: `1929 American film directed by`."""
     page, target = graph.pages[row], graph.pages[via]
-    match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."))
+    match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."), re.S)
     if match is None or not target.kind:
         return ""
     before, name, after = match["rest"].partition(target.bare)

@@ -289,7 +289,7 @@ def _find_words(text: str, name: str) -> int:
 
 def before_name(before: str) -> str:
     """The text before a name without what belongs to the name (`the poet`); empty if the two cannot be separated."""
-    titled = _TITLE_BEFORE.search(before)
+    titled = _TITLE_BEFORE.search(before, max(0, len(before) - 500))
     prefix = before[: titled.start()] if titled else before
     return prefix.rstrip() + " " if _NAME_MAY_FOLLOW.search(prefix) else ""
 

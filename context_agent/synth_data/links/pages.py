@@ -65,7 +65,7 @@ PLACES = frozenset(
 PATTERNS = (
     RelationPattern(
         "born", re.compile(
-            rf"{_OPENS}(?:[^()\d]*?[;,] )?\s*(?:born )?\s*(?:c\. )?(?P<y>{DATE})(?=\s*(?:[–—-]|in |\)|,|;))"
+            rf"{_OPENS}(?:[^()\d]*?[;,] )?\s*+(?:born \s*+)?(?:c\. )?(?P<y>{DATE})(?=\s*(?:[–—-]|in |\)|,|;))"
         ),
         "When was {x} born?", clause="who was born {on} {y}", truth="date", first=True,
     ),
@@ -185,7 +185,7 @@ _END = re.compile(r"(?<=[.!?])[\"”']?\s+(?=[A-Z\"“'(])")
 _ABBREVIATED = re.compile(
     r"(?:\b[A-Z]|\b(?:St|Dr|Mr|Mrs|Ms|Jr|Sr|Mt|No|vs|c|ca|Lt|Col|Gen|Prof|Rev|Hon|Inc|Co|Ltd|Op))\.$"
 )
-_BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]")
+_BRACKETS = re.compile(r"(?:(?<!\s)\s++)?[(\[][^()\[\]]*+[)\]]")
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]|\[([^\[\]]+)\]\([^()\s]*\)")
 _BLOCK_ENDS = re.compile(r"\n\s*\n|^#{1,6} .*$|^[ \t]*(?:[-*+]|\d+\.)[ \t]+", re.MULTILINE)
 """What separates sentences in Markdown besides punctuation: blank lines, headings, the marks of lists."""
@@ -211,10 +211,10 @@ _NOT_PERSONS = frozenset(
 """Kinds with years in brackets that are no persons."""
 _LISTED_ADJECTIVES = re.compile(
     r"\b(?:film|television|stage|radio|screen|theatre|theater|opera|voice|record|club|political|social|cultural|economic|"
-    r"administrative|licensed|best[\w-]*)(?:,| and) (?=(?:\w+ and )?\w+ \w+)"
+    r"administrative|licensed|best[\w-]{0,40})(?:,| and) (?=(?:\w+ and )?\w+ \w+)"
 )
 _SUPERLATIVE = re.compile(r"^(?:most \w+|[\w-]+est|first|last|only|second|third) ")
-_PERSON = re.compile(r"\(\s*[^()]*\bborn\b")
+_PERSON = re.compile(r"\([^()]*\bborn\b")
 _LIFE_YEARS = re.compile(r"\([^()]*\d{3,4}[^()]*[–—-][^()]*\d{3,4}[^()]*\)[^.]{0,40}\b(?:was|were)\b")
 
 
@@ -235,7 +235,7 @@ class Sentence:
     def plain(self) -> str:
         """Without bracketed text and with clean spacing: the form that a question quotes."""
         text = _BRACKETS.sub("", _BRACKETS.sub("", self.unlinked))
-        text = re.sub(r"\s+([,.;:!?'’])", r"\1", re.sub(r"\s+", " ", text))
+        text = re.sub(r"(?<!\s)\s++([,.;:!?'’])", r"\1", re.sub(r"\s+", " ", text))
         return text.strip().rstrip("\"”'").strip()
 
 

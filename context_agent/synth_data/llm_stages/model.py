@@ -133,7 +133,7 @@ LONGEST_REPLY = 200_000
 """Characters of a reply that are parsed."""
 MOST_STARTS = 40
 """Opening braces at which the parser tries to read an object."""
-_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.S)
+_STRING_OR_COMMA = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|,(?=\s*+[}\]])', re.S)
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -364,12 +364,12 @@ TURNS = 16
 EXCERPT_CHUNKS = 4
 """Chunks of a document that the model is shown, about 2,000 tokens."""
 _MODEL_INSTRUCTIONS = re.compile(
-    r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+|the\s+|your\s+)*(?:previous|prior|earlier|above|preceding|other)?"
-    r"\s*(?:instructions|prompts?|rules|directions)"
-    r"|^\s*(?:system|assistant|developer)\s*(?:prompt|message)?\s*:"
-    r"|(?:new|updated|hidden)\s+(?:system\s+)?instructions\s*(?:for|to)?[^.\n]{0,40}:"
+    r"(?:ignore|disregard|forget|override)\s++(?:(?:all|any|the|your)\s++)*+"
+    r"(?:(?:previous|prior|earlier|above|preceding|other)\s*+)?(?:instructions|prompts?|rules|directions)"
+    r"|^[^\S\n]*+(?:system|assistant|developer)\s*+(?:(?:prompt|message)\s*+)?:"
+    r"|(?:new|updated|hidden)\s++(?:system\s++)?instructions\s*+(?:for|to)?[^.\n]{0,40}:"
     r"|<\|[^|\n]{1,40}\|>|\[/?INST\]|<<SYS>>"
-    r"|(?:write|ask|generate|output|reply\s+with|respond\s+with)\s+(?:only\s+)?(?:the|this|exactly|following)[^.\n]{0,40}"
+    r"|(?:write|ask|generate|output|reply\s++with|respond\s++with)\s++(?:only\s++)?(?:the|this|exactly|following)[^.\n]{0,40}"
     r"(?:question|answer|json)[^.\n]{0,20}:",
     re.I | re.M,
 )

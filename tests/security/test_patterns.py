@@ -1,0 +1,127 @@
+"""Every regular expression of the package takes linear time on texts that are hostile to it.
+
+A new pattern is found in the source and timed by itself. One whose source is known at run time only needs an example
+in `EXAMPLES`. One that meets only short texts may be in `BOUNDED`, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import cache
+
+import pytest
+
+from tests.security.patterns import Found, hostile_texts, package_patterns
+
+SIZES = (20, 500, 4_000, 16_000)
+"""Characters. An exponential pattern fails at the first, a cubic one at the second, a quadratic one at the others."""
+LEAST_SECONDS, SECONDS_PER_CHARACTER = 0.02, 4e-6
+"""About a hundred times what a linear pattern takes, and a tenth of what a quadratic one takes at the last size."""
+REPEATS = 4
+
+EXAMPLES = {
+    "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
+    "context_agent.policies.tokens.prompt:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
+    "context_agent.retrieval.chunker:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
+    "context_agent.retrieval.fusion:re.escape(term)": r"tide",
+    "context_agent.retrieval.languages:script": "[\u3040-\u30ff]",
+    "context_agent.retrieval.loaders.markup:closing": r"</script(?=[\s/>])[^>]*>?",
+    "context_agent.retrieval.loaders.markup:attribute": (
+        r"""(?:^|[\s"'/])href\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"""
+    ),
+    "context_agent.synth_data.domains.filings:tag": r"^<TYPE>(.*)$",
+    "context_agent.synth_data.domains.filings:label": r"^[ \t]*FORM TYPE:[ \t]*(.+)$",
+    "context_agent.synth_data.domains.filings:element": (
+        r'<ix:non\w+\b[^<>]*\bname="dei:DocumentType"[^<>]*>(.{0,2000}?)</ix:non'
+    ),
+    "context_agent.synth_data.links.pages:by": r"\bdirected by (?:[a-z-]+ )?(?P<y>[A-Z]\w*)",
+    "context_agent.synth_data.sets.splits:prefix": r"world/(?:train|test)/",
+    "context_agent.synth_data.world.tasks:sought": r"(?<!\w)tide(?!\w)",
+}
+"""For each pattern that is built at run time, one that was built."""
+
+BOUNDED = {
+    "policies.chat.replies:about": (1_000, "the first characters of a server's message"),
+    "synth_data.domains.email:_BOUNDARY": (1_000, "the first characters of a line"),
+    "synth_data.links.link_graph:_TITLE_BEFORE": (500, "the last characters before a name"),
+}
+"""Patterns that meet at most so many characters."""
+
+
+@cache
+def found() -> tuple[Found, ...]:
+    return tuple(package_patterns())
+
+
+STATIC = [pattern for pattern in found() if pattern.pattern is not None]
+
+
+def assert_linear(pattern: Found, most: int = SIZES[-1]) -> None:
+    assert pattern.pattern is not None
+    for size in SIZES:
+        for text in hostile_texts(pattern.pattern, min(size, most)):
+            limit = LEAST_SECONDS + SECONDS_PER_CHARACTER * len(text)
+            assert seconds(pattern, text, limit) < limit, f"{pattern.id} is slow on {len(text)} x {text[:60]!r}"
+
+
+def seconds(pattern: Found, text: str, limit: float) -> float:
+    """Return the time of a use, the least of several if the first is beyond the limit."""
+    least = float("inf")
+    for _ in range(REPEATS):
+        start = time.process_time()
+        pattern.run(text)
+        least = min(least, time.process_time() - start)
+        if least < limit or least > 1:
+            break
+    return least
+
+
+def bound(pattern: Found) -> int:
+    key = pattern.id.removeprefix("context_agent.")
+    if "no|unknown|invalid" in key:
+        key = "policies.chat.replies:about"
+    return BOUNDED.get(key, (SIZES[-1], ""))[0]
+
+
+@pytest.mark.parametrize("pattern", STATIC, ids=[pattern.id[:90] for pattern in STATIC])
+def test_a_pattern_takes_linear_time(pattern: Found) -> None:
+    assert_linear(pattern, bound(pattern))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_pattern_that_is_built_at_run_time_takes_linear_time(name: str) -> None:
+    assert_linear(Found(name, "", name, re.compile(EXAMPLES[name], re.M | re.S | re.I)))
+
+
+def test_every_pattern_that_is_built_at_run_time_has_an_example() -> None:
+    built = sorted(pattern.module for pattern in found() if pattern.pattern is None)
+    assert built == sorted(name.partition(":")[0] for name in EXAMPLES)
+
+
+def test_the_list_of_bounded_patterns_has_no_other() -> None:
+    names = {pattern.id.removeprefix("context_agent.") for pattern in STATIC}
+    assert {name for name in BOUNDED if name not in names} == {"policies.chat.replies:about"}
+    assert sum(bound(pattern) < SIZES[-1] for pattern in STATIC) == len(BOUNDED)
+
+
+def test_the_scan_finds_what_the_package_has() -> None:
+    assert len(STATIC) > 250
+    assert any(pattern.id == "context_agent.pruning.passages:_TITLE" for pattern in STATIC)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"(?:<[a-z][^>\n]*>\s*)*<title>",
+        r"\[\d{1,4}\][ \t]+[^\n]*[^\s.!?;,][ \t\r]*$",
+        r"(a+)+b",
+        r"\s+and",
+        r'"(?:[^"\\]|\\.)*"',
+        r"<!--.*?-->",
+        r"([\d.]+)px",
+    ],
+)
+def test_a_pattern_that_is_not_linear_is_noticed(source: str) -> None:
+    with pytest.raises(AssertionError, match="is slow on"):
+        assert_linear(Found("m", "n", source, re.compile(source, re.M)))
