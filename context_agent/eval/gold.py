@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
+from context_agent._support.normalization import normal_form
 from context_agent._support.question_files import Question
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Chunk
@@ -137,7 +138,7 @@ def _fact_numbers(facts: Iterable[Iterable[str]], ids: frozenset[str]) -> dict[s
 
 def words(text: str) -> list[str]:
     """The text's normalised words, with articles."""
-    letters = (letter for letter in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(letter))
+    letters = (letter for letter in normal_form("NFKD", text.casefold()) if not unicodedata.combining(letter))
     spaced = _UNSPACED.sub(r" \g<0> ", _DROPPED.sub("", "".join(letters)))
     return re.findall(r"[^\W_]+", spaced)
 
@@ -231,7 +232,7 @@ def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
 
 def normalised(text: str) -> str:
     """The words of a text in Unicode NFKC, casefolded, without punctuation, one space between two."""
-    return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold()))
+    return " ".join(_WORDS.findall(normal_form("NFKC", text).casefold()))
 
 
 def listed(items: Iterable[str]) -> str:

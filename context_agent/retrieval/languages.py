@@ -16,13 +16,13 @@ unidentified, and its words are neither dropped nor stemmed.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from context_agent._support.normalization import normal_form
 from context_agent.errors import ConfigError
 from context_agent.tokens import well_formed
 
@@ -104,10 +104,10 @@ def segmented(text: str) -> str:
     """
     if text.isascii():
         return text
-    text = unicodedata.normalize("NFC", text)
+    text = normal_form("NFC", text)
     if _CHANGED.search(text) is None:
         return text
-    return _RUN.sub(_terms, _WIDE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text))
+    return _RUN.sub(_terms, _WIDE.sub(lambda run: normal_form("NFKC", run[0]), text))
 
 
 def _terms(run: re.Match[str]) -> str:

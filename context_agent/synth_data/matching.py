@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from context_agent._support.normalization import normal_form
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.types import Chunk
 
@@ -388,7 +389,7 @@ def _partial(answer: str) -> Iterator[str]:
 
 def _without_accents(text: str) -> str:
     """The text without accents."""
-    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+    return "".join(char for char in normal_form("NFKD", text) if not unicodedata.combining(char))
 
 
 SHARED_WORDS = 0.6

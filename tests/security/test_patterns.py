@@ -21,6 +21,7 @@ LEAST_SECONDS, SECONDS_PER_CHARACTER = 0.02, 4e-6
 REPEATS = 4
 
 EXAMPLES = {
+    "context_agent._support.normalization:marks": "[\u0300-\u036f]{31,}",
     "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.prompt:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.chunker:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import filterfalse, pairwise
 from typing import NamedTuple
 
+from context_agent._support.normalization import normal_form
 from context_agent.retrieval.languages import SPACED, UNSPACED, segmented, unspaced
 
 _WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
@@ -67,7 +68,7 @@ def fold(text: str) -> str:
     text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
     if text.isascii():
         return text
-    return "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", text)))
+    return "".join(filterfalse(unicodedata.combining, normal_form("NFKD", text)))
 
 
 def _spelled(date: re.Match[str]) -> str:

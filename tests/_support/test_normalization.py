@@ -1,0 +1,39 @@
+"""Unicode normalization: the same as Python's, but linear in combining marks."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from context_agent._support.normalization import MOST_MARKS, normal_form
+from context_agent.eval.gold import normalised, words
+from context_agent.policies.bridge.text import fold
+from context_agent.retrieval.languages import segmented
+from tests.growth import growth
+
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(text=st.text(max_size=MOST_MARKS) | st.text("aé漢\u0301\u0316 ", max_size=60))
+def test_it_is_that_of_python(form: str, text: str) -> None:
+    if max(map(len, text.replace("\u0316", "\u0301").split()), default=0) <= MOST_MARKS:
+        assert normal_form(form, text) == unicodedata.normalize(form, text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f73", "\u0344\u0316", "\u3099\u0301\u0316", "\U0001d165\u0301"])
+@pytest.mark.parametrize("form", FORMS)
+def test_marks_in_a_row_take_linear_time(form: str, marks: str) -> None:
+    def run(text: str) -> None:
+        assert len(normal_form(form, text)) <= 3 * MOST_MARKS + 3  # type: ignore[arg-type]
+
+    assert growth(run, lambda size: "a" + marks * size, 2_000) < 9
+
+
+@pytest.mark.parametrize("read", [fold, segmented, words, normalised])
+def test_what_reads_texts_takes_linear_time(read: object) -> None:
+    assert callable(read)
+    assert growth(read, lambda size: "東a" + "\u0301\u0316" * size, 2_000) < 9
