@@ -46,7 +46,7 @@ MAX_FILE_BYTES = 64_000_000
 """Size of a trajectory file that is read."""
 LARGEST_RECORD = 20_000
 """Events of an episode, with the segments that they add and the keys that they name. Replay takes quadratic time."""
-_MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """What reading a line raises if the line is no line of a trajectory."""
 _BLOCK_FIELDS = ("key", "header", "body", "tokens", "turn", "call")
 
@@ -106,7 +106,7 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
     """The trajectory of a file's lines; `path` names them in errors. Raises `TrajectoryError`."""
     try:
         header = decode_header(parse_json(rows[0]))
-    except (IndexError, *_MALFORMED) as error:
+    except (IndexError, *MALFORMED) as error:
         raise TrajectoryError(f"{path}: the first line is no trajectory header ({error})") from None
     events: list[Event] = []
     size = 0
@@ -114,7 +114,7 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
         try:
             event = decode(parse_json(row))
             size += _size(event)
-        except _MALFORMED as error:
+        except MALFORMED as error:
             if number == len(rows):
                 break
             raise TrajectoryError(f"{path}, line {number}: not a trajectory event ({error})") from None

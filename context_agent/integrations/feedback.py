@@ -27,9 +27,9 @@ from typing import Any, BinaryIO
 from context_agent._support.journal import encode_line, file_lock, open_private
 from context_agent._support.question_files import Source, load_rows
 from context_agent._support.small_files import MAX_BYTES, parse_json
-from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
+from context_agent.errors import ConfigError, ContextAgentError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
-from context_agent.harness.trajectory_file import decode_header
+from context_agent.harness.trajectory_file import MALFORMED, decode_header
 
 JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
 SCHEMA = 1
@@ -110,9 +110,9 @@ class FeedbackLog:
 
     def trajectory_of(self, request: str) -> str:
         """The first trajectory of a request; of its latest use if the id was used twice. Raises `TrajectoryError`."""
-        row = _decoded(self._requests.line_of(request))
-        if row.get("request") == request:
-            return str(row["trajectories"][0])
+        line = self._requests.line_of(request)
+        if _request_id(line) == request:
+            return str(_decoded(line)["trajectories"][0])
         raise TrajectoryError(
             f"no trajectory is known for request {request!r}: pass the trajectory, or one of the last "
             f"{MAX_REQUESTS:,} requests"
@@ -133,7 +133,7 @@ class FeedbackLog:
         try:
             with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
                 return decode_header(parse_json(stream.readline(MAX_BYTES)))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *MALFORMED, ContextAgentError):
             raise TrajectoryError(f"no trajectory {trajectory!r} is known here") from None
 
     def add(self, judgement: Judgement) -> bool:
@@ -232,8 +232,9 @@ def _judgement_id(line: bytes) -> str | None:
 
 def _request_id(line: bytes) -> str | None:
     row = _decoded(line)
-    request = row.get("request")
-    return request if isinstance(request, str) and row.get("trajectories") else None
+    request, trajectories = row.get("request"), row.get("trajectories")
+    is_record = isinstance(request, str) and isinstance(trajectories, list) and trajectories
+    return request if is_record else None
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:

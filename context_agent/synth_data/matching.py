@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 
 from context_agent._support.normalization import normal_form
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
@@ -56,6 +57,10 @@ _WORD = re.compile(r"\S+")
 _INVISIBLE = frozenset("\u00ad\u200b\u200c\u200d\u2060\ufeff")
 _APOSTROPHES = frozenset("'\u2018\u2019\u02bc\u2032`\u00b4")
 _NEGATIONS = frozenset(["no", "not", "nor", "non", "never", "without", "none", "cannot"])
+
+
+LONGEST_QUOTE, MOST_PLACES = 5_000, 200
+"""Characters of a quote, and the places of its first words in a text that are tried, because a text may repeat them."""
 
 
 class MatchStep(StrEnum):
@@ -91,9 +96,9 @@ class _FoldedText:
 def find_quote(quote: str, text: str) -> QuoteMatch | None:
     """The first match of the quote in the text by the strictest step that finds one, else None.
 
-    A quote without a letter or digit is never found.
+    A quote without a letter or digit is never found, nor one of more than `LONGEST_QUOTE` characters.
     """
-    if not any(char.isalnum() for char in quote):
+    if len(quote) > LONGEST_QUOTE or not any(char.isalnum() for char in quote):
         return None
     at = _locate(quote, text)
     if at is not None:
@@ -226,8 +231,10 @@ def _by_words(quote: str, source: _FoldedText) -> QuoteMatch | None:
     text_words = [(match[0], match.start(), match.end()) for match in _WORD.finditer(source.text) if _tells(match[0])]
     words = [word for word, _, _ in text_words]
     first, rest = quote_words[:LEADING_WORDS], quote_words[LEADING_WORDS:]
-    for at in range(len(words) - LEADING_WORDS + 1):
-        if words[at : at + LEADING_WORDS] == first and (last := _follows(rest, words, at + LEADING_WORDS)) is not None:
+    positions = range(len(words) - LEADING_WORDS + 1)
+    places = (at for at in positions if words[at] == first[0] and words[at : at + LEADING_WORDS] == first)
+    for at in islice(places, MOST_PLACES):
+        if (last := _follows(rest, words, at + LEADING_WORDS)) is not None:
             return QuoteMatch(MatchStep.WORDS, *_span(source, text_words[at][1], text_words[last][2]))
     return None
 

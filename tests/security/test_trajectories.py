@@ -125,12 +125,12 @@ def test_a_record_that_replay_would_take_minutes_for_is_refused() -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trajectory_file, "LARGEST_FILE", 5_000)
+    monkeypatch.setattr(trajectory_file, "MAX_FILE_BYTES", 5_000)
     file = tmp_path / "t.jsonl"
     with file.open("wb") as stream:
         stream.write(b'{"kind":"header"')
         stream.truncate(1 << 40)
-    with pytest.raises(TrajectoryError, match=r"more than 5,000 bytes"):
+    with pytest.raises(TrajectoryError, match=r"5,000 bytes"):
         read(file)
 
 
