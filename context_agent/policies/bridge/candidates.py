@@ -204,12 +204,15 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
 def _clauses(text: str) -> list[str]:
     """The parts of a question that may each need a passage of their own; at least one."""
     clauses: list[str] = []
-    clause = ""
-    for part in _CLAUSE_START.split(text):
-        clause = f"{clause} {part}".strip()
-        if sum(word not in STOP for word in words(clause)) >= _CLAUSE_WORDS:
-            clauses.append(clause)
-            clause = ""
+    parts: list[str] = []
+    content_words = 0
+    for part in filter(None, map(str.strip, _CLAUSE_START.split(text))):
+        parts.append(part)
+        content_words += sum(word not in STOP for word in words(part))
+        if content_words >= _CLAUSE_WORDS:
+            clauses.append(" ".join(parts))
+            parts, content_words = [], 0
+    clause = " ".join(parts)
     return [*clauses[:-1], f"{clauses[-1]} {clause}".rstrip()] if clauses else [clause]
 
 
