@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from context_agent._support.question_files import load_questions
-from context_agent.errors import ContextAgentError, DataError, TrajectoryError
+from context_agent.errors import ContextAgentError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, load_judgements
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data import review
