@@ -34,7 +34,7 @@ LONGEST_ERROR = 2_000
 _ERROR = re.compile(
     r"\W{0,3}(?:\w{0,40}error|exception|traceback|fatal|failed|failure|panic|exit (?:code|status):? [1-9])\b", re.I
 )
-_ERROR_FIELD = re.compile(r'\s*+\{\s*+"(?:error|exception)"\s*+:\s*+(?!null|false|""|\{\})')
+_ERROR_FIELD = re.compile(r'\s*+\{\s*+"(?:error|exception)"\s*+:\s*+(?P<none>null|false|""|\{\})?')
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
     "ai": "assistant", "tool": "tool", "HumanMessageChunk": "user", "AIMessageChunk": "assistant",
@@ -255,7 +255,9 @@ def _is_error(text: str) -> bool:
     """Whether a short result reads as the message of a tool that failed."""
     if len(text) > LONGEST_ERROR:
         return False
-    return bool(_ERROR.match(text)) or bool(_ERROR_FIELD.match(text))
+    if field := _ERROR_FIELD.match(text):
+        return field["none"] is None
+    return _ERROR.match(text) is not None
 
 
 def _problems(contents: Sequence[MessageContent], last_turn: int) -> Iterator[str]:

@@ -244,8 +244,9 @@ def _growing(pruners: ConversationPruners) -> None:
         pruners.prune(conversation(*texts, "done"))
 
 
-def _result(text: str) -> Callable[[ConversationPruners], None]:
-    return lambda pruners: (pruners.prune(conversation(text, "done")), None)[1]
+def _result(make: Callable[[], str]) -> Callable[[ConversationPruners], None]:
+    """A use with one long result, which is made anew, as a request brings it."""
+    return lambda pruners: (pruners.prune(conversation(make(), "done")), None)[1]
 
 
 SCENARIOS: dict[str, Callable[[ConversationPruners], None]] = {
@@ -254,10 +255,10 @@ SCENARIOS: dict[str, Callable[[ConversationPruners], None]] = {
     "many conversations": _many_conversations,
     "restored one by one": _restored_one_by_one,
     "growing": _growing,
-    "a long result": _result(_paragraphs(2_000)),
-    "tiny passages": _result(repeated("# a\n\n", 50_000)),
-    "wide characters": _result(_paragraphs(1_000, "漢👍")),
-    "JSON": _result(json.dumps([{"title": f"T{n}", "text": _paragraphs(3, f"w{n}")} for n in range(200)])),
+    "a long result": _result(lambda: _paragraphs(2_000)),
+    "tiny passages": _result(lambda: repeated("# a\n\n", 50_000)),
+    "wide characters": _result(lambda: _paragraphs(1_000, "漢👍")),
+    "JSON": _result(lambda: json.dumps([{"title": f"T{n}", "text": _paragraphs(3, f"w{n}")} for n in range(200)])),
 }
 
 
