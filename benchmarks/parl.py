@@ -42,14 +42,15 @@ from context_agent.train import config
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import RunConfig
 from context_agent.train.demo import report
-from context_agent.train.rewards import RewardConfig, compute_reward, delegation_of, measure_outcome
+from context_agent.train.parl import delegation_of
+from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward, measure_outcome
 
 UNTIL = 0.5
 """Share of the updates after which only the performance is rewarded, in either arm."""
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "without": {},
     "with": {"parl": {"parallel": 0.3, "finish": 0.1, "until": UNTIL, "breadth": 3}},
-    "priced": {"rewards": {"turn_from": 1, "turn_to": 7, "turn_most": 0.3}},
+    "priced": {"rewards": {"preset": "context-1", "turn_from": 1, "turn_to": 7, "turn_most": 0.3}},
 }
 """What an arm's run file adds. `priced` has no r_parallel: each turn after the first costs .05, to the end."""
 LABELS = {
@@ -79,7 +80,7 @@ DEMONSTRATIONS: Mapping[str, Any] = {
 REWARDS: Mapping[str, Any] = {
     "engine": {"batch": 256, "max_tokens": 32},
     "rollouts": {"steps": 100, "groups": 12, "rollouts": 8, "substeps": 1, "concurrency": 96, "save_every": 25},
-    "curriculum": {"beta": [4, 2]},
+    "rewards": {"preset": "context-1"},
     "loss": {"kind": "cispo", "pass_tokens": 4_096},
     "optimiser": {"learning_rate": 5e-4, "betas": [0.9, 0.99], "warmup": 5},
     "evaluation": {"every": 25, "questions": 48, "temperatures": [1.0]},
@@ -295,7 +296,7 @@ def _evaluate(run: RunConfig, split: str) -> list[Score]:
     world = environment_of(run.data)
     assert world is not None
     loaded, questions = load_model(run, world), world.questions[split]
-    rewards = run.curriculum.rewards(RewardConfig(), 1.0)
+    rewards = run.curriculum.rewards(RewardConfig(preset=RewardPreset.CONTEXT_1), 1.0)
     with ExitStack() as stack:
         engine, _ = stack.enter_context(open_sampler(run, loaded))
         searchers = stack.enter_context(subagent_engine(run, loaded.tokenizer))

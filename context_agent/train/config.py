@@ -33,7 +33,8 @@ from context_agent.swarm import MAX_BREADTH
 from context_agent.train.curriculum import AsyncRolloutConfig, Curriculum, RolloutConfig
 from context_agent.train.environment import WorldConfig
 from context_agent.train.judge.judge import JudgeConfig
-from context_agent.train.rewards import GAINS, ParlConfig, RewardConfig
+from context_agent.train.parl import ParlConfig
+from context_agent.train.rewards import GAINS, RewardConfig
 from context_agent.train.tiny_model import TinyModelConfig
 
 Notify = Callable[[str], None]

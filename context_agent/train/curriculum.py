@@ -15,7 +15,8 @@ from pydantic import Field, PositiveInt
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
-from context_agent.train.rewards import Baseline, RewardConfig, annealed
+from context_agent.train.advantages import Baseline, BaselineMembers
+from context_agent.train.rewards import RewardConfig, annealed
 
 
 class RolloutLocation(StrEnum):
@@ -36,7 +37,8 @@ class RolloutConfig:
     - `substeps`: optimiser updates of a step.
     - `concurrency`: episodes at the same time.
     - `seed`: random seed of draws and sampling; 0 for the run's.
-    - `baseline`: what is subtracted from a reward (`rewards.Baseline`).
+    - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
+    - `baseline_members`: the episodes that the baseline is computed from: `all`, or `sampled`, without demonstrations.
     - `keep_negative`: share of the episodes with a negative advantage that are trained on.
     - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
     - `save_groups`: questions whose trajectories are saved.
@@ -50,6 +52,7 @@ class RolloutConfig:
     concurrency: int = 256
     seed: int = 0
     baseline: Baseline = Baseline.MEAN
+    baseline_members: BaselineMembers = BaselineMembers.ALL
     keep_negative: float = 1.0
     save_every: int = 10
     save_groups: int = 2
@@ -98,20 +101,21 @@ class CurriculumStage:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Easy questions first, and a reward that weighs recall less over time. The defaults are the report's (section 3).
+    """Easy questions first, and a reward that weighs recall less over time.
 
     - `stages`: stages in order; after the last one every question may be drawn. The report publishes no bounds.
-    - `beta`: beta of F-beta at the start and at the end of training.
+    - `beta`: beta of F-beta at the start and at the end of training. By default it stays at `rewards.beta`; with the
+      preset context-1 it is halved on the way, from 4 to 2 as published (Context-1, section 3).
     """
 
     stages: tuple[CurriculumStage, ...] = ()
-    beta: tuple[float, float] = (4.0, 2.0)
+    beta: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         bounds = [stage.until for stage in self.stages]
         if bounds != sorted(set(bounds)) or any(not 0 < bound <= 1 for bound in bounds):
             raise ConfigError(f"the stages of a curriculum must end at rising shares in (0, 1]; got {bounds}")
-        if min(self.beta) <= 0:
+        if self.beta is not None and min(self.beta) <= 0:
             raise ConfigError(f"beta must be positive; got {self.beta}")
 
     def admitted(self, questions: Sequence[Question], progress: float) -> list[Question]:
@@ -128,8 +132,9 @@ class Curriculum:
         return admitted
 
     def rewards(self, settings: RewardConfig, progress: float) -> RewardConfig:
-        """The reward settings at that point of training."""
-        return replace(settings, beta=annealed(*self.beta, progress))
+        """Return the reward settings at that point of training."""
+        start, end = self.beta or (settings.beta, settings.beta / 2 if settings.published else settings.beta)
+        return replace(settings, beta=annealed(start, end, progress))
 
 
 def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:

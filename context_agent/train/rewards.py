@@ -1,33 +1,28 @@
-"""The reward of an episode: what is measured of its unedited record, its terms, and the advantages made from rewards.
+"""The reward of an episode: what is measured of its unedited record, and the terms that make one number of it.
 
-Context-1, section 3: `r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r_before)`.
 `measure_outcome` is the only function that reads an episode. A term is a function from an `EpisodeOutcome` to a number;
-`RewardConfig` has the weights. Terms that the report does not name (diversity, prune accuracy, parallel calls, a judge,
-mistakes, decay) have weight 0 by default.
+`RewardConfig` has the weights. There are two presets.
 
-PARL (Kimi K2.5, arXiv 2602.02276) rewards an orchestrator for starting sub-agents, in addition to its answer:
-`r = l1 r_parallel + l2 r_finish + r_performance`, with l1 and l2 annealed to 0 over the training. `r_parallel` prevents
-serial collapse, `r_finish` prevents sub-agents that are started and finish nothing. Another account has
-`R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is the form `mixed`. `r_performance`, and `Q`, is the reward of
-`compute_reward`, whatever its terms.
+`context-1` is the published formula (Context-1, section 3):
+`r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r before penalties)`. A policy that is
+optimised against it finds that showing gold pays as much as ranking it, and that ranking everything costs little.
 
-Advantages are one number an episode, before its rows are made. A group is the rollouts of one question. An episode's
-advantage is its reward less its group's mean; every row of the episode carries it (`train.rows`), so an episode that
-was edited often counts no more than one that was not.
+`default` pays for the ranking alone. `q` is F-beta of the documents that the policy ranked, to the power `exponent`,
+and every other gain counts in proportion to it:
+`r = clamp((output q + q (trajectory r_trajectory + answer r_answer + ...)) (1 - cost spent) - penalties, floor, ...)`.
+With beta 1 and exponent 3, ten documents of which two are gold earn .04 of the whole, and one of two gold documents .3.
+
+`train.parl` adds the reward for sub-agents, `train.advantages` makes advantages of rewards.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import isfinite
-from statistics import fmean
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
@@ -35,9 +30,11 @@ from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.metrics import f_beta
 from context_agent.eval.scoring import Replay
-from context_agent.harness.episode import StopReason
+from context_agent.harness.episode import StopReason, resolve
+from context_agent.harness.profile import parse_ranking
 from context_agent.harness.trajectory import Trajectory
-from context_agent.pruning.view import Block, ToolResult
+from context_agent.pruning.view import ActionTaken, Block, ToolResult
+from context_agent.types import RankedDocument
 
 
 class Ending(StrEnum):
@@ -53,15 +50,27 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """The measures of an episode. Precision and recall are of the ranking; `seen` is recall over everything
-    encountered.
+    """The measures of an episode. All counts of chunks count each chunk once.
 
-    All three are 0 if the question has no gold (`golden` is then False). `ranked` has the facts that each document of
-    the ranking finds, of `needs` in all. `judged` is a judge's verdict on the ranking,
-    from 0 to 1, or None.
-
-    `calls` counts the tool calls of each turn, `prunes` those of each turn that did nothing but prune (0 for any other
-    turn). `answered` is whether a chunk that holds the answer was retrieved, None if no answer is known.
+    - `ending`: how it ended.
+    - `precision`, `recall`: of the whole ranking; 0 if the question has no gold.
+    - `seen`: recall over everything encountered.
+    - `answered`: whether a chunk that holds the answer was retrieved; None if no answer is known.
+    - `answer_ranked`: whether a gold chunk of a document that the policy ranked holds the answer; None likewise.
+    - `ranked`: the facts that each document of the ranking finds, of `needs` in all.
+    - `cited`: how many documents at the head of `ranked` the policy named. The profile added the others. None means
+      that `precision` and `recall` are those of the policy's own documents.
+    - `calls`: the tool calls of each turn.
+    - `finding_calls`: the calls of each turn that showed evidence for the first time.
+    - `prunes`: the calls of each turn that did nothing but prune, 0 for any other turn.
+    - `queries`, `finding_queries`: the queries, and those of them that showed evidence for the first time.
+    - `pruned`, `pruned_gold`: the chunks that were pruned at some time, and those of them that are gold.
+    - `clutter`, `cleared`: the shown chunks that are not gold, and those of them that the final view lacks.
+    - `gold_shown`, `gold_kept`: the shown chunks that are gold, and those of them in the final view.
+    - `mistakes`: calls that could not run.
+    - `spent`: the share of the budget of turns and tokens that was spent, from 0 to 1.
+    - `golden`: whether the question has gold.
+    - `judged`: a judge's verdict on the ranking, from 0 to 1, or None.
     """
 
     ending: Ending
@@ -69,14 +78,23 @@ class EpisodeOutcome:
     recall: float
     seen: float
     answered: bool | None = None
+    answer_ranked: bool | None = None
     ranked: tuple[frozenset[int], ...] = ()
     needs: int = 0
+    cited: int | None = None
     calls: tuple[int, ...] = ()
+    finding_calls: tuple[int, ...] = ()
     prunes: tuple[int, ...] = ()
     queries: tuple[str, ...] = ()
+    finding_queries: tuple[str, ...] = ()
     pruned: int = 0
     pruned_gold: int = 0
+    clutter: int = 0
+    cleared: int = 0
+    gold_shown: int = 0
+    gold_kept: int = 0
     mistakes: int = 0
+    spent: float = 0.0
     golden: bool = True
     judged: float | None = None
 
@@ -86,46 +104,84 @@ class EpisodeOutcome:
         return len(self.calls)
 
 
+class RewardPreset(StrEnum):
+    """The formula of the reward, and the weights that a run file leaves out."""
+
+    DEFAULT = "default"
+    """Every gain counts in proportion to the ranking."""
+    CONTEXT_1 = "context-1"
+    """The published formula: what was seen counts whether or not it is ranked."""
+
+
+PRESETS: Mapping[RewardPreset, Mapping[str, float]] = {
+    RewardPreset.DEFAULT: {
+        "output": 1.2,
+        "answer": 0.5,
+        "beta": 1.0,
+        "exponent": 3.0,
+        "cost": 0.2,
+        "turn_most": 0.0,
+        "cut": -1.0,
+    },
+    RewardPreset.CONTEXT_1: {
+        "output": 0.7,
+        "answer": 1.0,
+        "beta": 4.0,
+        "exponent": 1.0,
+        "cost": 0.0,
+        "turn_most": 0.5,
+        "cut": 0.0,
+    },
+}
+"""The values of the settings that differ between the presets."""
+BY_PRESET: Any = None
+"""The default of a setting whose value the preset decides."""
+
+
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
-    """Weights and bounds of the terms. The defaults are the report's; a weight of 0 leaves out a term.
+    """Weights and bounds of the terms. A weight of 0 leaves out a term.
 
-    - `output`: weight of F-beta of the ranking.
+    - `preset`: the formula, `default` or `context-1`. It also decides the values of the settings marked with both.
+    - `output`: weight of F-beta of the ranking (default 1.2; context-1 .7).
     - `trajectory`: weight of the recall over everything encountered.
-    - `answer`: weight of having retrieved the answer.
-    - `beta`: F-beta weighs recall `beta**2` times; a curriculum lowers it.
-    - `output_depth`: documents at the head of the ranking that F-beta is of; 0 means all. In a profile whose rankings
-      end with all that was shown (`lean`), F-beta of all of them says nothing about their order.
+    - `answer`: weight of the answer: ranked in a gold chunk (default .5), or retrieved (context-1 1).
+    - `beta`: F-beta weighs recall `beta**2` times (default 1; context-1 4, which a run halves step by step).
+    - `exponent`: power of F-beta (default 3; context-1 1). Above 1, half a ranking earns less than half.
+    - `cost`: share of the gains that an episode loses if it spends its whole budget of turns and tokens, in proportion
+      to what it spends (default .2; context-1 0).
     - `prune_call`: penalty for each prune call beyond a streak.
     - `prune_streak`: turns in a row that may do nothing but prune.
     - `prune_most`: highest penalty for such prunes.
     - `turn_from`: turn at which the penalty for long episodes starts.
     - `turn_to`: turn at which it is highest.
-    - `turn_most`: highest penalty for long episodes.
+    - `turn_most`: highest penalty for long episodes (default 0; context-1 .5).
     - `mistake`: penalty for each call that could not run.
     - `mistakes_most`: highest penalty for such calls.
-    - `prune_accuracy`: weight of the share of pruned chunks that are not gold.
-    - `diversity`: weight of differing queries.
-    - `parallel`: weight of several calls a turn.
-    - `parallel_calls`: calls a turn that earn all of it.
+    - `prune_accuracy`: weight of a final view with all gold and nothing else of what was shown.
+    - `diversity`: weight of differing queries that find something.
+    - `parallel`: weight of several calls a turn that find something.
+    - `parallel_calls`: such calls a turn that earn all of it.
     - `judge`: weight of a judge's verdict.
     - `floor`: lowest reward of a finished episode.
     - `malformed`: reward of an episode without a valid ranking (a format error cost -0.5 in the published baseline).
-    - `cut`: reward of an episode that a limit ended; nothing is published.
+    - `cut`: reward of an episode that a limit ended (default -1; context-1 0, where nothing is published).
     - `gamma`: decay by step (`rows.decay_weights`).
     """
 
-    output: float = 0.7
+    preset: RewardPreset = RewardPreset.DEFAULT
+    output: float = BY_PRESET
     trajectory: float = 0.3
-    answer: float = 1.0
-    beta: float = 4.0
-    output_depth: int = 0
+    answer: float = BY_PRESET
+    beta: float = BY_PRESET
+    exponent: float = BY_PRESET
+    cost: float = BY_PRESET
     prune_call: float = 0.1
     prune_streak: int = 3
     prune_most: float = 0.5
     turn_from: int = 64
     turn_to: int = 128
-    turn_most: float = 0.5
+    turn_most: float = BY_PRESET
     mistake: float = 0.0
     mistakes_most: float = 0.5
     prune_accuracy: float = 0.0
@@ -135,22 +191,35 @@ class RewardConfig:
     judge: float = 0.0
     floor: float = 0.001
     malformed: float = -0.5
-    cut: float = 0.0
+    cut: float = BY_PRESET
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
+        if self.preset not in set(RewardPreset):
+            raise ConfigError(f"rewards.preset must be one of {', '.join(RewardPreset)}; got {self.preset!r}")
+        for name, value in PRESETS[RewardPreset(self.preset)].items():
+            if getattr(self, name) is BY_PRESET:
+                object.__setattr__(self, name, value)
+        for name in (field.name for field in fields(self) if field.name != "preset"):
             if not isfinite(getattr(self, name)):
                 raise ConfigError(f"reward setting {name} must be a finite number; got {getattr(self, name)}")
-        if self.beta <= 0 or not 0 < self.gamma <= 1:
-            raise ConfigError(f"beta must be positive and gamma in (0, 1]; got {self.beta} and {self.gamma}")
-        if self.output_depth < 0:
-            raise ConfigError(f"output_depth must not be negative; got {self.output_depth} (0 means all documents)")
+        if self.beta <= 0 or self.exponent <= 0 or not 0 < self.gamma <= 1:
+            raise ConfigError(
+                f"beta and exponent must be positive and gamma in (0, 1]; got {self.beta}, {self.exponent} and "
+                f"{self.gamma}"
+            )
+        if not 0 <= self.cost <= 1:
+            raise ConfigError(f"reward setting cost is a share of the gains, from 0 to 1; got {self.cost}")
         if self.turn_to <= self.turn_from or self.parallel_calls < 2:
             raise ConfigError(
                 f"turn_to must be past turn_from and parallel_calls at least 2; got {self.turn_to}, "
                 f"{self.turn_from} and {self.parallel_calls}"
             )
+
+    @property
+    def published(self) -> bool:
+        """Whether the gains are those of the published formula."""
+        return self.preset == RewardPreset.CONTEXT_1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,54 +231,72 @@ class EpisodeRewardTerms:
     terms: Mapping[str, float]
 
 
-def f_output(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """F-beta of the ranked documents (or facts), or of the first `output_depth` of them."""
+def ranking_quality(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
+    """Return F-beta, to the power `exponent`, of the documents that the policy ranked, or of their facts."""
     precision, recall = outcome.precision, outcome.recall
-    if settings.output_depth and outcome.needs:
-        head = outcome.ranked[: settings.output_depth]
+    if outcome.cited is not None and outcome.needs:
+        head = outcome.ranked[: outcome.cited]
         precision, recall = metrics.precision_of(head), metrics.recall_of(head, outcome.needs)
-    return f_beta(precision, recall, settings.beta)
+    quality: float = f_beta(precision, recall, settings.beta) ** settings.exponent
+    return quality
 
 
 def trajectory_recall(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Recall over everything encountered, pruned or not. Without it a policy collapses to one broad search."""
+    """Return recall over everything encountered, pruned or not.
+
+    Without it the published policy collapsed to one broad search.
+    """
     return outcome.seen
 
 
 def answer_found(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """1 if a retrieved chunk contains the answer. Without it topical documents suffice."""
-    return float(bool(outcome.answered))
+    """Return 1 if the answer was found. Without it topical documents suffice.
+
+    It must be in a gold chunk that the policy ranked, or, as published, in any retrieved chunk.
+    """
+    return float(bool(outcome.answered if settings.published else outcome.answer_ranked))
 
 
 def accurate_pruning(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Share of the pruned chunks that are not gold; 0 if nothing was pruned or no gold is known."""
-    return 1 - outcome.pruned_gold / outcome.pruned if outcome.pruned and outcome.golden else 0.0
+    """Return the share of the clutter that was cleared, times the share of the gold that was kept, at the end.
+
+    If nothing was shown that should be pruned, or no gold was shown, return 0.
+    """
+    if not outcome.clutter or not outcome.gold_shown:
+        return 0.0
+    return outcome.cleared / outcome.clutter * outcome.gold_kept / outcome.gold_shown
 
 
 def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """1 less the mean, over all queries but the first, of the largest Jaccard similarity to an earlier one's words."""
-    words = [frozenset(query.lower().split()) for query in outcome.queries]
+    """Return the mean novelty of all queries but the first. A query that found nothing new has none.
+
+    Novelty is 1 less the largest Jaccard similarity to the words of an earlier query that found something.
+    """
+    words = [frozenset(query.lower().split()) for query in outcome.finding_queries]
     if len(words) < 2:
         return 0.0
-    nearest = [max(_jaccard(words[later], words[n]) for n in range(later)) for later in range(1, len(words))]
-    return 1 - sum(nearest) / len(nearest)
+    novelty = [1 - max(_jaccard(words[later], words[n]) for n in range(later)) for later in range(1, len(words))]
+    return sum(novelty) / (len(outcome.queries) - 1)
 
 
 def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Mean calls a turn on a scale from 1 call (0) to `parallel_calls` (1)."""
+    """Return the mean number of finding calls a turn, on a scale from 1 call (0) to `parallel_calls` (1)."""
     if not outcome.calls:
         return 0.0
-    mean = sum(outcome.calls) / len(outcome.calls)
+    mean = sum(outcome.finding_calls) / len(outcome.calls)
     return min(1.0, max(0.0, (mean - 1) / (settings.parallel_calls - 1)))
 
 
 def judged_ranking(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """The judge's verdict; 0 if absent, which then holds for all episodes of the question."""
+    """Return the judge's verdict; 0 if absent, which then holds for all episodes of the question."""
     return outcome.judged or 0.0
 
 
 def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Per prune call beyond a streak of turns that do nothing but prune. Without it a policy prunes chunk by chunk."""
+    """Return the penalty for prune calls beyond a streak of turns that do nothing but prune.
+
+    Without it a policy prunes chunk by chunk.
+    """
     streak = beyond = 0
     for calls in outcome.prunes:
         streak = streak + 1 if calls else 0
@@ -219,20 +306,20 @@ def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Linear from 0 at turn `turn_from` to `turn_most` at turn `turn_to`."""
+    """Return a penalty on a line from 0 at turn `turn_from` to `turn_most` at turn `turn_to`."""
     share = (outcome.turns - settings.turn_from) / (settings.turn_to - settings.turn_from)
     return settings.turn_most * min(1.0, max(0.0, share))
 
 
 def mistaken_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Per call that could not run (Kimi-Researcher's format penalty)."""
+    """Return the penalty for calls that could not run (Kimi-Researcher's format penalty)."""
     return min(settings.mistakes_most, settings.mistake * outcome.mistakes)
 
 
 Term = Callable[[EpisodeOutcome, RewardConfig], float]
 
 GAINS: Mapping[str, Term] = {
-    "output": f_output,
+    "output": ranking_quality,
     "trajectory": trajectory_recall,
     "answer": answer_found,
     "prune_accuracy": accurate_pruning,
@@ -241,6 +328,9 @@ GAINS: Mapping[str, Term] = {
     "judge": judged_ranking,
 }
 """Terms in [0, 1], each weighted by the setting of its name."""
+
+RANKING_GAINS = frozenset({"output", "judge"})
+"""Gains that are about the ranking itself. In the default preset all others count in proportion to `output`'s term."""
 
 PENALTIES: Mapping[str, Term] = {
     "repeated_prunes": repeated_prunes,
@@ -251,14 +341,30 @@ PENALTIES: Mapping[str, Term] = {
 
 
 def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None) -> EpisodeRewardTerms:
-    """The episode's reward. Raises `DataError` if a measure is not finite."""
+    """Return the episode's reward.
+
+    Args:
+        outcome: The measures of the episode.
+        settings: The weights. Defaults to those of the default preset.
+
+    Returns:
+        The reward with its terms.
+
+    Raises:
+        DataError: If a measure is not finite.
+    """
     settings = settings or RewardConfig()
-    gains = {name: getattr(settings, name) * term(outcome, settings) for name, term in GAINS.items()}
-    penalties = {name: -term(outcome, settings) for name, term in PENALTIES.items()}
-    terms = gains | penalties
+    quality = 1.0 if settings.published else ranking_quality(outcome, settings)
+    gains = {
+        name: getattr(settings, name) * term(outcome, settings) * (1.0 if name in RANKING_GAINS else quality)
+        for name, term in GAINS.items()
+    }
     before = sum(gains.values())
     if not isfinite(before):
         raise DataError(f"a reward of {before}: recall {outcome.recall}, precision {outcome.precision}")
+    penalties = {"cost": -settings.cost * outcome.spent * before}
+    penalties |= {name: -term(outcome, settings) for name, term in PENALTIES.items()}
+    terms = gains | penalties
     match outcome.ending:
         case Ending.MALFORMED:
             return EpisodeRewardTerms(settings.malformed, before, terms)
@@ -268,7 +374,7 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
 
 
 def annealed(start: float, end: float, progress: float) -> float:
-    """A value on its way from `start` to `end`; `progress` in [0, 1] is the share of training that is done."""
+    """Return a value on its way from `start` to `end`; `progress` in [0, 1] is the share of training that is done."""
     return start + (end - start) * min(1.0, max(0.0, progress))
 
 
@@ -289,17 +395,27 @@ ENDINGS = {
 
 
 def is_aborted(trajectory: Trajectory) -> bool:
-    """Whether a server, the corpus or the caller ended the episode, which is then not rewarded."""
+    """Return whether a server, the corpus or the caller ended the episode, which is then not rewarded."""
     return trajectory.end is None or StopReason(trajectory.end.stop_reason) not in ENDINGS
 
 
 def measure_outcome(
     trajectory: Trajectory, question: Question, gold: Gold | None = None, *, judged: float | None = None
 ) -> EpisodeOutcome:
-    """The measures of a whole episode. `gold` is the question's in its corpus (`gold_of`), `judged` a judge's verdict.
+    """Return the measures of a whole episode.
 
-    Raises `DataError` for an aborted episode and for a question with neither gold nor a verdict, `TrajectoryError` for
-    a record that does not replay.
+    Args:
+        trajectory: The record of the episode.
+        question: The question that it was asked.
+        gold: The question's gold in its corpus (`gold_of`). Defaults to what the question says.
+        judged: A judge's verdict on the ranking.
+
+    Returns:
+        The outcome that `compute_reward` rewards.
+
+    Raises:
+        DataError: If the episode was aborted, or the question has neither gold nor a verdict.
+        TrajectoryError: If the record does not replay.
     """
     gold = gold or gold_of(question)
     if is_aborted(trajectory) or not (gold or judged is not None):
@@ -308,264 +424,105 @@ def measure_outcome(
     assert trajectory.end is not None
     replay = Replay(trajectory, gold)
     returned = [event for event in trajectory.events if isinstance(event, ToolResult)]
+    cited = _cited(trajectory)
     relevance = [
         gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in trajectory.end.documents
     ]
+    finding = _finding(returned, gold)
+    clutter = replay.shown - replay.gold
     return EpisodeOutcome(
         ending=ENDINGS[StopReason(trajectory.end.stop_reason)],
         precision=metrics.precision_of(relevance) if gold else 0.0,
         recall=metrics.recall_of(relevance, gold.needs) if gold else 0.0,
         seen=metrics.recall_of([replay.seen], gold.needs) if gold else 0.0,
         answered=_answered(returned, question.answer),
+        answer_ranked=_answer_ranked(trajectory.end.documents[:cited], gold, question.answer),
         ranked=tuple(relevance),
         needs=gold.needs if gold else 0,
+        cited=cited,
         calls=tuple(_calls_by_turn(returned).values()),
+        finding_calls=tuple({**_calls_by_turn(returned, 0), **_calls_by_turn(finding)}.values()),
         prunes=_pruning_turns(returned),
-        queries=tuple(str(item.arguments["query"]) for item in returned if "query" in item.arguments),
+        queries=_queries(returned),
+        finding_queries=_queries(finding),
         pruned=len(replay.pruned),
         pruned_gold=len(replay.pruned & replay.gold),
+        clutter=len(clutter),
+        cleared=len(clutter - replay.final_view),
+        gold_shown=len(replay.gold),
+        gold_kept=len(replay.gold & replay.final_view),
         mistakes=replay.spent.mistakes,
+        spent=_share_spent(trajectory, returned),
         golden=bool(gold),
         judged=judged,
     )
 
 
 def _answered(returned: Iterable[ToolResult], answer: str) -> bool | None:
-    """Whether any chunk that was shown holds the answer."""
+    """Return whether any chunk that was shown holds the answer."""
     if not judgeable(answer):
         return None
-    return holds((block.body for item in returned for block in item.segments if isinstance(block, Block)), answer)
+    return holds((block.body for item in returned for block in _blocks(item)), answer)
 
 
-def _calls_by_turn(returned: Iterable[ToolResult]) -> dict[int, int]:
-    """How many calls each turn made."""
-    return dict(sorted(Counter(item.turn for item in returned).items()))
+def _answer_ranked(documents: Iterable[RankedDocument], gold: Gold, answer: str) -> bool | None:
+    """Return whether a gold chunk of these documents holds the answer."""
+    if not judgeable(answer):
+        return None
+    chunks = (chunk for item in documents for chunk in item.chunks if gold.found_by(item.id, (chunk.id,)))
+    return holds((chunk.text for chunk in chunks), answer)
+
+
+def _cited(trajectory: Trajectory) -> int:
+    """Return how many documents at the head of the ranking the policy named; the profile may have added others."""
+    assert trajectory.end is not None
+    profile = trajectory.header.profile
+    if not profile.fill_ranking:
+        return len(trajectory.end.documents)
+    last = [event.action for event in trajectory.events if isinstance(event, ActionTaken)][-1:]
+    named = [item for action in last for item in action.ranking or parse_ranking(action.text)]
+    *_, view = trajectory.views()
+    return len(resolve(named, view, profile.max_ranking).documents)
+
+
+def _blocks(item: ToolResult) -> list[Block]:
+    return [segment for segment in item.segments if isinstance(segment, Block)]
+
+
+def _finding(returned: Iterable[ToolResult], gold: Gold) -> list[ToolResult]:
+    """Return the results that showed evidence which no earlier one had shown."""
+    finding, seen = [], frozenset[int]()
+    for item in returned:
+        evidence = frozenset[int]().union(*(gold.found_by(block.document_id, (block.id,)) for block in _blocks(item)))
+        if evidence - seen:
+            finding.append(item)
+        seen |= evidence
+    return finding
+
+
+def _queries(returned: Iterable[ToolResult]) -> tuple[str, ...]:
+    return tuple(str(item.arguments["query"]) for item in returned if "query" in item.arguments)
+
+
+def _calls_by_turn(returned: Iterable[ToolResult], each: int = 1) -> dict[int, int]:
+    """Return how many calls each turn made, or `each` times that."""
+    return {turn: each * count for turn, count in sorted(Counter(item.turn for item in returned).items())}
 
 
 def _pruning_turns(returned: list[ToolResult]) -> tuple[int, ...]:
-    """Calls of each turn that did nothing but prune, 0 for the others."""
+    """Return the calls of each turn that did nothing but prune, 0 for the others."""
     other_turns = {item.turn for item in returned if item.name != "prune_chunks"}
     return tuple(0 if turn in other_turns else count for turn, count in _calls_by_turn(returned).items())
 
 
-class ParlForm(StrEnum):
-    """How the terms are put together."""
+def _share_spent(trajectory: Trajectory, returned: Iterable[ToolResult]) -> float:
+    """Return the mean of two shares, at most 1 each: turns of the turn limit, and tokens placed of the token limit.
 
-    SUM = "sum"
-    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
-    MIXED = "mixed"
-    """`l r_parallel + (1 - l) 1[success] Q`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParlConfig:
-    """Weights of PARL's terms. With `parallel` and `finish` at 0, the default, the reward is the performance alone.
-
-    - `form`: how the terms are combined.
-    - `parallel`: l1, or l of the form `mixed`, at the start of training.
-    - `finish`: l2 at the start of training.
-    - `until`: share of training, in (0, 1], at which both reach 0 on a line; the paper gives no schedule.
-    - `breadth`: number of sub-agents that earns all of `r_parallel`.
-    - `success`: recall from which the form `mixed` counts an episode as a success.
+    Without a token limit the window is the budget. Sub-agents spend too.
     """
-
-    form: ParlForm = ParlForm.SUM
-    parallel: float = 0.0
-    finish: float = 0.0
-    until: float = 1.0
-    breadth: int = 4
-    success: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self) if field.name != "form"):
-            if not isfinite(getattr(self, name)):
-                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
-        if self.form not in set(ParlForm):
-            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
-        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
-            raise ConfigError(
-                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
-                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
-            )
-        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
-            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
-        if not 0 <= self.success <= 1:
-            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
-
-    @property
-    def on(self) -> bool:
-        """Whether it changes anything; the form `mixed` does without its weight, too: it pays for success alone."""
-        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
-
-    def at(self, progress: float) -> ParlConfig:
-        """The weights after a share `progress`, in [0, 1], of training."""
-        share = progress / self.until
-        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
-
-
-@dataclass(frozen=True, slots=True)
-class Delegation:
-    """How an episode delegated: sub-agents that were started, and those of them that finished their task."""
-
-    started: int = 0
-    finished: int = 0
-
-
-def delegation_of(trajectory: Trajectory) -> Delegation:
-    """The sub-agents of an episode; one that could not begin counts as started, its task being the policy's doing.
-
-    One has finished that gave a ranking of its own with a document in it.
-    """
-    every = [delegated for event in trajectory.events if isinstance(event, ToolResult) for delegated in event.delegated]
-    ranked = [delegated for delegated in every if delegated.error is None and delegated.documents > 0]
-    return Delegation(len(every), sum(delegated.stop_reason == StopReason.FINISHED for delegated in ranked))
-
-
-def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Means over episodes: the share that starts sub-agents, how many, the share of those that finish, critical steps.
-
-    `searchers_finished` is absent where none was started.
-    """
-    delegations = [delegation_of(trajectory) for trajectory in trajectories]
-    started = sum(item.started for item in delegations)
-    metrics = {
-        "spawning": fmean(float(item.started > 0) for item in delegations),
-        "searchers": started / len(delegations),
-        "critical_steps": fmean(trajectory.critical_steps for trajectory in trajectories),
-    }
-    return metrics | ({"searchers_finished": sum(item.finished for item in delegations) / started} if started else {})
-
-
-def parallel_term(delegation: Delegation, settings: ParlConfig) -> float:
-    """r_parallel: sub-agents started over the breadth, at most 1."""
-    return min(1.0, delegation.started / settings.breadth)
-
-
-def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
-    """r_finish: the share of the sub-agents started that finished their task; 0 where none was started."""
-    return delegation.finished / delegation.started if delegation.started else 0.0
-
-
-def with_parl(
-    performance: EpisodeRewardTerms, outcome: EpisodeOutcome, delegation: Delegation, settings: ParlConfig
-) -> EpisodeRewardTerms:
-    """The performance's reward with PARL's terms, `settings` being those at this point of training (`ParlConfig.at`).
-
-    An episode that did not finish keeps its performance and earns nothing for delegating: else starting sub-agents and
-    never answering would pay. `terms` gains what each of the two terms added; with `mixed` also what the weight took
-    from the performance, so that the terms show the whole reward.
-    """
-    l1, l2 = settings.parallel, settings.finish
-    if outcome.ending is not Ending.FINISHED:
-        l1 = l2 = 0.0
-    gains = {
-        "parl_parallel": l1 * parallel_term(delegation, settings),
-        "parl_finish": l2 * finish_term(delegation, settings),
-    }
-    total = performance.total
-    if settings.form is ParlForm.MIXED:
-        performance_term = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
-        gains["parl_mixed"] = (1 - l1) * performance_term - total
-    return EpisodeRewardTerms(total + sum(gains.values()), performance.before, {**performance.terms, **gains})
-
-
-Floats = NDArray[np.float64]
-
-
-class Baseline(StrEnum):
-    """What is taken off a reward, and what it is divided by."""
-
-    MEAN = "mean"
-    """The group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
-    DEVIATION = "deviation"
-    """The group's mean, divided by the group's standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
-    LEAVE_ONE_OUT = "leave_one_out"
-    """The mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740)."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeReward:
-    """An episode and its reward. `group` is its question; `demonstrated`: an expert played it, not the policy."""
-
-    episode: str
-    group: str
-    reward: float
-    demonstrated: bool = False
-
-
-EQUAL_REWARDS = 1e-9
-"""Rewards of a group that differ by no more are equal."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeAdvantages:
-    """The advantage of each episode that is trained on, and the groups and episodes that are not.
-
-    `equal` are the groups whose rewards are all the same: they say nothing of what is better. `dropped` are the
-    episodes that negative-sample control dropped.
-    """
-
-    by_episode: Mapping[str, float]
-    equal: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-
-def group_advantages(
-    episodes: Sequence[EpisodeReward],
-    *,
-    baseline: Baseline = Baseline.MEAN,
-    keep_negative: float = 1.0,
-    seed: int = 0,
-) -> EpisodeAdvantages:
-    """The advantages of a step's episodes, whatever order they are in.
-
-    A demonstration counts in its group's mean. It is trained on only if it is better than that, so that no update
-    lowers the probability of replies that the policy would not sample (self-imitation learning, arXiv 1806.05635).
-    `keep_negative` is the share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
-    samples); which ones, is drawn from the seed. Raises `DataError` for a reward that is not finite or an episode that
-    occurs twice, `ConfigError` for a share outside [0, 1].
-    """
-    if not 0 <= keep_negative <= 1:
-        raise ConfigError(f"keep_negative is a share between 0 and 1; got {keep_negative}")
-    values_by_episode: dict[str, float] = {}
-    equal = []
-    for group, members in sorted(_groups(episodes).items()):
-        rewards = np.array([member.reward for member in members])
-        if np.ptp(rewards) <= EQUAL_REWARDS:
-            equal.append(group)
-            continue
-        values = _centered(rewards, baseline)
-        values_by_episode |= {
-            member.episode: float(value)
-            for member, value in zip(members, values, strict=True)
-            if value > 0 or not member.demonstrated
-        }
-    negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
-    keep_count = round(keep_negative * len(negative))
-    dropped = sorted(random.Random(seed).sample(negative, len(negative) - keep_count))
-    trained = {episode: value for episode, value in values_by_episode.items() if episode not in set(dropped)}
-    return EpisodeAdvantages(trained, tuple(equal), tuple(dropped))
-
-
-def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]:
-    groups: dict[str, list[EpisodeReward]] = {}
-    seen: set[str] = set()
-    for episode in sorted(episodes, key=lambda item: item.episode):
-        if not np.isfinite(episode.reward):
-            raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, which is not finite")
-        if episode.episode in seen:
-            raise DataError(f"episode {episode.episode} occurs twice among the rewards of one step")
-        seen.add(episode.episode)
-        groups.setdefault(episode.group, []).append(episode)
-    return groups
-
-
-def _centered(rewards: Floats, baseline: Baseline) -> Floats:
-    """Shape (episodes,) in, the same out; at least two rewards differ."""
-    centred: Floats = rewards - rewards.mean()
-    scale = 1.0
-    if baseline is Baseline.DEVIATION:
-        scale = 1 / float(rewards.std())
-    elif baseline is Baseline.LEAVE_ONE_OUT:
-        scale = len(rewards) / (len(rewards) - 1)
-    return centred * scale
+    assert trajectory.end is not None
+    header = trajectory.header
+    delegated = sum(sub_agent.tokens for item in returned for sub_agent in item.delegated)
+    turns = trajectory.critical_steps / (header.limits.get("turns") or header.profile.turns)
+    tokens = (trajectory.end.tokens + delegated) / (header.limits.get("tokens") or header.budget.window)
+    return (min(1.0, turns) + min(1.0, tokens)) / 2

@@ -14,7 +14,8 @@ from context_agent.train.config import Loss, parse_run, read_run
 from context_agent.train.curriculum import CurriculumStage
 from context_agent.train.data import episode_profile
 from context_agent.train.estimate import estimate_run
-from context_agent.train.rewards import ParlForm, RewardConfig
+from context_agent.train.parl import ParlForm
+from context_agent.train.rewards import RewardConfig, RewardPreset
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LEAST: dict[str, Any] = {"model": {"name": "some/model"}, "data": {"questions": ["tasks.jsonl"], "path": ".ctx1"}}
@@ -28,7 +29,7 @@ def test_the_defaults_are_those_of_the_report() -> None:
     run = parse_run(LEAST)
     assert run.rewards == RewardConfig()
     assert (run.rollouts.groups, run.rollouts.rollouts, run.rollouts.substeps) == (128, 8, 4)
-    assert run.curriculum.beta == (4.0, 2.0)
+    assert run.curriculum.beta is None
     assert (run.loss.kind, run.loss.cap) == (Loss.CISPO, 5.0)
     assert run.optimiser.betas == (0.9, 0.95)
     assert run.updates == run.rollouts.steps * 4
@@ -219,3 +220,12 @@ def test_a_row_may_be_as_old_as_the_steps_ahead_and_what_a_server_misses() -> No
     assert parse_run(LEAST | {"async_rollouts": {}}).oldest == 7
     server = {"engine": {"kind": "vllm", "every": 2}, "async_rollouts": {}, "loss": {"staleness": 11}}
     assert parse_run(LEAST | server).oldest == 11
+
+
+def test_the_preset_decides_the_rewards_that_a_run_file_leaves_out() -> None:
+    run = parse_run(LEAST | {"rewards": {"preset": "context-1", "answer": 0.2}})
+    assert run.rewards == RewardConfig(preset=RewardPreset.CONTEXT_1, answer=0.2)
+    assert (run.rewards.output, run.rewards.answer, run.rewards.cost) == (0.7, 0.2, 0.0)
+    assert parse_run(run.plain()) == run
+    with pytest.raises(ConfigError, match=r"rewards\.preset: .*default.*context-1"):
+        parse_run(LEAST | {"rewards": {"preset": "context-2"}})

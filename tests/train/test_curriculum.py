@@ -5,7 +5,7 @@ import pytest
 from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.train.curriculum import Curriculum, CurriculumStage, draw_questions
-from context_agent.train.rewards import RewardConfig
+from context_agent.train.rewards import RewardConfig, RewardPreset
 
 QUESTIONS = [Question(f"q{hops}{number}", "?", hops=hops) for hops in (0, 1, 2, 3) for number in range(5)]
 STAGED = Curriculum((CurriculumStage(0.25, 1), CurriculumStage(0.5, 2)), beta=(4.0, 2.0))
@@ -19,7 +19,13 @@ def test_easy_questions_come_first(progress: float, most: int) -> None:
 
 def test_beta_falls_as_training_goes_on() -> None:
     assert STAGED.rewards(RewardConfig(), 0.5).beta == 3.0
-    assert Curriculum().rewards(RewardConfig(beta=7), 0.0).beta == 4.0
+    assert Curriculum(beta=(4, 2)).rewards(RewardConfig(beta=7), 0.0).beta == 4.0
+
+
+def test_beta_stays_unless_the_published_formula_halves_it() -> None:
+    assert [Curriculum().rewards(RewardConfig(), progress).beta for progress in (0.0, 1.0)] == [1.0, 1.0]
+    published = RewardConfig(preset=RewardPreset.CONTEXT_1)
+    assert [Curriculum().rewards(published, progress).beta for progress in (0.0, 0.5, 1.0)] == [4.0, 3.0, 2.0]
 
 
 def test_a_stage_that_admits_nothing_is_refused() -> None:

@@ -27,7 +27,8 @@ from context_agent.train.environment import (
     split_branches,
     words_profile,
 )
-from context_agent.train.rewards import delegation_metrics, measure_outcome
+from context_agent.train.parl import delegation_metrics
+from context_agent.train.rewards import measure_outcome
 from tests.train import runs
 
 CAREFUL = ExpertNoise(stop=0, stray=0, untidy=1)

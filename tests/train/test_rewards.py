@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,39 +10,83 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.train.rewards import (
     GAINS,
     PENALTIES,
-    Baseline,
     Ending,
     EpisodeOutcome,
-    EpisodeReward,
     RewardConfig,
+    RewardPreset,
     annealed,
     compute_reward,
-    group_advantages,
 )
 
 PERFECT = EpisodeOutcome(
-    Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(2, 1), prunes=(0, 0), queries=("red mill", "blue bay")
+    Ending.FINISHED,
+    1.0,
+    1.0,
+    1.0,
+    answered=True,
+    answer_ranked=True,
+    calls=(2, 1),
+    finding_calls=(2, 1),
+    prunes=(0, 0),
+    queries=("red mill", "blue bay"),
+    finding_queries=("red mill", "blue bay"),
 )
+PUBLISHED = RewardConfig(preset="context-1")  # type: ignore[arg-type]
 
 
-def test_a_perfect_episode_gets_the_report_s_two_points() -> None:
-    assert compute_reward(PERFECT).total == pytest.approx(0.7 + 0.3 + 1.0)
+def test_a_perfect_episode_gets_two_points_by_either_formula() -> None:
+    assert compute_reward(PERFECT).total == pytest.approx(1.2 + 0.3 + 0.5)
+    assert compute_reward(PERFECT, PUBLISHED).total == pytest.approx(0.7 + 0.3 + 1.0)
+
+
+def test_a_value_that_is_given_stays_whatever_the_preset() -> None:
+    for preset in RewardPreset:
+        settings = RewardConfig(preset=preset, cut=-1.0, output=0.7, beta=1.0)
+        assert (settings.cut, settings.output, settings.beta) == (-1.0, 0.7, 1.0)
+        assert replace(settings, beta=3.0).preset == preset
+    assert (PUBLISHED.output, PUBLISHED.answer, PUBLISHED.beta, PUBLISHED.cut) == (0.7, 1.0, 4.0, 0.0)
+    with pytest.raises(ConfigError, match=r"preset must be one of default, context-1; got 'context-2'"):
+        RewardConfig(preset="context-2")  # type: ignore[arg-type]
 
 
 def test_recall_weighs_beta_squared_times() -> None:
     half = replace(PERFECT, precision=0.5, answered=None)
-    assert compute_reward(half, RewardConfig(trajectory=0, beta=4)).total == pytest.approx(
-        0.7 * 17 * 0.5 / (16 * 0.5 + 1)
-    )
-    assert compute_reward(half, RewardConfig(trajectory=0, beta=2)).total == pytest.approx(
-        0.7 * 5 * 0.5 / (4 * 0.5 + 1)
-    )
+    for beta in (4.0, 2.0):
+        settings = RewardConfig(preset=RewardPreset.CONTEXT_1, trajectory=0, beta=beta)
+        expected = 0.7 * (1 + beta**2) * 0.5 / (beta**2 * 0.5 + 1)
+        assert compute_reward(half, settings).total == pytest.approx(expected)
 
 
-def test_what_was_seen_counts_beside_what_was_ranked() -> None:
+def test_half_a_ranking_earns_less_than_half() -> None:
+    """F1 of half the gold, or of as many wrong documents, is 2/3; its third power is .3."""
+    settings = RewardConfig(trajectory=0, answer=0)
+    for half in (replace(PERFECT, precision=0.5), replace(PERFECT, recall=0.5)):
+        assert compute_reward(half, settings).total == pytest.approx(1.2 * (2 / 3) ** 3)
+        linear = replace(settings, exponent=1.0)
+        assert compute_reward(half, linear).total == pytest.approx(1.2 * 2 / 3)
+
+
+def test_what_was_seen_counts_beside_what_was_ranked_only_as_published() -> None:
     lost = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 1.0)
-    assert compute_reward(lost).total == pytest.approx(0.3)
-    assert compute_reward(lost, RewardConfig(trajectory=0)).total == 0.001
+    assert compute_reward(lost, PUBLISHED).total == pytest.approx(0.3)
+    assert compute_reward(lost, replace(PUBLISHED, trajectory=0)).total == 0.001
+    assert compute_reward(lost).total == 0.001
+    half = replace(PERFECT, recall=0.5, answer_ranked=False)
+    assert compute_reward(half).terms["trajectory"] == pytest.approx(0.3 * (2 / 3) ** 3)
+    assert compute_reward(replace(half, seen=0.5)).terms["trajectory"] == pytest.approx(0.15 * (2 / 3) ** 3)
+
+
+def test_the_answer_counts_where_it_is_ranked_or_as_published_where_it_was_shown() -> None:
+    shown = replace(PERFECT, answer_ranked=False)
+    assert compute_reward(shown).terms["answer"] == 0
+    assert compute_reward(shown, PUBLISHED).terms["answer"] == 1
+
+
+@pytest.mark.parametrize("spent", [0.0, 0.25, 1.0])
+def test_the_budget_costs_a_share_of_what_was_earned_from_the_start(spent: float) -> None:
+    reward = compute_reward(replace(PERFECT, spent=spent))
+    assert reward.total == pytest.approx(2 * (1 - 0.2 * spent))
+    assert compute_reward(replace(PERFECT, spent=spent), PUBLISHED).total == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +106,8 @@ def test_prunes_cost_beyond_a_streak_of_three_turns(prunes: tuple[int, ...], pen
 
 
 @pytest.mark.parametrize(("turns", "penalty"), [(1, 0.0), (64, 0.0), (96, 0.25), (128, 0.5), (500, 0.5)])
-def test_turns_cost_from_the_64th_to_the_128th(turns: int, penalty: float) -> None:
-    assert compute_reward(replace(PERFECT, calls=(1,) * turns)).total == pytest.approx(2 - penalty)
+def test_turns_cost_from_the_64th_to_the_128th_as_published(turns: int, penalty: float) -> None:
+    assert compute_reward(replace(PERFECT, calls=(1,) * turns), PUBLISHED).total == pytest.approx(2 - penalty)
 
 
 def test_an_episode_that_earned_less_than_the_floor_gets_the_floor_whatever_it_is_fined() -> None:
@@ -75,21 +117,24 @@ def test_an_episode_that_earned_less_than_the_floor_gets_the_floor_whatever_it_i
 
 
 def test_a_fine_never_takes_more_than_down_to_the_floor_and_never_adds() -> None:
-    reward = compute_reward(replace(PERFECT, calls=(1,) * 128, prunes=(1,) * 128))
+    reward = compute_reward(replace(PERFECT, calls=(1,) * 128, prunes=(1,) * 128), PUBLISHED)
     assert reward.total == pytest.approx(1.0)
     assert reward.before == pytest.approx(2.0)
 
 
-def test_who_does_not_finish_gets_less_than_the_floor() -> None:
+def test_who_does_not_finish_gets_less_than_the_floor_and_who_stalls_gets_least() -> None:
     assert compute_reward(replace(PERFECT, ending=Ending.MALFORMED)).total == -0.5
-    assert compute_reward(replace(PERFECT, ending=Ending.CUT)).total == 0.0
+    assert compute_reward(replace(PERFECT, ending=Ending.CUT)).total == -1.0
+    assert compute_reward(replace(PERFECT, ending=Ending.MALFORMED), PUBLISHED).total == -0.5
+    assert compute_reward(replace(PERFECT, ending=Ending.CUT), PUBLISHED).total == 0.0
 
 
 def test_options_count_when_they_are_given_a_weight() -> None:
     settings = RewardConfig(
         output=0, trajectory=0, answer=0, prune_accuracy=1, diversity=0.5, parallel=0.25, mistake=0.1
     )
-    reward = compute_reward(replace(PERFECT, pruned=4, pruned_gold=1, mistakes=2, calls=(3, 2)), settings)
+    tidy = replace(PERFECT, clutter=4, cleared=3, gold_shown=2, gold_kept=2, spent=0.0)
+    reward = compute_reward(replace(tidy, mistakes=2, calls=(3, 2), finding_calls=(3, 2)), settings)
     assert reward.terms == pytest.approx(
         {
             "output": 0,
@@ -99,6 +144,7 @@ def test_options_count_when_they_are_given_a_weight() -> None:
             "diversity": 0.5,
             "parallel": 0.25 * 0.75,
             "judge": 0,
+            "cost": 0,
             "repeated_prunes": 0,
             "many_turns": 0,
             "mistakes": -0.2,
@@ -107,17 +153,51 @@ def test_options_count_when_they_are_given_a_weight() -> None:
     assert reward.total == pytest.approx(0.75 + 0.5 + 0.25 * 0.75 - 0.2)
 
 
+@pytest.mark.parametrize(
+    ("cleared", "gold_kept", "expected"),
+    [(0, 2, 0.0), (1, 2, 0.25), (4, 2, 1.0), (4, 1, 0.5), (4, 0, 0.0)],
+)
+def test_pruning_is_judged_by_what_is_left(cleared: int, gold_kept: int, expected: float) -> None:
+    """Pruning one wrong chunk is no good pruning, nor is pruning everything, nor pruning and restoring it."""
+    settings = RewardConfig(prune_accuracy=1)
+    outcome = replace(PERFECT, clutter=4, cleared=cleared, gold_shown=2, gold_kept=gold_kept, pruned=6, pruned_gold=2)
+    assert compute_reward(outcome, settings).terms["prune_accuracy"] == pytest.approx(expected)
+
+
+def test_pruning_earns_nothing_without_clutter_or_gold() -> None:
+    settings = RewardConfig(prune_accuracy=1)
+    for counts in ({"gold_shown": 2, "gold_kept": 2}, {"clutter": 4, "cleared": 4}):
+        assert compute_reward(replace(PERFECT, **counts), settings).terms["prune_accuracy"] == 0
+
+
 def test_the_same_query_again_is_not_diverse() -> None:
-    settings = RewardConfig(output=0, trajectory=0, answer=0, diversity=1)
-    assert compute_reward(replace(PERFECT, queries=("red mill", "red mill")), settings).terms["diversity"] == 0
-    assert compute_reward(replace(PERFECT, queries=("red mill", "red bay")), settings).terms[
-        "diversity"
-    ] == pytest.approx(2 / 3)
-    assert compute_reward(replace(PERFECT, queries=("red mill",)), settings).terms["diversity"] == 0
+    def diversity(*queries: str) -> float:
+        outcome = replace(PERFECT, queries=queries, finding_queries=queries)
+        return compute_reward(outcome, RewardConfig(diversity=1)).terms["diversity"]
+
+    assert diversity("red mill", "red mill") == 0
+    assert diversity("red mill", "red bay") == pytest.approx(2 / 3)
+    assert diversity("red mill") == 0
+
+
+def test_queries_that_find_nothing_are_neither_diverse_nor_parallel() -> None:
+    settings = RewardConfig(diversity=1, parallel=1)
+    nonsense = replace(PERFECT, queries=("red mill", "zq", "xv"), finding_queries=("red mill",), calls=(3,))
+    terms = compute_reward(replace(nonsense, finding_calls=(1,)), settings).terms
+    assert (terms["diversity"], terms["parallel"]) == (0, 0)
+    padded = replace(PERFECT, queries=("red mill", "zq", "blue bay"), calls=(3,), finding_calls=(2,))
+    terms = compute_reward(padded, settings).terms
+    assert (terms["diversity"], terms["parallel"]) == (0.5, 0.5)
+
+
+def test_terms_about_the_search_count_in_proportion_to_the_ranking() -> None:
+    settings = RewardConfig(prune_accuracy=1, diversity=1, parallel=1)
+    worthless = replace(PERFECT, precision=0.0, recall=0.0, clutter=4, cleared=4, gold_shown=2, gold_kept=2)
+    assert compute_reward(worthless, settings).total == settings.floor
 
 
 def test_every_term_is_logged() -> None:
-    assert set(compute_reward(PERFECT).terms) == set(GAINS) | set(PENALTIES)
+    assert set(compute_reward(PERFECT).terms) == {*GAINS, "cost", *PENALTIES}
 
 
 def test_a_measure_that_is_no_number_is_refused() -> None:
@@ -133,7 +213,8 @@ def test_a_measure_that_is_no_number_is_refused() -> None:
         {"gamma": 1.5},
         {"turn_to": 64},
         {"parallel_calls": 1},
-        {"output_depth": -1},
+        {"exponent": 0.0},
+        {"cost": 1.5},
         {"output": float("nan")},
     ],
 )
@@ -150,15 +231,38 @@ units = st.floats(0, 1)
 
 
 @given(
-    precision=units, recall=units, seen=units, answered=st.booleans(), turns=st.integers(0, 200), pruning=st.booleans()
+    precision=units,
+    recall=units,
+    seen=units,
+    answered=st.booleans(),
+    turns=st.integers(0, 200),
+    pruning=st.booleans(),
+    spent=units,
+    preset=st.sampled_from(RewardPreset),
 )
 def test_the_reward_stays_between_floor_and_what_was_earned(
-    *, precision: float, recall: float, seen: float, answered: bool, turns: int, pruning: bool
+    *,
+    precision: float,
+    recall: float,
+    seen: float,
+    answered: bool,
+    turns: int,
+    pruning: bool,
+    spent: float,
+    preset: RewardPreset,
 ) -> None:
     outcome = EpisodeOutcome(
-        Ending.FINISHED, precision, recall, seen, answered, calls=(1,) * turns, prunes=(int(pruning),) * turns
+        Ending.FINISHED,
+        precision,
+        recall,
+        seen,
+        answered,
+        answered,
+        calls=(1,) * turns,
+        prunes=(int(pruning),) * turns,
+        spent=spent,
     )
-    reward = compute_reward(outcome)
+    reward = compute_reward(outcome, RewardConfig(preset=preset))
     assert 0.001 <= reward.total <= max(0.001, reward.before) <= 2.0 + 1e-9
 
 
@@ -174,76 +278,5 @@ def test_a_judge_s_verdict_is_a_term_like_any_other() -> None:
 
 
 def test_nothing_is_said_of_pruning_where_no_gold_is_known() -> None:
-    pruned = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, golden=False, judged=0.0)
+    pruned = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, clutter=5, cleared=5, golden=False, judged=0.0)
     assert compute_reward(pruned, RewardConfig(prune_accuracy=1.0)).terms["prune_accuracy"] == 0.0
-
-
-STEP = [
-    EpisodeReward("a1", "a", 2.0),
-    EpisodeReward("a2", "a", 1.0),
-    EpisodeReward("a3", "a", 0.0),
-    EpisodeReward("b1", "b", 1.0),
-    EpisodeReward("b2", "b", 1.0),
-]
-
-
-def test_an_advantage_is_the_reward_less_its_group_s_mean() -> None:
-    advantages = group_advantages(STEP)
-    assert advantages.by_episode == {"a1": 1.0, "a2": 0.0, "a3": -1.0}
-
-
-def test_groups_of_equal_rewards_are_left_out_and_named() -> None:
-    assert group_advantages(STEP).equal == ("b",)
-    assert group_advantages([EpisodeReward("x", "x", 0.3)]).equal == ("x",)
-
-
-def test_grpo_divides_by_the_deviation() -> None:
-    assert group_advantages(STEP, baseline=Baseline.DEVIATION).by_episode["a1"] == pytest.approx(1 / np.std([2, 1, 0]))
-
-
-def test_leave_one_out_compares_with_the_others_mean() -> None:
-    assert group_advantages(STEP, baseline=Baseline.LEAVE_ONE_OUT).by_episode == pytest.approx(
-        {"a1": 1.5, "a2": 0, "a3": -1.5}
-    )
-
-
-def test_a_demonstration_counts_in_the_mean_and_is_trained_on_only_above_it() -> None:
-    def advantages(demonstrated: float, sampled: float) -> dict[str, float]:
-        step = [EpisodeReward("a", "g", demonstrated, demonstrated=True)]
-        return dict(group_advantages([*step, *(EpisodeReward(name, "g", sampled) for name in "bc")]).by_episode)
-
-    assert advantages(3.0, 0.0) == pytest.approx({"a": 2.0, "b": -1.0, "c": -1.0})
-    assert advantages(0.0, 0.5) == pytest.approx({"b": 1 / 6, "c": 1 / 6})
-
-
-def test_part_of_the_negative_episodes_can_be_left_out() -> None:
-    step = [EpisodeReward(f"e{number}", "g", float(number)) for number in range(10)]
-    advantages = group_advantages(step, keep_negative=0.4, seed=3)
-    assert sum(value < 0 for value in advantages.by_episode.values()) == 2
-    assert sum(value > 0 for value in advantages.by_episode.values()) == 5
-    assert len(advantages.dropped) == 3
-    assert advantages.dropped == group_advantages(step[::-1], keep_negative=0.4, seed=3).dropped
-    assert not any(value < 0 for value in group_advantages(step, keep_negative=0).by_episode.values())
-
-
-def test_a_reward_that_is_no_number_names_its_episode() -> None:
-    with pytest.raises(DataError, match="episode b is nan"):
-        group_advantages([EpisodeReward("a", "g", 1.0), EpisodeReward("b", "g", float("nan"))])
-
-
-def test_an_episode_twice_and_a_share_that_is_none_are_refused() -> None:
-    with pytest.raises(DataError, match="twice"):
-        group_advantages([EpisodeReward("a", "g", 1.0), EpisodeReward("a", "h", 2.0)])
-    with pytest.raises(ConfigError, match="share"):
-        group_advantages(STEP, keep_negative=1.5)
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.floats(-1, 2)), min_size=1, max_size=40), st.sampled_from(Baseline))
-def test_order_does_not_matter_and_groups_sum_to_nothing(rewards: list[tuple[int, float]], baseline: Baseline) -> None:
-    step = [EpisodeReward(f"e{number}", f"g{group}", reward) for number, (group, reward) in enumerate(rewards)]
-    advantages = group_advantages(step, baseline=baseline).by_episode
-    shuffled = random.Random(0).sample(step, len(step))
-    assert group_advantages(shuffled, baseline=baseline).by_episode == advantages
-    group_of = {reward.episode: reward.group for reward in step}
-    for group in set(group_of.values()):
-        assert sum(v for e, v in advantages.items() if group_of[e] == group) == pytest.approx(0, abs=1e-6)

@@ -4,12 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
+from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
 from context_agent._support.question_files import Question
 from context_agent.errors import DataError, PolicyError
 from context_agent.harness.episode import Limits
-from context_agent.train.rewards import Ending, RewardConfig, compute_reward, is_aborted, measure_outcome
-from tests.actions import call, prune, rank, rank_all, search
+from context_agent.harness.profile import lean
+from context_agent.train.rewards import (
+    Ending,
+    EpisodeOutcome,
+    RewardConfig,
+    compute_reward,
+    is_aborted,
+    measure_outcome,
+)
+from tests.actions import call, prune, rank, rank_all, restore, search
 
 QUESTION = Question("q", "comets?", "SENTINEL-0005", ("d5", "d1"))
 
@@ -49,17 +57,71 @@ def test_limits_cut_and_a_ranking_of_nothing_is_malformed(corpus: MemoryCorpus) 
     assert measure_outcome(play(corpus, [search("comets"), rank("nothing")]), QUESTION).ending is Ending.MALFORMED
 
 
-def test_the_output_may_be_the_head_of_the_ranking(corpus: MemoryCorpus) -> None:
-    def output(*ranking: str, depth: int) -> float:
-        outcome = measure_outcome(play(corpus, [search("entry 5", "entry 1", limit=6), rank(*ranking)]), QUESTION)
-        return compute_reward(outcome, RewardConfig(output_depth=depth)).terms["output"]
+def test_documents_that_the_profile_adds_are_not_the_policy_s(corpus: MemoryCorpus) -> None:
+    """In the profile `lean` a ranking ends with everything shown; only the documents that it names are rewarded."""
 
-    # 17 P R / (16 P + R), with a weight of 0.7.
-    assert output("d5", "d1", "d15", "d25", depth=2) == pytest.approx(0.7)
-    assert output("d5", "d15", "d1", "d25", depth=2) == pytest.approx(0.35)
-    assert output("d15", "d25", "d5", "d1", depth=2) == 0
-    assert output("d5", "d1", depth=5) == pytest.approx(0.7)
-    assert output("d5", "d1", "d15", "d25", depth=0) == output("d15", "d25", "d5", "d1", depth=0)
+    def outcome(*ranking: str) -> EpisodeOutcome:
+        actions = [search("entry 5", "entry 1", limit=6), rank(*ranking)]
+        with SearchAgent(corpus, ScriptedPolicy(actions), profile=lean()) as agent:  # type: ignore[arg-type]
+            return measure_outcome(agent.search("comets?", question_id="q").trajectories[0], QUESTION)
+
+    both = outcome("d5", "d1")
+    assert both.cited == 2 < len(both.ranked)
+    assert both.precision < 1.0
+    assert compute_reward(both).terms["output"] == RewardConfig().output
+    assert compute_reward(outcome("d5")).terms["output"] == pytest.approx(RewardConfig().output * (2 / 3) ** 3)
+    assert compute_reward(outcome("d15")).total == RewardConfig().floor
+    assert outcome("d5_0", "d5", "d1").cited == 2
+
+
+def test_the_answer_is_ranked_only_in_gold_that_the_policy_cites(corpus: MemoryCorpus) -> None:
+    searches = search("entry 5", "entry 1", limit=3)
+    assert measure_outcome(play(corpus, [searches, rank("d5")]), QUESTION).answer_ranked is True
+    assert measure_outcome(play(corpus, [searches, rank("d1")]), QUESTION).answer_ranked is False
+    elsewhere = Question("q", "comets?", "SENTINEL-0005", ("d1",))
+    outcome = measure_outcome(play(corpus, [searches, rank("d5")]), elsewhere)
+    assert (outcome.answered, outcome.answer_ranked) == (True, False)
+    assert measure_outcome(play(corpus, [searches, rank("d5")]), Question("q", "?", "", ("d5",))).answer_ranked is None
+
+
+def test_what_is_left_at_the_end_decides_about_pruning(corpus: MemoryCorpus) -> None:
+    def counts(*actions: object) -> tuple[int, ...]:
+        outcome = measure_outcome(play(corpus, [search("entry 5", "entry 1", limit=3), *actions]), QUESTION)
+        return outcome.clutter, outcome.cleared, outcome.gold_shown, outcome.gold_kept
+
+    clutter = counts(rank("d5"))[0]
+    assert clutter >= 2
+    assert counts(rank("d5")) == (clutter, 0, 2, 2)
+
+    def prune_all(view: View) -> Action:
+        return prune(*(block.id for block in view.blocks))
+
+    def restore_all(view: View) -> Action:
+        return restore(*(block.id for block in view.pruned))
+
+    assert counts(prune_all, rank("d5")) == (clutter, clutter, 2, 0)
+    assert counts(prune_all, restore_all, rank("d5")) == (clutter, 0, 2, 2)
+    assert counts(prune_all, restore("d5_0", "d1_0"), rank("d5")) == (clutter, clutter, 2, 2)
+
+
+def test_calls_and_queries_that_show_new_evidence_are_told_from_others(corpus: MemoryCorpus) -> None:
+    actions = [search("entry 5", "zq xv", "entry 1", limit=1), search("entry 5", limit=1), rank("d5")]
+    outcome = measure_outcome(play(corpus, actions), QUESTION)
+    assert (outcome.calls, outcome.finding_calls) == ((3, 1), (2, 0))
+    assert outcome.queries == ("entry 5", "zq xv", "entry 1", "entry 5")
+    assert outcome.finding_queries == ("entry 5", "entry 1")
+
+
+def test_turns_and_tokens_are_a_share_of_their_limits(corpus: MemoryCorpus) -> None:
+    def spent(actions: Sequence[object], limits: Limits) -> float:
+        return measure_outcome(play(corpus, actions, limits), QUESTION).spent
+
+    short, long = [search("entry 5"), rank("d5")], [search("entry 5"), search("entry 1"), rank("d5")]
+    assert 0 < spent(short, Limits(turns=8)) < spent(long, Limits(turns=8)) < 1
+    assert spent(short, Limits(turns=8)) > spent(short, Limits(turns=16))
+    assert spent(short, Limits(turns=8, tokens=4_000)) > spent(short, Limits(turns=8, tokens=8_000))
+    assert spent([search("entry 5")] * 3, Limits(turns=3, tokens=4_000)) > 0.5
+    assert spent([search("entry 5")] * 3, Limits(turns=9, tokens=400)) > 0.5
 
 
 def test_facts_are_found_by_any_of_their_chunks(corpus: MemoryCorpus) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from context_agent.train.rewards import ParlConfig, RewardConfig
+from context_agent.train.parl import ParlConfig
+from context_agent.train.rewards import RewardConfig
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "parl.py"
 if not PROGRAM.is_file():

@@ -18,12 +18,12 @@ from pathlib import Path
 from context_agent.agent import SearchAgent
 from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import Engine
+from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.curriculum import RolloutConfig
 from context_agent.train.data import TrainingData, build_agent, environment_of, open_data
 from context_agent.train.judge.calibration import judge_gate, questions_with_gold
 from context_agent.train.models import LoadedModel, load_model, subagent_engine
-from context_agent.train.rewards import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.rl.async_rollouts import open_async_rollouts
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
 from context_agent.train.rl.rollout_workers import RolloutPool, play_in_pool
@@ -126,7 +126,11 @@ class ReinforcementLoop:
         ]
         config = self.config
         return group_advantages(
-            rewards, baseline=config.baseline, keep_negative=config.keep_negative, seed=config.seed + step
+            rewards,
+            baseline=config.baseline,
+            members=config.baseline_members,
+            keep_negative=config.keep_negative,
+            seed=config.seed + step,
         )
 
     def rows(self, update: int) -> Sequence[WeightedRow]:

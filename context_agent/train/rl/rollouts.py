@@ -25,20 +25,17 @@ from context_agent.policies.tokens.engines import BatchingEngine
 from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
+from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.curriculum import Curriculum, RolloutConfig, draw_questions
 from context_agent.train.judge.judge import JudgePool, JudgeTerms, has_gold
+from context_agent.train.parl import ParlConfig, delegation_metrics, delegation_of, with_parl
 from context_agent.train.rewards import (
-    EpisodeAdvantages,
     EpisodeOutcome,
     EpisodeRewardTerms,
-    ParlConfig,
     RewardConfig,
     compute_reward,
-    delegation_metrics,
-    delegation_of,
     is_aborted,
     measure_outcome,
-    with_parl,
 )
 from context_agent.train.rows import WeightedRow, trained_tokens
 
@@ -271,7 +268,7 @@ class EpisodeScorer:
             )
         self._corpus, self._judge = corpus, judge
         self._rewards, self._parl = rewards or RewardConfig(), parl or ParlConfig()
-        self._curriculum = curriculum or Curriculum(beta=(self._rewards.beta, self._rewards.beta))
+        self._curriculum = curriculum or Curriculum()
         self._gold: dict[str, Gold] = {}
 
     def score(self, step: int, played: PlayedEpisodes, progress: float) -> ScoredEpisodes:

@@ -27,10 +27,10 @@ from typing import Any
 from context_agent._support.question_files import Question, question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.train.advantages import Baseline
 from context_agent.train.config import Loss, Notify, RunConfig
 from context_agent.train.data import environment_of, open_data
 from context_agent.train.judge.judge import has_gold
-from context_agent.train.rewards import Baseline
 from context_agent.train.rl.rollouts import step_questions
 from context_agent.train.rows import chunked
 

@@ -40,7 +40,7 @@ def test_the_ablation_differs_in_one_reward_and_is_judged_alike() -> None:
     assert other == ablation.rl
     assert full.judged == ablation.judged
     assert full.judged.trajectory > 0
-    assert full.judged.beta == full.rl.curriculum.beta[1]
+    assert full.judged == full.rl.curriculum.rewards(full.rl.rewards, 1.0)
 
 
 def test_the_ablation_has_names_of_its_own() -> None:

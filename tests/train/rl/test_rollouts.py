@@ -19,7 +19,8 @@ from context_agent.train import rewards
 from context_agent.train.config import EpisodeConfig
 from context_agent.train.curriculum import Curriculum, CurriculumStage, RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
-from context_agent.train.rewards import Delegation, Ending, ParlConfig, RewardConfig
+from context_agent.train.parl import Delegation, ParlConfig
+from context_agent.train.rewards import Ending, RewardConfig
 from context_agent.train.rl.rollouts import Rollouts
 from tests.train.rl.loops import rollout_loop
 

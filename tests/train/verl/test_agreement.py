@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent.train.rewards import EpisodeReward, group_advantages
+from context_agent.train.advantages import EpisodeReward, group_advantages
 
 TOLERANCE = 1e-6
 

@@ -25,7 +25,7 @@ pytest.importorskip("transfer_queue")
 import torch
 import transfer_queue
 
-from context_agent.train.rewards import EpisodeReward, group_advantages
+from context_agent.train.advantages import EpisodeReward, group_advantages
 from tests.train.verl import parts
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}

@@ -20,20 +20,17 @@ from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm
 from context_agent.train import config
 from context_agent.train.data import build_agent
-from context_agent.train.rewards import (
+from context_agent.train.parl import (
     Delegation,
-    Ending,
-    EpisodeOutcome,
-    EpisodeRewardTerms,
     ParlConfig,
     ParlForm,
-    compute_reward,
     delegation_metrics,
     delegation_of,
     finish_term,
     parallel_term,
     with_parl,
 )
+from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms, compute_reward
 from context_agent.train.rows import sampled_rows
 from tests.actions import search
 from tests.policies.tokens.sampling import QUESTION, small_corpus

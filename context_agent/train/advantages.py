@@ -1,0 +1,147 @@
+"""Advantages: one number an episode, made from the rewards of its group before the episode becomes rows.
+
+A group is the rollouts of one question. An episode's advantage is its reward less its group's mean. Every row of the
+episode carries it (`train.rows`), so an episode that was edited often counts no more than one that was not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.errors import ConfigError, DataError
+
+Floats = NDArray[np.float64]
+
+
+class Baseline(StrEnum):
+    """What is taken off a reward, and what it is divided by."""
+
+    MEAN = "mean"
+    """The group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
+    DEVIATION = "deviation"
+    """The group's mean, divided by the group's standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
+    LEAVE_ONE_OUT = "leave_one_out"
+    """The mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740)."""
+
+
+class BaselineMembers(StrEnum):
+    """Which episodes of a group its baseline is computed from."""
+
+    SAMPLED = "sampled"
+    """Those that the policy sampled: an expert that always wins does not turn all of their advantages negative."""
+    ALL = "all"
+    """Demonstrations too, as in LUFFY (arXiv 2504.14945)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeReward:
+    """An episode and its reward. `group` is its question; `demonstrated`: an expert played it, not the policy."""
+
+    episode: str
+    group: str
+    reward: float
+    demonstrated: bool = False
+
+
+EQUAL_REWARDS = 1e-9
+"""Rewards of a group that differ by no more are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeAdvantages:
+    """The advantage of each episode that is trained on, and the groups and episodes that are not.
+
+    `equal` are the groups whose rewards are all the same: they say nothing of what is better. `dropped` are the
+    episodes that negative-sample control dropped.
+    """
+
+    by_episode: Mapping[str, float]
+    equal: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def group_advantages(
+    episodes: Sequence[EpisodeReward],
+    *,
+    baseline: Baseline = Baseline.MEAN,
+    members: BaselineMembers = BaselineMembers.ALL,
+    keep_negative: float = 1.0,
+    seed: int = 0,
+) -> EpisodeAdvantages:
+    """Return the advantages of a step's episodes, whatever order they are in.
+
+    A demonstration is trained on only if it is better than its group's baseline. So no update lowers the probability of
+    replies that the policy would not sample (self-imitation learning, arXiv 1806.05635).
+
+    Args:
+        episodes: The episodes of the step with their rewards.
+        baseline: What is taken off a reward.
+        members: The episodes that the baseline is computed from.
+        keep_negative: The share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
+            samples).
+        seed: Decides which of them stay.
+
+    Returns:
+        The advantages by episode.
+
+    Raises:
+        DataError: If a reward is not finite, or an episode occurs twice.
+        ConfigError: If `keep_negative` lies outside [0, 1].
+    """
+    if not 0 <= keep_negative <= 1:
+        raise ConfigError(f"keep_negative is a share between 0 and 1; got {keep_negative}")
+    values_by_episode: dict[str, float] = {}
+    equal = []
+    for group, of_group in sorted(_groups(episodes).items()):
+        rewards = np.array([member.reward for member in of_group])
+        if np.ptp(rewards) <= EQUAL_REWARDS:
+            equal.append(group)
+            continue
+        counts = np.array([members is BaselineMembers.ALL or not member.demonstrated for member in of_group])
+        values = _centered(rewards, counts if counts.any() else ~counts, baseline)
+        values_by_episode |= {
+            member.episode: float(value)
+            for member, value in zip(of_group, values, strict=True)
+            if value > 0 or not member.demonstrated
+        }
+    negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
+    keep_count = round(keep_negative * len(negative))
+    dropped = sorted(random.Random(seed).sample(negative, len(negative) - keep_count))
+    trained = {episode: value for episode, value in values_by_episode.items() if episode not in set(dropped)}
+    return EpisodeAdvantages(trained, tuple(equal), tuple(dropped))
+
+
+def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]:
+    groups: dict[str, list[EpisodeReward]] = {}
+    seen: set[str] = set()
+    for episode in sorted(episodes, key=lambda item: item.episode):
+        if not np.isfinite(episode.reward):
+            raise DataError(f"the reward of episode {episode.episode} is {episode.reward}, which is not finite")
+        if episode.episode in seen:
+            raise DataError(f"episode {episode.episode} occurs twice among the rewards of one step")
+        seen.add(episode.episode)
+        groups.setdefault(episode.group, []).append(episode)
+    return groups
+
+
+def _centered(rewards: Floats, counts: NDArray[np.bool_], baseline: Baseline) -> Floats:
+    """Return the advantages, shape (episodes,), of rewards of which at least two differ.
+
+    `counts` marks the episodes that the baseline is computed from; at least one does.
+    """
+    centred: Floats = rewards - rewards[counts].mean()
+    if baseline is Baseline.DEVIATION:
+        # Members with equal rewards have no deviation; that of the whole group is above 0.
+        deviation = rewards[counts].std() if np.ptp(rewards[counts]) > EQUAL_REWARDS else rewards.std()
+        return np.asarray(centred / deviation, dtype=np.float64)
+    if baseline is Baseline.LEAVE_ONE_OUT:
+        # An episode that is no member is compared with all members, as it is.
+        own_weight = counts.sum() / max(1, counts.sum() - 1)
+        return np.where(counts, centred * own_weight, centred)
+    return centred

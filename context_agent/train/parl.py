@@ -1,0 +1,151 @@
+"""PARL's reward for an orchestrator that starts sub-agents (Kimi K2.5, arXiv 2602.02276), in addition to its answer.
+
+`r = l1 r_parallel + l2 r_finish + r_performance`, with l1 and l2 annealed to 0 over the training. `r_parallel` prevents
+serial collapse, `r_finish` prevents sub-agents that are started and finish nothing. Another account has
+`R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is the form `mixed`. `r_performance`, and `Q`, is the reward of
+`rewards.compute_reward`, whatever its terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from math import isfinite
+from statistics import fmean
+
+from context_agent.errors import ConfigError
+from context_agent.harness.episode import StopReason
+from context_agent.harness.trajectory import Trajectory
+from context_agent.pruning.view import ToolResult
+from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms, annealed
+
+
+class ParlForm(StrEnum):
+    """How the terms are combined."""
+
+    SUM = "sum"
+    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
+    MIXED = "mixed"
+    """`l r_parallel + (1 - l) 1[success] Q`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParlConfig:
+    """Weights of PARL's terms. With `parallel` and `finish` at 0, the default, the reward is the performance alone.
+
+    - `form`: how the terms are combined.
+    - `parallel`: l1, or l of the form `mixed`, at the start of training.
+    - `finish`: l2 at the start of training.
+    - `until`: share of training, in (0, 1], at which both reach 0 on a line; the paper gives no schedule.
+    - `breadth`: number of sub-agents that earns all of `r_parallel`.
+    - `success`: recall from which the form `mixed` counts an episode as a success.
+    """
+
+    form: ParlForm = ParlForm.SUM
+    parallel: float = 0.0
+    finish: float = 0.0
+    until: float = 1.0
+    breadth: int = 4
+    success: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self) if field.name != "form"):
+            if not isfinite(getattr(self, name)):
+                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
+        if self.form not in set(ParlForm):
+            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
+        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
+            raise ConfigError(
+                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
+                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
+            )
+        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
+            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
+        if not 0 <= self.success <= 1:
+            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
+
+    @property
+    def on(self) -> bool:
+        """True if PARL changes the reward. The form `mixed` always does: it replaces the reward with success."""
+        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
+
+    def at(self, progress: float) -> ParlConfig:
+        """Return the weights after a share `progress`, in [0, 1], of training."""
+        share = progress / self.until
+        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """How an episode delegated: sub-agents that were started, and those of them that finished their task."""
+
+    started: int = 0
+    finished: int = 0
+
+
+def delegation_of(trajectory: Trajectory) -> Delegation:
+    """Return how many sub-agents an episode started, and how many of them finished.
+
+    A sub-agent that could not begin counts as started, because its task is the policy's doing. One that ranked a
+    document by itself has finished.
+    """
+    every = [delegated for event in trajectory.events if isinstance(event, ToolResult) for delegated in event.delegated]
+    ranked = [delegated for delegated in every if delegated.error is None and delegated.documents > 0]
+    return Delegation(len(every), sum(delegated.stop_reason == StopReason.FINISHED for delegated in ranked))
+
+
+def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return means over episodes: the share that starts sub-agents, how many, how many finish, critical steps.
+
+    If no sub-agent was started, `searchers_finished` is absent.
+    """
+    delegations = [delegation_of(trajectory) for trajectory in trajectories]
+    started = sum(item.started for item in delegations)
+    metrics = {
+        "spawning": fmean(float(item.started > 0) for item in delegations),
+        "searchers": started / len(delegations),
+        "critical_steps": fmean(trajectory.critical_steps for trajectory in trajectories),
+    }
+    return metrics | ({"searchers_finished": sum(item.finished for item in delegations) / started} if started else {})
+
+
+def parallel_term(delegation: Delegation, settings: ParlConfig) -> float:
+    """Return r_parallel: sub-agents started over the breadth, at most 1."""
+    return min(1.0, delegation.started / settings.breadth)
+
+
+def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
+    """Return r_finish: the share of the started sub-agents that finished their task; 0 if none was started."""
+    return delegation.finished / delegation.started if delegation.started else 0.0
+
+
+def with_parl(
+    performance: EpisodeRewardTerms, outcome: EpisodeOutcome, delegation: Delegation, settings: ParlConfig
+) -> EpisodeRewardTerms:
+    """Return the reward of the performance with PARL's terms added.
+
+    An episode that did not finish keeps its performance and earns nothing for delegating. Otherwise starting sub-agents
+    and never answering would pay.
+
+    Args:
+        performance: The reward of the performance.
+        outcome: The measures of the episode.
+        delegation: The sub-agents of the episode.
+        settings: PARL's settings at this point of training (`ParlConfig.at`).
+
+    Returns:
+        The new total. Its terms also say what each of PARL's terms added, and what `mixed` took from the performance.
+    """
+    l1, l2 = settings.parallel, settings.finish
+    if outcome.ending is not Ending.FINISHED:
+        l1 = l2 = 0.0
+    gains = {
+        "parl_parallel": l1 * parallel_term(delegation, settings),
+        "parl_finish": l2 * finish_term(delegation, settings),
+    }
+    total = performance.total
+    if settings.form is ParlForm.MIXED:
+        performance_term = total if outcome.recall >= settings.success or outcome.ending is not Ending.FINISHED else 0.0
+        gains["parl_mixed"] = (1 - l1) * performance_term - total
+    return EpisodeRewardTerms(total + sum(gains.values()), performance.before, {**performance.terms, **gains})
