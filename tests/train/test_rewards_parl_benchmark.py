@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from context_agent.train.parl import ParlConfig
-from context_agent.train.rewards import RewardConfig
+from context_agent.train.rewards import RewardConfig, RewardPreset
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "parl.py"
 if not PROGRAM.is_file():
@@ -40,7 +40,8 @@ def test_the_arms_differ_in_their_reward_for_delegating_alone(parl: Any, tmp_pat
     runs = [parl.reward_run(tmp_path, arm, 0) for arm in parl.ARMS]
     plain = [{**run.plain(), "out": "", "parl": {}, "rewards": {}} for run in runs]
     assert all(settings == plain[0] for settings in plain)
-    assert [(run.parl.on, run.rewards == RewardConfig()) for run in runs] == [
+    published = RewardConfig(preset=RewardPreset.CONTEXT_1)
+    assert [(run.parl.on, run.rewards == published) for run in runs] == [
         (False, True),
         (True, True),
         (False, False),

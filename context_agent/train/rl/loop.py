@@ -16,9 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from context_agent.agent import SearchAgent
+from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import Engine
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
+from context_agent.train.checkpoints import MetricsLog
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.curriculum import RolloutConfig
 from context_agent.train.data import TrainingData, build_agent, environment_of, open_data
@@ -26,6 +28,7 @@ from context_agent.train.judge.calibration import judge_gate, questions_with_gol
 from context_agent.train.models import LoadedModel, load_model, subagent_engine
 from context_agent.train.rl.async_rollouts import open_async_rollouts
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
+from context_agent.train.rl.episode_table import table_path, table_row, write_page
 from context_agent.train.rl.rollout_workers import RolloutPool, play_in_pool
 from context_agent.train.rl.rollouts import (
     DevEvaluator,
@@ -64,8 +67,8 @@ class ReinforcementLoop:
     """The loop of one rank. `staleness` is the most updates that a row may be old; `sync_every` is in steps, 0:
     updates.
 
-    `folder` receives the trajectories of some steps, `evaluator` plays the dev questions every `evaluate_every`
-    updates. `demonstrations` join the groups of their questions.
+    `folder` receives the trajectories of some steps, `table` a line for each episode. `evaluator` plays the dev
+    questions every `evaluate_every` updates. `demonstrations` join the groups of their questions.
     """
 
     rollouts: RolloutSource
@@ -79,6 +82,7 @@ class ReinforcementLoop:
     evaluator: DevEvaluator | None = None
     evaluate_every: int = 0
     folder: Path | None = None
+    table: MetricsLog | None = None
     rank: int = 0
     step: RolloutStep | None = None
     """The step that was collected last."""
@@ -116,6 +120,9 @@ class ReinforcementLoop:
         rows = weighted_rows(scored.episodes, advantages, self.gamma, self._rows_of)
         self.step = RolloutStep(step, rows, step_metrics(played, scored, advantages, rows), scored.episodes)
         self._save_trajectories(self.step)
+        if self.table is not None:
+            for episode in scored.episodes:
+                self.table.add(step, table_row(episode, advantages))
         return self.step
 
     def advantages(self, step: int, episodes: Sequence[ScoredEpisode]) -> EpisodeAdvantages:
@@ -283,6 +290,7 @@ def train(
             evaluator=evaluator,
             evaluate_every=config.evaluation.every * config.rollouts.substeps,
             folder=run.out / "trajectories",
+            table=stack.enter_context(_open_table(config, run)),
             rank=run.rank,
         )
         if run.newest is not None:
@@ -306,6 +314,22 @@ def _train_with_trl(
     )
     loop.weights.attach(trainer)
     return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))
+
+
+@contextmanager
+def _open_table(config: RunConfig, run: TrainingRun) -> Iterator[MetricsLog]:
+    """Open the table of this rank's episodes. At the end, also of a run that fails, write its page."""
+    first = -(-run.first_update // config.rollouts.substeps)
+    table = MetricsLog(table_path(run.out, run.rank), first=first)
+    try:
+        yield table
+    finally:
+        table.close()
+        if run.main:
+            try:
+                write_page(run.out)
+            except (OSError, DataError) as error:
+                run.note(f"{run.out / 'episodes.html'} could not be written: {error}. The run is not affected")
 
 
 @contextmanager

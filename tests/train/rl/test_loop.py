@@ -48,7 +48,7 @@ def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
 
     def log_and_die(self: Any, current: int, line: Any) -> None:
         add(self, current, line)
-        if current == step:
+        if current == step and self.path.name == "metrics.jsonl":
             die()
 
     if moment == "saving":
@@ -94,6 +94,10 @@ def test_what_is_in_the_folder(straight: Path) -> None:
     assert len(dev_paths) == 6
     for path in (*step_paths, *dev_paths):
         read(path).verify()
+    episodes = [json.loads(line) for line in (straight / "episodes.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in episodes] == sorted(list(range(10)) * 8)
+    assert {line["episode"] for line in episodes} >= {path.stem for path in step_paths}
+    assert (straight / "episodes.html").stat().st_size > 5_000
 
 
 def test_killed_and_resumed_it_ends_with_the_same_bits(
@@ -115,6 +119,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     assert "resuming from update 12" in notes[0]
     assert runs.weights(tmp_path) == runs.weights(straight)
     assert runs.timeless(tmp_path) == runs.timeless(straight)
+    assert (tmp_path / "episodes.jsonl").read_text() == (straight / "episodes.jsonl").read_text()
 
 
 def test_with_demonstrations_it_resumes_to_the_same_bits(

@@ -1,0 +1,92 @@
+"""The table of a run's episodes with their reward terms, as lines of JSON and as a page.
+
+OUT/episodes.jsonl    a line for each sampled episode and demonstration; other ranks write episodes-1.jsonl and so on
+OUT/episodes.html     the newest of them, to sort and to filter in a browser
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.journal import replace_file
+from context_agent.eval.page import page
+from context_agent.train.advantages import EpisodeAdvantages
+from context_agent.train.checkpoints import read_metrics
+from context_agent.train.rl.rollouts import ScoredEpisode
+
+PAGE_EPISODES = 20_000
+"""Episodes on the page: the newest. The file has all of them."""
+ROUNDED_DIGITS = 6
+
+
+def table_path(out: Path, rank: int = 0) -> Path:
+    """Return the file that a rank writes its episodes to."""
+    return out / f"episodes{f'-{rank}' if rank else ''}.jsonl"
+
+
+def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str, Any]:
+    """Return the line of an episode. Its advantage is null if it is not trained on."""
+    outcome, advantage = episode.outcome, advantages.by_episode.get(episode.id)
+    return {
+        "episode": episode.id,
+        "question": episode.question.id,
+        "demonstrated": episode.demonstrated,
+        "ending": outcome.ending.value,
+        "reward": _rounded(episode.reward.total),
+        "advantage": None if advantage is None else _rounded(advantage),
+        "recall": _rounded(outcome.recall),
+        "precision": _rounded(outcome.precision),
+        "seen": _rounded(outcome.seen),
+        "turns": outcome.turns,
+        "searches": len(outcome.queries),
+        "pruned": outcome.pruned,
+        "terms": {name: _rounded(value) for name, value in episode.reward.terms.items()},
+    }
+
+
+def write_page(out: Path) -> Path:
+    """Write the page of all ranks' episodes into the run's folder.
+
+    Args:
+        out: The folder of the run.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        DataError: If a file of episodes is damaged.
+    """
+    kept, count = [], 0
+    for path in sorted(out.glob("episodes*.jsonl")):
+        newest: deque[dict[str, Any]] = deque(maxlen=PAGE_EPISODES)
+        for row in read_metrics(path):
+            newest.append(row)
+            count += 1
+        kept += newest
+    kept.sort(key=lambda row: (row["step"], row["episode"]))
+    rows = [_flat(row) for row in kept[-PAGE_EPISODES:]]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    data = {"columns": columns, "rows": [[row.get(name) for name in columns] for row in rows], "all": count}
+    body = (
+        "<main><h1>Episodes and their rewards</h1>"
+        "<p>A line for each episode. Columns after <i>pruned</i> are the reward's terms as they counted. An episode "
+        "without an advantage was not trained on. Click a heading to sort.</p>"
+        '<div id="episodes"></div></main>'
+    )
+    script = (files("context_agent.train.rl") / "episode_table.js").read_text(encoding="utf-8")
+    path = out / "episodes.html"
+    replace_file(path, page("Episodes and their rewards", body, data={"episodes": data}, scripts=(script,)))
+    return path
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line with a column for each term."""
+    return {**{name: value for name, value in row.items() if name != "terms"}, **row["terms"]}
+
+
+def _rounded(value: float) -> float:
+    return round(value, ROUNDED_DIGITS)
