@@ -20,7 +20,7 @@ from context_agent.harness.episode import Limits
 from context_agent.harness.profile import profile
 from context_agent.swarm import Swarm
 from context_agent.synth_data import world
-from context_agent.train.rewards import EpisodeOutcome, RewardConfig, compute_reward, measure_outcome
+from context_agent.train.rewards import EpisodeOutcome, RewardConfig, RewardPreset, compute_reward, measure_outcome
 from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 
 LIMIT = 0.35
@@ -60,19 +60,23 @@ class SmallWorld:
             trajectory = agent.search(question.question, question_id=question.id).trajectories[0]
         return measure_outcome(trajectory, question, gold_of(question, self.corpus))
 
-    def earned(self, attack: Attack, name: str = "summary") -> list[float]:
-        """Return the mean reward over all tasks, under each of the `SETTINGS`."""
+    def earned(self, attack: Attack, name: str = "summary", settings: Sequence[RewardConfig] = SETTINGS) -> list[float]:
+        """Return the mean reward over all tasks, under each of the settings."""
         outcomes = [self.play(question, attack(self, question), name) for question in self.questions]
-        return [fmean(compute_reward(outcome, settings).total for outcome in outcomes) for settings in SETTINGS]
+        return [fmean(compute_reward(outcome, each).total for outcome in outcomes) for each in settings]
+
+
+def make_small_world(every: int) -> SmallWorld:
+    """Make tasks of two to four gold documents in a corpus of 150; `every` so many of them is played."""
+    made = world.make(entities=150, seed=5, tasks=240, hops=(2, 4))
+    documents = {document.id: document for document in made.documents}
+    questions = [task.as_question for task in made.stream("train") if len(task.gold) > 1][::every]
+    return SmallWorld(MemoryCorpus(made.documents), documents, questions)
 
 
 @pytest.fixture(scope="module")
 def small_world() -> SmallWorld:
-    """Tasks of two to four gold documents in a corpus of 150."""
-    made = world.make(entities=150, seed=5, tasks=240, hops=(2, 4))
-    documents = {document.id: document for document in made.documents}
-    questions = [task.as_question for task in made.stream("train") if len(task.gold) > 1][::16]
-    return SmallWorld(MemoryCorpus(made.documents), documents, questions)
+    return make_small_world(16)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +106,7 @@ GREPS = [call("grep_corpus", pattern=".") for _ in range(9)]
 
 def first(view: View) -> Action:
     """Rank the first document in view."""
-    return rank(view.blocks[0].document_id)
+    return rank(*(block.document_id for block in view.blocks[:1]))
 
 
 def wrong(game: SmallWorld, question: Question) -> Step:
@@ -148,7 +152,7 @@ def prune_one_wrong(question: Question) -> Step:
 
 
 def prune_one(view: View) -> Action:
-    return prune(view.blocks[-1].id)
+    return prune(*(block.id for block in view.blocks[-1:]))
 
 
 def summarize_all(view: View) -> Action:
@@ -275,13 +279,10 @@ def test_a_perfect_episode_earns_all_but_its_cost(perfect: list[float]) -> None:
 
 
 def test_the_published_formula_has_the_holes(small_world: SmallWorld) -> None:
-    published = RewardConfig(preset="context-1")
-
-    def earned(attack: Attack) -> float:
-        outcomes = [small_world.play(question, attack(small_world, question)) for question in small_world.questions]
-        return fmean(compute_reward(outcome, published).total for outcome in outcomes)
-
-    most = earned(honest)
+    published = [RewardConfig(preset=RewardPreset.CONTEXT_1)]
+    names = ("sees all gold, ranks nothing", "one search, ranks all it shows")
+    most, seen, dumped = (
+        small_world.earned(attack, settings=published)[0] for attack in (honest, *map(ATTACKS.__getitem__, names))
+    )
     assert most == pytest.approx(2.0)
-    assert earned(ATTACKS["sees all gold, ranks nothing"]) > LIMIT * most
-    assert earned(ATTACKS["one search, ranks all it shows"]) > LIMIT * most
+    assert min(seen, dumped) > LIMIT * most

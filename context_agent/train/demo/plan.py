@@ -105,7 +105,7 @@ class DemoTargets:
 
     gain: float | None = 0.15
     sure: float = 0.10
-    accuracy: float = 0.90
+    accuracy: float = 0.95
     half: float | None = 0.10
     minutes: float = 60.0
     one_shot: bool = False
@@ -126,10 +126,13 @@ class DemoRecipe:
     """Train questions from which the oracle makes lessons, in each window."""
 
 
-_ANSWERS = DemoTargets(gain=0.05, sure=0.0, accuracy=0.95, minutes=300.0, one_shot=True, temperature=0.0)
+_ANSWERS = DemoTargets(gain=0.05, sure=0.0, minutes=300.0, one_shot=True, temperature=0.0)
 RECIPES: Mapping[str, DemoRecipe] = {
     "tiny": DemoRecipe(
-        "", DemoTargets(), DemoTargets(gain=0.03, sure=0.0, half=None, minutes=10.0, temperature=0.0), (1.0, 0.0)
+        "",
+        DemoTargets(),
+        DemoTargets(gain=0.03, sure=0.0, accuracy=0.90, half=None, minutes=10.0, temperature=0.0),
+        (1.0, 0.0),
     ),
     "smollm2": DemoRecipe(
         "smollm2-",

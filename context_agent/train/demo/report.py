@@ -365,7 +365,10 @@ def write_report(
         notice = ""
     folder = plan.out / "trajectories" / f"after{plan.suffix}-{head}"
     episodes = [read(path) for path in sorted(folder.glob("*.jsonl"))[:PAGE_EPISODES]]
-    replace_file(plan.path("report.html"), report_page(report, drawing, notice, episodes))
+    replace_file(
+        plan.path("report.html"),
+        report_page(report, drawing, notice, episodes, table=f"{Path(plan.rl.out).name}/episodes.html"),
+    )
     return report
 
 
@@ -459,8 +462,13 @@ def format_figure(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequence[Trajectory] = ()) -> str:
-    """The page: targets, evaluations, plot, episodes, seconds. It needs no server and no network."""
+def report_page(
+    report: DemoReport, drawing: str, notice: str, episodes: Sequence[Trajectory] = (), *, table: str
+) -> str:
+    """Return the page: targets, evaluations, plot, episodes, seconds. It needs no server and no network.
+
+    `table` is the address of the page with all episodes that training sampled.
+    """
     targets = [(row.name, row.result, row.target, "reached" if row.reached else "missed") for row in report.targets]
     seconds = [
         (name, f"{item['seconds']:,.0f}" + ("" if item["whole"] else " and more"))
@@ -479,6 +487,7 @@ def report_page(report: DemoReport, drawing: str, notice: str, episodes: Sequenc
         f"<h2>Held-out questions</h2>{_table(report.head, list(report.rows()))}"
         f"<h2>While it trains by rewards</h2><figure>{drawing}</figure>{notice}"
         f"<p>{escape(LEGEND)}</p>"
+        f'<p><a href="{escape(table)}">All episodes with their reward terms</a></p>'
         f"{''.join(['<h2>Episodes after the rewards</h2>', *map(_episode, episodes)]) if episodes else ''}"
         f"<h2>Seconds</h2>{_table(('phase', 'seconds'), seconds)}"
     )

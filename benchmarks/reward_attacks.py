@@ -1,0 +1,50 @@
+"""What scripted attacks on the reward earn, as a share of what an honest, perfect episode earns, by preset.
+
+    python benchmarks/reward_attacks.py [--every 8]
+
+The attacks and their tasks are those of tests/train/test_reward_attacks.py; `--every 8` plays each eighth task.
+`extras` is the default with weights for `prune_accuracy`, `diversity` and `parallel`. Returns 1 if the default misses
+its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from context_agent.train.rewards import RewardConfig, RewardPreset
+from tests.train.test_reward_attacks import CASES, EXTRAS, LIMIT, honest, make_small_world
+
+SETTINGS = {
+    "default": RewardConfig(),
+    "extras": EXTRAS,
+    "context-1": RewardConfig(preset=RewardPreset.CONTEXT_1),
+}
+
+
+def main() -> int:
+    """Plays every attack and prints its shares."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--every", type=int, default=8, help="plays each task of that many")
+    game = make_small_world(parser.parse_args().every)
+    most = game.earned(honest, settings=list(SETTINGS.values()))
+    largest = dict.fromkeys(SETTINGS, 0.0)
+    print(
+        f"{len(CASES)} attacks on {len(game.questions)} tasks; honest episodes earn {[round(item, 3) for item in most]}"
+    )
+    print(f"{'':<64}" + "".join(f"{name:>12}" for name in SETTINGS))
+    for case in CASES:
+        name, attack = case.values
+        earned = game.earned(attack, name, list(SETTINGS.values()))
+        shares = {key: value / best for key, value, best in zip(SETTINGS, earned, most, strict=True)}
+        largest = {key: max(largest[key], share) for key, share in shares.items()}
+        print(f"{case.id:<64}" + "".join(f"{share:>12.3f}" for share in shares.values()), flush=True)
+    print(f"{'the most':<64}" + "".join(f"{share:>12.3f}" for share in largest.values()))
+    return int(max(largest["default"], largest["extras"]) > LIMIT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
