@@ -104,11 +104,15 @@ def group_advantages(
             equal.append(group)
             continue
         counts = np.array([members is BaselineMembers.ALL or not member.demonstrated for member in of_group])
-        values = _centered(rewards, counts if counts.any() else ~counts, baseline)
+        if not counts.any():
+            counts = ~counts
+        values = _centered(rewards, counts, baseline)
+        # Equal members differ from no other: they have nothing to teach, and would only dilute the loss.
+        differ = np.ptp(rewards[counts]) > EQUAL_REWARDS
         values_by_episode |= {
             member.episode: float(value)
             for member, value in zip(of_group, values, strict=True)
-            if value > 0 or not member.demonstrated
+            if value > 0 or (differ and not member.demonstrated)
         }
     negative = [episode for episode in sorted(values_by_episode) if values_by_episode[episode] < 0]
     keep_count = round(keep_negative * len(negative))
@@ -137,7 +141,7 @@ def _centered(rewards: Floats, counts: NDArray[np.bool_], baseline: Baseline) ->
     """
     centred: Floats = rewards - rewards[counts].mean()
     if baseline is Baseline.DEVIATION:
-        # Members with equal rewards have no deviation; that of the whole group is above 0.
+        # Equal members have no deviation; that of the whole group is above 0.
         deviation = rewards[counts].std() if np.ptp(rewards[counts]) > EQUAL_REWARDS else rewards.std()
         return np.asarray(centred / deviation, dtype=np.float64)
     if baseline is Baseline.LEAVE_ONE_OUT:

@@ -1,7 +1,8 @@
 """Demonstrations in the groups of reinforcement learning: an expert's episodes beside those of the policy.
 
 A group whose episodes all fail has equal rewards and teaches nothing. A demonstration of its question, rewarded by the
-same code, is its better episode. It counts in the group's mean, as in LUFFY (arXiv 2504.14945).
+same code, is its better episode. It counts in the group's mean, as in LUFFY (arXiv 2504.14945), unless
+`rollouts.baseline_members` is `sampled`.
 
 No sampler's probability exists for its tokens. LUFFY sets it to 1, so that the ratio is the policy's own probability p:
 the replies that the policy does not know yet, which it should learn, count least, and have to be weighed up again. Here
@@ -9,8 +10,9 @@ the denominator is p itself, so the ratio is 1, and a demonstration's tokens hav
 above 0, and none for one below: self-imitation learning (arXiv 1806.05635), with the group's mean as the value.
 
 The bias: this is not the gradient of the policy's expected reward. It is imitation, weighted by how much better the
-expert is than the group. It vanishes as the policy comes to earn the same reward. The demonstration also raises the
-mean, and so lowers the advantages of the sampled episodes, also in groups that would have taught without it.
+expert is than the group. It vanishes as the policy comes to earn the same reward. A demonstration that counts in the
+mean raises it, and so lowers the advantages of the sampled episodes, also in groups that would have taught without it.
+With `sampled` the episodes of the policy are compared with each other alone.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
+from context_agent.train.advantages import BaselineMembers
 from context_agent.train.config import parse_run
 from context_agent.train.curriculum import Curriculum, RolloutConfig
 from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
@@ -147,6 +148,18 @@ def test_a_demonstration_below_the_mean_of_its_group_teaches_nothing(
     assert worse_questions
     assert {item.row.group_id for item in step.rows} >= worse_questions, "the sampled episodes of the group are trained"
     assert not any(item.demonstrated and item.row.group_id in worse_questions for item in step.rows)
+
+
+def test_a_demonstration_outside_the_mean_leaves_the_sampled_episodes_among_themselves(
+    small: ToyEnvironment, words: WordRenderer, shown: str
+) -> None:
+    """All sampled episodes fail alike: with the mean over them alone they are not trained on."""
+    demonstrations, _ = load_demonstrations(small, words, shown)
+    config = replace(MIXED, baseline_members=BaselineMembers.SAMPLED)
+    step = mixed_loop(small, words, demonstrations, config=config).collect(0)
+    assert {item.demonstrated for item in step.rows} == {True}
+    assert step.metrics["demonstrations/trained"] == 3
+    assert step.metrics["episodes_trained"] == 0
 
 
 def test_without_the_setting_nothing_changes(small: ToyEnvironment, words: WordRenderer) -> None:
