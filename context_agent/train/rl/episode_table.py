@@ -60,7 +60,8 @@ def write_page(out: Path) -> Path:
     Raises:
         DataError: If a file of episodes is damaged.
     """
-    kept, count = [], 0
+    kept: list[dict[str, Any]] = []
+    count = 0
     for path in sorted(out.glob("episodes*.jsonl")):
         newest: deque[dict[str, Any]] = deque(maxlen=PAGE_EPISODES)
         for row in read_metrics(path):
