@@ -32,9 +32,8 @@ def main() -> int:
     game = make_small_world(parser.parse_args().every)
     most = game.earned(honest, settings=list(SETTINGS.values()))
     largest = dict.fromkeys(SETTINGS, 0.0)
-    print(
-        f"{len(CASES)} attacks on {len(game.questions)} tasks; honest episodes earn {[round(item, 3) for item in most]}"
-    )
+    honestly = ", ".join(f"{item:.3f}" for item in most)
+    print(f"{len(CASES)} attacks on {len(game.questions)} tasks; an honest, perfect episode earns {honestly}")
     print(f"{'':<64}" + "".join(f"{name:>12}" for name in SETTINGS))
     for case in CASES:
         name, attack = case.values
