@@ -90,4 +90,4 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    return round(value, ROUNDED_DIGITS)
+    return round(value, ROUNDED_DIGITS) + 0.0  # a penalty of -0.0 is 0.0

@@ -44,6 +44,7 @@ def test_a_line_has_the_reward_its_terms_and_the_advantage(tmp_path: Path) -> No
     good, half, cut = read_metrics(write_table(tmp_path))
     assert set(good["terms"]) == {*GAINS, "cost", *PENALTIES}
     assert good["reward"] == pytest.approx(sum(good["terms"].values()))
+    assert "-0.0" not in json.dumps(good)
     assert (good["advantage"], half["advantage"], cut["advantage"]) == (0.6, -0.6, None)
     assert (cut["ending"], cut["reward"]) == ("cut", -1.0)
     assert (half["question"], half["recall"], half["turns"], half["searches"]) == ("q1", 0.5, 2, 2)
