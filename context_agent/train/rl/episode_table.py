@@ -21,6 +21,7 @@ from context_agent.train.rl.rollouts import ScoredEpisode
 PAGE_EPISODES = 20_000
 """Episodes on the page: the newest. The file has all of them."""
 ROUNDED_DIGITS = 6
+STYLE = "body { max-width: none; } td { white-space: nowrap; }"
 
 
 def table_path(out: Path, rank: int = 0) -> Path:
@@ -80,7 +81,8 @@ def write_page(out: Path) -> Path:
     )
     script = (files("context_agent.train.rl") / "episode_table.js").read_text(encoding="utf-8")
     path = out / "episodes.html"
-    replace_file(path, page("Episodes and their rewards", body, data={"episodes": data}, scripts=(script,)))
+    text = page("Episodes and their rewards", body, data={"episodes": data}, scripts=(script,), styles=(STYLE,))
+    replace_file(path, text)
     return path
 
 

@@ -86,7 +86,7 @@ def test_the_page_has_the_newest_episodes(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("context_agent.train.rl.episode_table.PAGE_EPISODES", 4)
     captured: dict[str, object] = {}
 
-    def page(title: str, body: str, *, data: dict[str, dict[str, object]], scripts: object) -> str:
+    def page(title: str, body: str, *, data: dict[str, dict[str, object]], scripts: object, styles: object) -> str:
         captured.update(data["episodes"])
         return ""
 
