@@ -10,19 +10,12 @@ CTX1_API_KEY where one is wanted) to run the first on a server of your own, whic
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from context_agent import Limits, Progress, SearchAgent, SearchResult
@@ -32,9 +25,7 @@ from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.probe import inspect_server
 from context_agent.pruning.view import ActionTaken, TurnClosed
 from tests.policies.chat.chatting import QUESTION, corpus
-
-NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
-START_SECONDS = 180
+from tests.real_server import free_port, need_serving, serving_model
 
 pytestmark = pytest.mark.slow
 
@@ -46,66 +37,6 @@ class Served:
     url: str
     model: str
     able: bool
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def command(kind: str, model: Path, port: int) -> list[str]:
-    """The command that starts the server."""
-    if kind == "transformers":
-        executable = str(Path(sys.executable).with_name("transformers"))
-        return [executable, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
-    parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
-    return [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port), *options.split(), *parsers.split()]
-
-
-@contextmanager
-def serving_model(model: Path, folder: Path, port: int | None = None, kind: str = "transformers") -> Iterator[str]:
-    """A server process on a model; gives its address."""
-    # Without this folder /v1/models of transformers fails.
-    (folder / "hub").mkdir(exist_ok=True)
-    port = port or free_port()
-    log = folder / "log"
-    settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command(kind, model, port),
-        env={**os.environ, **settings, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
-        stdout=log.open("w"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        wait_for(f"http://127.0.0.1:{port}/health", process, log)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def need_serving() -> None:
-    """Skips where there is no `transformers serve`."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing or not Path(sys.executable).with_name("transformers").exists():
-        pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Returns once the server answers; fails with its log when it ended or took too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if httpx.get(url, timeout=2).status_code == 200:
-                return
-        except httpx.HTTPError:
-            time.sleep(0.3)
-    pytest.fail(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture(scope="module")

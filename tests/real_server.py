@@ -1,0 +1,88 @@
+"""Real model servers as processes: `transformers serve`, or vLLM."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+NEEDED = ("torch", "transformers", "fastapi", "uvicorn", "openai", "accelerate")
+START_SECONDS = 180
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def command(kind: str, model: Path, port: int) -> list[str]:
+    """The command that starts the server."""
+    if kind == "transformers":
+        executable = str(Path(sys.executable).with_name("transformers"))
+        return [executable, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    options = "--host 127.0.0.1 --dtype float32 --enforce-eager --max-model-len 40960 --enable-prompt-tokens-details"
+    parsers = "--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3"
+    return [os.environ["CTX1_TEST_VLLM"], "serve", str(model), "--port", str(port), *options.split(), *parsers.split()]
+
+
+def serving_model(
+    model: Path, folder: Path, port: int | None = None, kind: str = "transformers"
+) -> AbstractContextManager[str]:
+    """A server process on a model; gives its address."""
+    port = port or free_port()
+    return serving(command(kind, model, port), folder, port)
+
+
+@contextmanager
+def serving(command: Sequence[str], folder: Path, port: int) -> Iterator[str]:
+    """The process of a command that serves at a port, in a folder; gives its address."""
+    # Without this folder /v1/models of transformers fails.
+    (folder / "hub").mkdir(exist_ok=True)
+    log = folder / "log"
+    settings = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **settings, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
+        stdout=log.open("w"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process, log)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def need_serving() -> None:
+    """Skips where there is no `transformers serve`."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing or not Path(sys.executable).with_name("transformers").exists():
+        pytest.skip(f'no transformers serve: pip install torch "transformers[serving]" (missing: {", ".join(missing)})')
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns once the server answers; fails with its log when it ended or took too long."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx.get(url, timeout=2).status_code == 200:
+                return
+        except httpx.HTTPError:
+            time.sleep(0.3)
+    pytest.fail(f"transformers serve did not start:\n{log.read_text()[-3000:]}")
