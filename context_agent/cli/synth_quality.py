@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from context_agent.types import Document
 
 
+MANY_DROPPED = 0.1
+"""Share of dropped tasks from which `ctx1 synth split` says how to keep more."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptOptions:
     """How often each task is attempted, and which tasks that drops."""
@@ -395,7 +399,7 @@ def split(
     exit code is 1 if a row could not be read.
     """
     from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_card, write_folder
-    from context_agent.synth_data.sets.splits import TaskSplits, split_tasks
+    from context_agent.synth_data.sets.splits import CROSSING, TaskSplits, split_tasks
 
     details = card.details()
     task_list, problems = _load_tasks(tasks)
@@ -413,6 +417,7 @@ def split(
     settings = {"set": set_name, "shares": share_by_split, "seed": seed, "giants": giants}
     report = write_folder(out, all_parts, settings, documents=documents)
     write_card(out, details)
+    _note_many_dropped(report["dropped"].get(CROSSING, 0), len(task_list))
     data = {**report, "unreadable": len(problems), "out": str(out)}
     output.result(data, _split_text(report, out), as_json=as_json)
     return 1 if problems else 0
@@ -502,6 +507,16 @@ def _documents(sources: tuple[str, ...]) -> list[Document]:
 
 def _sizes(numbers: dict[str, int]) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+
+
+def _note_many_dropped(crossing: int, tasks: int) -> None:
+    """Note how to keep more tasks, if the cut between the splits costs many."""
+    if crossing <= MANY_DROPPED * tasks:
+        return
+    output.note(
+        f"{crossing:,} of {tasks:,} tasks ({crossing / tasks:.0%}) were dropped, because documents link them to two "
+        "splits. Fewer or smaller held-out splits keep more (--shares train=.95,test=.05), and so do more documents"
+    )
 
 
 def _split_text(report: dict[str, Any], out: Path) -> str:

@@ -4,6 +4,7 @@
 """
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -407,3 +408,20 @@ def test_what_cannot_be_exported_is_refused(capsys, line, code, told):
     assert run(["synth", "export", *line.split()]) == code
     assert told in capsys.readouterr().err
     assert not Path("o").exists()
+
+
+def test_a_split_that_drops_many_tasks_says_how_to_keep_more(inside, tmp_path):
+    """The tasks share documents, so the cut between the splits costs some of them."""
+    draw = random.Random(1)
+    links = [(number, int(42 * draw.random() ** 2)) for number in range(42) for _ in range(3)]
+    pairs = [draw.choice(links) for _ in range(60)]
+    linked = [task(f"t{n}", f"d{a}", f"d{b}", question=f"What of {n}?") for n, (a, b) in enumerate(pairs)]
+    write_tasks(tmp_path / "linked.jsonl", linked)
+    split_run = inside("synth", "split", "linked.jsonl", "--out", "set", "--json")
+    assert split_run.returncode == 0, split_run.stderr
+    dropped = sum(json.loads(split_run.stdout)["dropped"].values())
+    assert dropped > 6
+    assert f"{dropped} of 60 tasks ({dropped / 60:.0%}) were dropped" in split_run.stderr
+    assert "--shares train=.95,test=.05" in split_run.stderr
+    fewer = inside("synth", "split", "linked.jsonl", "--out", "fewer", "--shares", "train=.95,test=.05", "--json")
+    assert sum(json.loads(fewer.stdout)["dropped"].values()) < dropped
