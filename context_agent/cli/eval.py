@@ -245,7 +245,8 @@ def _eval_options(
     model_settings = {name: value for name, value in model.items() if value is not None and name != "api_key_env"}
     return EvalOptions(
         agent.policy.load,
-        windows=_integers("--windows", run.windows) or (profile(agent.policy.wire_format).window,),
+        windows=_integers("--windows", run.windows)
+        or (agent.policy.window or profile(agent.policy.wire_format).window,),
         seeds=_integers("--seeds", run.seeds),
         k=run.k,
         profile=agent.policy.wire_format,

@@ -106,7 +106,11 @@ ProfileOption = Annotated[
 ]
 WindowOption = Annotated[
     int | None,
-    Option("Size of the context window in tokens.", section="Limits", default=f"{WINDOW}, or 2048 in the profile lean"),
+    Option(
+        "Size of the context window in tokens.",
+        section="Limits",
+        default=f"{WINDOW}, 2048 in the profile lean, or as a model was trained",
+    ),
 ]
 SeedOption = Annotated[int, Option("Random seed. Equal seeds give equal results.")]
 WeightsOption = Annotated[
@@ -130,6 +134,14 @@ SaveOption = Annotated[Path | None, Option("Write each trajectory to this folder
 RunFile = Annotated[
     Path,
     Option("Run file with the settings; the repository has examples in configs/.", FILE, "FILE.toml", flag="--run"),
+]
+SetOption = Annotated[
+    tuple[str, ...],
+    Option(
+        "Override a setting of the run file, such as rollouts.groups=8; repeatable. VALUE is TOML.",
+        metavar="KEY=VALUE",
+        flag="--set",
+    ),
 ]
 
 
@@ -332,6 +344,15 @@ class ServerOptions:
 class ModelOptions(ServerOptions):
     """A language model, and how to sample from it. None leaves it to the policy's own default."""
 
+    model: Annotated[
+        str | None,
+        Option(
+            "Name of the model, as the server lists it. The policy tokens also runs a packaged model, or a folder such "
+            "as that of a training run, in this process.",
+            metavar="NAME_OR_FOLDER",
+            default="$CTX1_MODEL",
+        ),
+    ] = None
     tools: Annotated[
         Literal["native", "text"] | None,
         Option("How a chat model calls tools; text is for models without tool calls.", default="native"),
@@ -373,7 +394,9 @@ class PolicyOptions:
     adapter: Annotated[
         str | None,
         Option(
-            "Trained adapter of a packaged model.", metavar="FOLDER", default="the one in the package, if it has one"
+            "Trained adapter for a packaged model, or for the model in a folder.",
+            metavar="FOLDER",
+            default="the one in the package, if it has one",
         ),
     ] = None
     profile: ProfileOption = None
@@ -385,6 +408,13 @@ class PolicyOptions:
         from context_agent.policies import default_profile
 
         return self.profile or default_profile(self.policy, self.language_model.model)
+
+    @property
+    def window(self) -> int | None:
+        """The window that the policy was trained in; None for the profile's own."""
+        from context_agent.policies import default_window
+
+        return default_window(self.policy, self.language_model.model) if self.language_model.base_url is None else None
 
     def load(self) -> Policy:
         """The policy."""
@@ -439,7 +469,7 @@ class AgentOptions:
             corpus,
             self.policy.load(),
             profile=self.policy.wire_format,
-            budget=self.window,
+            budget=self.window or self.policy.window,
             limits=self.limits.load(),
             rollouts=self.rollouts,
             trajectories=self.save,

@@ -159,7 +159,7 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
         policy,
         chosen.passes,
         vary,
-        window=agent.window or named_profile(agent.policy.wire_format).window,
+        window=agent.window or agent.policy.window or named_profile(agent.policy.wire_format).window,
         profile=agent.policy.wire_format,
         limits=agent.limits.load(),
         rollouts=agent.rollouts,

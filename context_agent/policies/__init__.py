@@ -12,6 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from context_agent._support.suggest import suggestion
@@ -37,7 +38,7 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
 
     `bridge` takes `weights`, a file, and `effort` (`careful` or `fast`); `chat` and `anthropic` take the options of
     `ChatPolicy` and `AnthropicPolicy`; `tokens` those of `policies.tokens.served`, or of `policies.tokens.local` for a
-    packaged model. Raises `ConfigError` for an unknown kind, and for an unknown or invalid option.
+    packaged model or a folder. Raises `ConfigError` for an unknown kind, and for an unknown or invalid option.
     """
     loaders: dict[str, Callable[..., Policy]] = {
         "bridge": _bridge,
@@ -51,12 +52,27 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
 
 
 def default_profile(kind: str, model: str | None = None) -> str:
-    """The name of the profile that a policy plays in if none is named: `lean` for a packaged model."""
-    if kind != "tokens":
+    """Return the profile that a policy plays in if none is named: `lean` for a packaged model.
+
+    A trained model in a folder plays in the profile that it was trained in.
+    """
+    if kind != "tokens" or model is None:
         return "default"
     from context_agent.policies.tokens.packaged import MODELS
+    from context_agent.policies.tokens.trained import trained_model
 
+    if Path(model).is_dir():
+        return trained_model(model).about.profile
     return "lean" if model in MODELS else "default"
+
+
+def default_window(kind: str, model: str | None = None) -> int | None:
+    """Return the window that a trained model in a folder was trained in; None for the profile's own."""
+    if kind != "tokens" or model is None or not Path(model).is_dir():
+        return None
+    from context_agent.policies.tokens.trained import trained_model
+
+    return trained_model(model).about.window or None
 
 
 def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +105,9 @@ def _tokens(options: dict[str, Any]) -> Policy:
     from context_agent.policies.tokens import local, served
     from context_agent.policies.tokens.packaged import MODELS
 
-    if options.get("model") in MODELS and "base_url" not in options:
+    model = options.get("model")
+    in_process = model in MODELS or (isinstance(model, str) and Path(model).is_dir())
+    if in_process and "base_url" not in options:
         _check("tokens", options, list(inspect.signature(local).parameters))
         return local(**options)
     return _with_server("tokens", served, options)

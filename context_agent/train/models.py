@@ -12,10 +12,10 @@ from typing import Any
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
-from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.harmony import harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import model_folder
-from context_agent.policies.tokens.prompt import TokenizerVocabulary, TokenRenderer
+from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
 from context_agent.train.data import environment_texts
@@ -86,8 +86,7 @@ def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[
         return tokenizer, LinesRenderer(tokenizer, name=chosen.name)
     if chosen.renderer is RendererKind.TEMPLATE:
         return tokenizer, TemplateRenderer(tokenizer, name=chosen.name)
-    vocabulary = TokenizerVocabulary(tokenizer) if chosen.tiny is not None else None
-    return tokenizer, HarmonyRenderer(vocabulary, effort=chosen.reasoning_effort, parallel=chosen.parallel)
+    return tokenizer, harmony_renderer(tokenizer, effort=chosen.reasoning_effort, parallel=chosen.parallel)
 
 
 def lora_adapter(chosen: ModelConfig, layers: int) -> Any:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from context_agent._support.http import API_KEY_ENV, BASE_URL
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
@@ -25,7 +26,7 @@ from context_agent.harness.policy import Instructions
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import BATCH
 from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
-from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.policies.tokens.harmony import HarmonyRenderer, harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_model
 from context_agent.policies.tokens.packaged import (
     ADAPTERS,
@@ -35,7 +36,14 @@ from context_agent.policies.tokens.packaged import (
     model_folder,
     with_adapter,
 )
-from context_agent.policies.tokens.prompt import KEY, Opening, Prompt, TokenCall, TokenRenderer
+from context_agent.policies.tokens.prompt import (
+    KEY,
+    Opening,
+    Prompt,
+    TokenCall,
+    TokenRenderer,
+)
+from context_agent.policies.tokens.trained import PolicyDescription, trained_model
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action
@@ -203,36 +211,102 @@ def local(
     adapter: str | Path | None = None,
     temperature: float = 0.0,
     top_p: float = 1.0,
-    max_tokens: int = LOCAL_MAX_TOKENS,
+    max_tokens: int | None = None,
     threads: int = 0,
     batch: int = 16,
 ) -> TokenPolicy:
-    """The policy of a packaged model with an adapter, by default the one that ships. It plays in the profile `lean`.
+    """Load a model into this process as a policy.
 
-    `adapter` is a folder that `ctx1 train sft` or `ctx1 train rl` left. `threads` are torch's, 0 for its own default;
-    `batch` is how many episodes may sample together. Raises `ConfigError` and `MissingExtraError`.
+    Args:
+        model: A packaged model, which plays in the profile `lean`, or a folder: of a run of `ctx1 train`, of one of its
+            models, or of any model of transformers.
+        adapter: A folder of LoRA adapters for the model. By default a packaged model has the adapter that ships.
+        temperature: Sampling temperature; 0 is greedy.
+        top_p: Probability mass for nucleus sampling.
+        max_tokens: Longest reply. By default as in training, 128 for a packaged model.
+        threads: Threads of torch; 0 for its own default.
+        batch: Episodes that may sample together.
+
+    Returns:
+        The policy. Its engine runs on the GPU if there is one.
+
+    Raises:
+        ConfigError: If the folder holds no model, or one that cannot be loaded or that searches no index.
+        MissingExtraError: If torch, transformers or peft is missing.
     """
     torch, transformers = import_libraries()
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
-    from context_agent.policies.tokens.template import LinesRenderer
 
-    if model not in MODELS:
-        raise ConfigError(f"no packaged model {model!r}: the models are {', '.join(MODELS)}")
-    trained = Path(adapter or ADAPTERS / model)
-    if adapter is None and not trained.is_dir():
-        raise ConfigError(
-            f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
-        )
     if threads:
         torch.set_num_threads(threads)
-    folder = model_folder(model)
-    check_model(folder)
-    options = {"use_safetensors": True, "trust_remote_code": False}
-    weights = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options)
-    adapted = with_adapter(weights, trained, base=MODELS[model].label).eval()
-    renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(folder), name=model)
-    engine = TransformersEngine(adapted, name=model, version=adapter_digest(trained), max_batch=batch)
-    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    if model in MODELS and not Path(model).is_dir():
+        trained: Path | None = Path(adapter or ADAPTERS / model)
+        if adapter is None and not (ADAPTERS / model).is_dir():
+            raise ConfigError(
+                f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
+            )
+        about = PolicyDescription(renderer="lines", profile="lean", max_tokens=LOCAL_MAX_TOKENS)
+        folder = model_folder(model)
+        label: str | None = MODELS[model].label
+    else:
+        found = trained_model(model)
+        about = found.about
+        if found.is_adapter and adapter is not None:
+            raise ConfigError(f"{model} holds an adapter itself: remove --adapter, or name its base with --model")
+        folder = model_folder(about.base) if found.is_adapter else str(found.folder)
+        trained = found.folder if found.is_adapter else None if adapter is None else Path(adapter)
+        label = None
+    tokenizer, renderer = _local_renderer(folder, about, name=model)
+    options = {
+        "dtype": torch.bfloat16 if torch.cuda.is_available() else torch.float32,
+        "revision": about.revision,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+        "local_files_only": True,
+    }
+    try:
+        weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
+    except LOADING_ERRORS as error:
+        raise ConfigError(f"cannot load the model {folder!r}: {error}") from error
+    if trained is not None:
+        weights = with_adapter(weights, trained, base=label)
+    weights = weights.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    engine = TransformersEngine(
+        weights,
+        name=model,
+        version="" if trained is None else adapter_digest(trained),
+        max_batch=batch,
+        pad_id=tokenizer.pad_token_id,
+    )
+    limit = about.max_tokens or MAX_TOKENS
+    return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=max_tokens or limit)
+
+
+def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tuple[Any, TokenRenderer]:
+    """Load the tokenizer of a model in a folder, and the renderer that it was trained with."""
+    from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
+
+    _, transformers = import_libraries()
+    if about.renderer == "words":
+        raise ConfigError(
+            f"{name} speaks the words of its toy environment and searches no index: train on your documents, "
+            "or look at its episodes with `ctx1 view`"
+        )
+    try:
+        check_model(folder)
+        # Adapters name their base. It is never fetched because of that.
+        options = {"revision": about.revision, "trust_remote_code": False, "local_files_only": True}
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    except LOADING_ERRORS as error:
+        raise ConfigError(
+            f"cannot load the tokenizer of {folder!r}: {error}. A model on the hub has to be downloaded before: "
+            f"hf download {folder}"
+        ) from error
+    if about.renderer == "lines":
+        return tokenizer, LinesRenderer(tokenizer, name=name)
+    if about.renderer == "template":
+        return tokenizer, TemplateRenderer(tokenizer, name=name)
+    return tokenizer, harmony_renderer(tokenizer, effort=about.reasoning_effort, parallel=about.parallel)
 
 
 def templated(tokenizer: str) -> TokenRenderer:

@@ -23,10 +23,19 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import Profile, compact, ranking_text
 from context_agent.harness.tools import bounded, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
-from context_agent.policies.tokens.prompt import HarmonyVocabulary, Ids, Opening, Vocabulary, VocabularyRenderer
+from context_agent.policies.tokens.prompt import (
+    HarmonyVocabulary,
+    Ids,
+    Opening,
+    TokenizerVocabulary,
+    Vocabulary,
+    VocabularyRenderer,
+)
 from context_agent.tokens import harmony_encoding
 from context_agent.types import Action, ToolCall
 
+GPT_OSS_TOKENS = 199_998
+"""Ordinary tokens of gpt-oss's vocabulary, o200k_harmony."""
 MOST_MESSAGES = 1_024
 LONGEST_TEXT = 100_000
 """Characters of a final message that are read."""
@@ -300,3 +309,21 @@ def system_content(effort: str, identity: str | None = None) -> Any:
     efforts: Mapping[str, Any] = {name: getattr(oh.ReasoningEffort, name.upper()) for name in EFFORTS}
     content = oh.SystemContent.new().with_reasoning_effort(efforts[effort])
     return content if identity is None else content.with_model_identity(identity)
+
+
+def harmony_renderer(tokenizer: Any, *, effort: str = "high", parallel: bool = False) -> HarmonyRenderer:
+    """Return the renderer for a model that speaks harmony.
+
+    Args:
+        tokenizer: The model's tokenizer, of transformers. A smaller one than gpt-oss's brings its own vocabulary.
+        effort: The reasoning effort.
+        parallel: Whether a reply may have several calls.
+
+    Returns:
+        The renderer.
+
+    Raises:
+        ConfigError: If the effort is unknown, or the vocabulary lacks harmony's special tokens.
+    """
+    own = TokenizerVocabulary(tokenizer) if len(tokenizer) < GPT_OSS_TOKENS else None
+    return HarmonyRenderer(own, effort=effort, parallel=parallel)

@@ -82,17 +82,26 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
     return str(folder)
 
 
-def with_adapter(model: Any, folder: str | Path, *, base: str) -> Any:
-    """The model with a LoRA adapter (arXiv 2106.09685) merged into its weights.
+def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> Any:
+    """Merge a LoRA adapter (arXiv 2106.09685) into a model's weights.
 
-    `base` is the label that the adapter must name as its base. Raises `ConfigError` for a folder without an adapter, or
-    with one that was trained on another model, and `MissingExtraError`.
+    Args:
+        model: A model of transformers. It is changed.
+        folder: The folder of the adapter.
+        base: The label that the adapter must name as its base; None if any will do.
+
+    Returns:
+        The model with the merged weights.
+
+    Raises:
+        ConfigError: If the folder holds no adapter, or one of another model.
+        MissingExtraError: If peft is missing.
     """
     try:
-        trained_on = Path(read_json(Path(folder) / ADAPTER_CONFIG)["base_model_name_or_path"]).name
+        trained_on = Path(read_json(Path(folder) / ADAPTER_CONFIG)["base_model_name_or_path"] or "").name
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} holds no LoRA adapter ({error}): name a folder with {ADAPTER_CONFIG}") from error
-    if trained_on != base:
+    if base is not None and trained_on != base:
         raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}: use that model's")
     check_adapter(folder)
     try:
@@ -168,6 +177,7 @@ def import_libraries() -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise MissingExtraError(error.name or "torch", "smollm2") from None
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
     return torch, transformers
 
 

@@ -1,0 +1,115 @@
+"""Trained models in folders: what a training run leaves, a copy of it, or any model of transformers.
+
+A run's folder holds `final/`, the last model, and after evaluations `best/`. Each has the weights, all of them or LoRA
+adapters, the tokenizer, and `policy.json`: how the model is spoken to, and in which harness it was trained.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, with_config
+
+from context_agent._support.small_files import read_json
+from context_agent.errors import ConfigError
+from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, MODEL_CONFIG
+
+POLICY_FILE = "policy.json"
+EVALUATION_FILE = "evaluation.json"
+"""The evaluation of a run's best model: `update`, `metric` and `value`."""
+FINAL, BEST = "final", "best"
+"""The folders of a run's last model, and of the one with the best evaluation."""
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True)
+class PolicyDescription:
+    """How a trained model is spoken to, and the harness that it was trained in.
+
+    - `base`: the model that training began with, a name or a folder; empty for a model made from nothing.
+    - `renderer`: how prompts are spelled: `harmony`, `template`, `lines` or `words`.
+    - `window`: tokens of the context window; 0 for the profile's own.
+    - `max_tokens`: longest reply, in tokens; 0 for the policy's own limit.
+    """
+
+    base: str = ""
+    revision: str | None = None
+    renderer: Literal["harmony", "template", "lines", "words"] = "template"
+    reasoning_effort: Literal["low", "medium", "high"] = "high"
+    parallel: bool = False
+    profile: str = "default"
+    window: NonNegativeInt = 0
+    max_tokens: NonNegativeInt = 0
+
+    def save(self, folder: Path) -> None:
+        """Write the description next to the weights."""
+        (folder / POLICY_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+_DESCRIPTION = TypeAdapter(PolicyDescription)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A folder with weights. `is_adapter`: they are LoRA adapters for the model `about.base`."""
+
+    folder: Path
+    is_adapter: bool
+    about: PolicyDescription
+
+
+def trained_model(folder: str | Path) -> TrainedModel:
+    """Read what a folder holds, without its weights.
+
+    Args:
+        folder: A training run, one of its models, a copy of one, or any model of transformers. Of a run, the model with
+            the best evaluation is taken, and the last one if there was no evaluation.
+
+    Returns:
+        The model's folder and description.
+
+    Raises:
+        ConfigError: If there is no model in the folder, or its description cannot be read.
+    """
+    folder = Path(folder)
+    found = next((path for path in (folder, folder / BEST, folder / FINAL) if _has_model(path)), None)
+    if found is None:
+        raise ConfigError(
+            f"{folder} holds no model: name the folder of a finished `ctx1 train` run, or one with {MODEL_CONFIG} or "
+            f"{ADAPTER_CONFIG}"
+        )
+    is_adapter = (found / ADAPTER_CONFIG).is_file()
+    return TrainedModel(found, is_adapter, _described(found, is_adapter=is_adapter))
+
+
+def _has_model(folder: Path) -> bool:
+    return (folder / ADAPTER_CONFIG).is_file() or (folder / MODEL_CONFIG).is_file()
+
+
+def _described(folder: Path, *, is_adapter: bool) -> PolicyDescription:
+    """Read `policy.json`. If there is none, describe the model by its own configuration."""
+    if (folder / POLICY_FILE).is_file():
+        try:
+            return _DESCRIPTION.validate_python(_read(folder / POLICY_FILE))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise ConfigError(f"{folder / POLICY_FILE} does not describe a policy: {problem}") from None
+    if is_adapter:
+        base = str(_read(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
+        # A local base says how it is spoken to; one on the hub is assumed to use its chat template.
+        local = Path(base)
+        renderer = _described(local, is_adapter=False).renderer if base and _has_model(local) else "template"
+        return PolicyDescription(base=base, renderer=renderer)
+    harmony = _read(folder / MODEL_CONFIG).get("model_type") == "gpt_oss"
+    return PolicyDescription(renderer="harmony" if harmony else "template")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(path))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
