@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from context_agent._support.question_files import Question
     from context_agent.retrieval.corpus import Corpus
     from context_agent.train.bridge import BridgeSource, TrainedBridge
-    from context_agent.train.config import RunConfig
+    from context_agent.train.config import RunConfig, RunKind
     from context_agent.train.data import TrainingData
     from context_agent.train.demo.plan import DemoPlan
     from context_agent.train.demo.report import DemoReport
@@ -64,21 +64,47 @@ class RunFileOptions:
     SECTION: ClassVar[str] = OWN
 
     run_file: options.RunFile
+    changes: options.SetOption = ()
+    start: Annotated[
+        str | None,
+        Option(
+            "Start from what an earlier run trained: its folder; base starts from the model of the run file.",
+            metavar="FOLDER",
+            flag="--from",
+        ),
+    ] = None
     out: Annotated[str | None, Option("Output folder.", metavar="FOLDER", default="out of the run file")] = None
-    resume: Annotated[bool, Option("Resume from the newest complete checkpoint in the output folder.")] = False
-    dry_run: Annotated[
-        bool, Option("Print the settings and the estimated memory and cost of a step. Needs no GPU.")
+    resume: Annotated[
+        bool,
+        Option("Resume from the newest checkpoint in the output folder. rollouts.steps and sft.epochs may be raised."),
     ] = False
+    dry_run: Annotated[bool, Option("Print the settings and the estimated memory and cost. Needs no GPU.")] = False
     model_config: Annotated[
         Path | None, Option("config.json of a model that the estimate does not know.", FILE, "config.json")
     ] = None
+
+    def load(self, kind: RunKind) -> RunConfig:
+        """Read the run, with the changes and the start that the options name."""
+        from context_agent.train.config import parse_changes, read_run
+        from context_agent.train.lineage import BASE_MODEL, check_start, started_from
+
+        changes = parse_changes(self.changes) | ({} if self.out is None else {"out": self.out})
+        config = read_run(self.run_file, changes)
+        if self.start not in {None, BASE_MODEL}:
+            started = started_from(config, self.start or "")
+            output.note(f"starts from {started.model.adapter or started.model.name}")
+            return started
+        if kind == "rl" and self.start is None and not self.resume:
+            check_start(config)
+        return config
 
 
 @command
 def sft(*, run: RunFileOptions, as_json: Json) -> int:
     """Fine-tune a language model on demonstrations.
 
-    Trains LoRA adapters or all weights on the output of `ctx1 synth trajectories`. Needs the extra train.
+    Trains LoRA adapters or all weights on the output of `ctx1 synth trajectories`. Some of the demonstrations are held
+    out and measure the loss. Needs the extra train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
@@ -86,7 +112,7 @@ def sft(*, run: RunFileOptions, as_json: Json) -> int:
 
         return sft.train(config, **settings)
 
-    return _run(train, run, as_json=as_json)
+    return _run("sft", train, run, as_json=as_json)
 
 
 @command
@@ -100,8 +126,8 @@ def rl(
     """Train a language model by reinforcement learning.
 
     The model plays episodes in the harness in which it will serve. The trainer's own model or a vLLM server samples
-    them; with a server, other processes can play them. Questions need gold documents, or a judge. Needs the extra
-    train.
+    them; with a server, other processes can play them. Questions need gold documents, or a judge. --from continues from
+    what `ctx1 train sft` left. Needs the extra train.
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
@@ -114,13 +140,14 @@ def rl(
         with options.worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
             return loop.train(config, pool=pool, **settings)
 
-    return _run(train, run, as_json=as_json)
+    return _run("rl", train, run, as_json=as_json)
 
 
 @command
 def verl(
     *,
     run_file: options.RunFile,
+    changes: options.SetOption = (),
     out: Annotated[Path, Option("Output folder; every machine must see it under this path.", FOLDER)],
     trainer: Annotated[
         Literal["fsdp", "megatron"], Option("Training backend of verl; the names of their settings differ.")
@@ -132,26 +159,25 @@ def verl(
     Prepares training on several machines and trains nothing. The folder gets the questions of every step in curriculum
     order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment (docs/verl.md).
     """
-    from context_agent.train.config import read_run
+    from context_agent.train.config import parse_changes, read_run
     from context_agent.train.verl.folder import VerlTrainer, prepare
 
-    prepared = prepare(read_run(run_file), out, trainer=VerlTrainer(trainer), note=output.note)
+    prepared = prepare(read_run(run_file, parse_changes(changes)), out, trainer=VerlTrainer(trainer), note=output.note)
     sizes = f"{prepared.rows:,} rows of {prepared.questions:,} questions, {prepared.dev:,} for evaluation"
     output.result(prepared.to_json(), f"{sizes}, in {prepared.folder}", as_json=as_json)
     return 0
 
 
-def _run(train: Callable[..., TrainingResult], run: RunFileOptions, *, as_json: bool) -> int:
-    from context_agent.train.config import read_run
-
-    config = read_run(run.run_file, {} if run.out is None else {"out": run.out})
+def _run(kind: RunKind, train: Callable[..., TrainingResult], run: RunFileOptions, *, as_json: bool) -> int:
+    config = run.load(kind)
     if run.dry_run:
-        return _estimate(config, run.model_config, as_json=as_json)
+        return _estimate(config, kind, run.model_config, as_json=as_json)
     if not _is_main_process():
         train(config, resume=run.resume, note=lambda _: None)
         _exit_worker()
         return 0
-    with output.progress("Training", "updates") as advance:
+    # Trackers print; standard output is for the result.
+    with redirect_stdout(sys.stderr), output.progress("Training", "updates") as advance:
         trained = train(config, resume=run.resume, note=output.note, advance=advance)
     text = f"{trained.updates:,} updates, {trained.first_update:,} of them in earlier runs. Model: {trained.model}"
     output.result(trained.to_json(), text, as_json=as_json)
@@ -175,12 +201,12 @@ def _exit_worker() -> None:
         os._exit(0)
 
 
-def _estimate(config: RunConfig, model_config: Path | None, *, as_json: bool) -> int:
-    """Prints every setting, then the estimate."""
+def _estimate(config: RunConfig, kind: RunKind, model_config: Path | None, *, as_json: bool) -> int:
+    """Print every setting, then the estimate."""
     from context_agent._support.suggest import flat_settings
     from context_agent.train.estimate import estimate_run
 
-    estimate = estimate_run(config, model_config)
+    estimate = estimate_run(config, model_config, kind=kind)
     settings = [f"{key} = {value}" for key, value in flat_settings(config.plain())]
     text = "\n".join([*settings, "", *estimate.lines()])
     output.result({"run": config.plain(), "estimate": estimate.to_json()}, text, as_json=as_json)
@@ -195,6 +221,7 @@ def judge_check(
     ] = (),
     *,
     run_file: options.RunFile,
+    changes: options.SetOption = (),
     out: Annotated[
         Path,
         Option("File for the report, which judge.calibration names. The judge's replies are stored next to it.", FILE),
@@ -212,12 +239,12 @@ def judge_check(
     search results. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 % intervals over
     questions. The exit code is 1 for a judge that cannot tell good from bad, or always gives the same answer.
     """
-    from context_agent.train.config import read_run
+    from context_agent.train.config import parse_changes, read_run
     from context_agent.train.data import environment_of, open_data
     from context_agent.train.judge.calibration import calibrate, save_calibration
     from context_agent.train.judge.judge import RankingJudge
 
-    run = read_run(run_file)
+    run = read_run(run_file, parse_changes(changes))
     if not run.judge.model:
         raise ConfigError(f"{run_file} has no judge: set judge.model")
     replies = out.with_name(f"{out.name}.replies.jsonl")

@@ -53,6 +53,8 @@ CHANGEABLE = (
     ),
 )
 """Settings that may change between a checkpoint and the run that resumes from it; all others decide what is learned."""
+EXTENDABLE = ("rollouts.steps", "sft.epochs")
+"""Settings that a resumed run may raise, to train longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,17 @@ class Checkpoint:
     settings: Mapping[str, Any]
 
     def check(self, kind: str, settings: Mapping[str, Any]) -> None:
-        """Raises `ConfigError` with the differences for a run with other settings."""
+        """Raise `ConfigError` with the differences for a run with other settings, unless it only trains longer."""
         if self.kind != kind:
             raise ConfigError(f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`")
-        differences = binding_differences(self.settings, settings)
+        before, now = (binding_settings(each) for each in (self.settings, settings))
+        longer = {key for key in EXTENDABLE if key in before and key in now and now[key] > before[key]}
+        differences = differing_settings({**before, **{key: now[key] for key in longer}}, now)
         if differences:
             listed = "; ".join(differences[:4]) + (f"; and {len(differences) - 4} more" if len(differences) > 4 else "")
             raise ConfigError(
                 f"{self.path} was written with other settings: {listed}. Resume with those settings, or name another "
-                f"folder with --out"
+                f"folder with --out. Only {' and '.join(EXTENDABLE)} can be raised"
             )
 
 

@@ -15,7 +15,7 @@ checks the types and bounds of the annotations, and refuses unknown names.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -23,8 +23,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
-from context_agent._support.small_files import read_toml
-from context_agent._support.suggest import suggestion
+from context_agent._support.small_files import parse_toml, read_toml
+from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
@@ -42,6 +42,15 @@ Notify = Callable[[str], None]
 
 OnUpdate = Callable[[int, int], None]
 """Receives the number of finished updates and of all updates."""
+
+
+RunKind = Literal["sft", "rl"]
+"""What a run trains by: lessons (`ctx1 train sft`) or rewards (`ctx1 train rl`)."""
+
+LEARNING_RATE = 1e-5
+"""Peak learning rate of the published baseline."""
+ADAPTER_LESSONS_RATE = 2e-4
+"""Peak learning rate of lessons that train adapters: that of GPT-2 in the paper on LoRA (arXiv 2106.09685, D.3)."""
 
 
 class Loss(StrEnum):
@@ -278,7 +287,7 @@ class LossConfig:
 class OptimizerConfig:
     """AdamW. The defaults are the published baseline's.
 
-    - `learning_rate`: peak learning rate.
+    - `learning_rate`: peak learning rate; by default 1e-5, and 2e-4 for lessons that train adapters.
     - `betas`: decay rates of the two moments.
     - `weight_decay`: decoupled weight decay.
     - `max_grad_norm`: norm to which gradients are clipped.
@@ -286,7 +295,7 @@ class OptimizerConfig:
     - `schedule`: learning rate schedule.
     """
 
-    learning_rate: PositiveFloat = 1e-5
+    learning_rate: PositiveFloat | None = None
     betas: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] = (0.9, 0.95)
     weight_decay: NonNegativeFloat = 0.0
     max_grad_norm: NonNegativeFloat = 1.0
@@ -298,16 +307,22 @@ class OptimizerConfig:
 class SftConfig:
     """Supervised fine-tuning, `ctx1 train sft`.
 
+    - `learning_rate`: peak learning rate of the lessons, if it is not `optimiser.learning_rate`.
     - `epochs`: passes over the rows.
     - `rows`: rows of an update.
     - `rows_per_pass`: rows of a forward pass.
     - `demonstrations`: expert episodes, in a toy environment.
+    - `held_out`: share of the questions whose demonstrations measure the loss and are not trained on.
+    - `every`: updates between two measurements on the held-out demonstrations.
     """
 
+    learning_rate: PositiveFloat | None = None
     epochs: PositiveInt = 2
     rows: PositiveInt = 16
     rows_per_pass: PositiveInt = 1
     demonstrations: PositiveInt = 2_000
+    held_out: Annotated[float, Field(ge=0, le=0.5)] = 0.05
+    every: PositiveInt = 50
 
     def __post_init__(self) -> None:
         if self.rows % self.rows_per_pass:
@@ -321,11 +336,13 @@ class EvaluationConfig:
     - `every`: steps between two evaluations; 0 for none.
     - `questions`: dev questions that are asked.
     - `temperatures`: sampling temperatures; 0 is greedy.
+    - `best`: the metric, at the first temperature, of which the highest value marks the best model.
     """
 
     every: NonNegativeInt = 10
     questions: PositiveInt = 64
-    temperatures: tuple[NonNegativeFloat, ...] = (0.0, 1.0)
+    temperatures: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)] = (0.0, 1.0)
+    best: Literal["reward", "recall"] = "reward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,12 +361,12 @@ class CheckpointConfig:
 class LoggingConfig:
     """Where metrics go besides `metrics.jsonl`.
 
-    - `to`: trackers.
+    - `to`: trackers; by default trackio, which writes to this machine, if it is installed.
     - `project`: project name at the trackers.
     - `run`: run name at the trackers; by default the name of the run's folder.
     """
 
-    to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] | None = None
     project: str = "context-agent"
     run: str | None = None
 
@@ -444,6 +461,13 @@ class RunConfig:
                 "weigh another term, or set judge.alone = true"
             )
 
+    def learning_rate(self, kind: RunKind) -> float:
+        """Return the peak learning rate of lessons (`sft`) or rewards (`rl`)."""
+        lessons = kind == "sft"
+        chosen = (self.sft.learning_rate if lessons else None) or self.optimiser.learning_rate
+        adapters = self.model.lora is not None or self.model.adapter is not None
+        return chosen or (ADAPTER_LESSONS_RATE if lessons and adapters else LEARNING_RATE)
+
     @property
     def updates(self) -> int:
         """Optimiser updates of the reinforcement learning."""
@@ -470,9 +494,17 @@ _RUN = TypeAdapter(RunConfig)
 
 
 def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """Reads a run file. `changes` are values by dotted key that override the file's.
+    """Read a run file.
 
-    Raises `ConfigError` naming the file, the key and what is wrong with it.
+    Args:
+        path: The TOML file.
+        changes: Values by dotted key, such as `rollouts.groups`, that override the file's.
+
+    Returns:
+        The run, with defaults filled in.
+
+    Raises:
+        ConfigError: If the file cannot be read, or a key or value is invalid. The message names the file and the key.
     """
     path = Path(path)
     try:
@@ -482,12 +514,80 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     except ValueError as error:
         raise ConfigError(f"the run file {path} is not valid TOML: {error}") from error
     for key, value in (changes or {}).items():
-        *tables, last = key.split(".")
-        table = data
-        for name in tables:
-            table = table.setdefault(name, {})
-        table[last] = value
+        _change(data, key, value)
     return parse_run(data, str(path))
+
+
+def _change(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value by its dotted key; tables that are missing are made."""
+    *tables, last = key.split(".")
+    table: Any = data
+    for name in tables:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"cannot set {key}: {name} is a value, not a table")
+    table[last] = value
+
+
+def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
+    """Read settings of the form `rollouts.groups=8`, as `--set` takes them.
+
+    Args:
+        texts: A dotted key, an equals sign and a TOML value each. A word that is not valid TOML is a string.
+
+    Returns:
+        The values by dotted key.
+
+    Raises:
+        ConfigError: If a text has no equals sign, an unknown key or an invalid value.
+    """
+    return dict(_parse_change(text) for text in texts)
+
+
+def _parse_change(text: str) -> tuple[str, Any]:
+    key, equals, spelled = (part.strip() for part in text.partition("="))
+    if not key or not equals or not spelled:
+        raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as rollouts.groups=8")
+    names = list(_setting_names(RunConfig))
+    if key not in names and not any(name.startswith(f"{key}.") for name in names):
+        raise ConfigError(f"unknown setting {key!r}; {_suggested_setting(key, names)}")
+    try:
+        parsed = parse_toml(f"value = {spelled}")
+    except ValueError as error:
+        if spelled[0] in "[{\"'":
+            raise ConfigError(f"{key} = {spelled} is not valid TOML: {error}") from None
+        return key, spelled
+    if len(parsed) > 1:
+        raise ConfigError(f"{text!r} sets more than one value: use --set once for each")
+    return key, parsed["value"]
+
+
+def _suggested_setting(key: str, names: Sequence[str]) -> str:
+    """Suggest the setting whose last part is most like the key's, spelled out or as initials (`lr`)."""
+    last = key.rpartition(".")[2]
+    endings: dict[str, list[str]] = {}
+    for name in names:
+        ending = name.rpartition(".")[2]
+        initials = "".join(word[0] for word in ending.split("_"))
+        for spelling in {ending, initials} if len(initials) > 1 else {ending}:
+            endings.setdefault(spelling, []).append(name)
+    near = last if last in endings else closest(last, endings, 0.7)
+    if near is not None:
+        return f"did you mean {closest(key, endings[near], 0.0)!r}?"
+    table = key.rpartition(".")[0]
+    inside = {name.removeprefix(f"{table}.") for name in names if table and name.startswith(f"{table}.")}
+    return suggestion(last, inside or {name.partition(".")[0] for name in names}, 0.7)
+
+
+def _setting_names(table: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings, nested tables included."""
+    for name, hint in typing.get_type_hints(table).items():
+        optional = () if typing.get_origin(hint) is tuple else typing.get_args(hint)
+        inner = next((part for part in (hint, *optional) if is_dataclass(part)), None)
+        if inner is None:
+            yield f"{prefix}{name}"
+        else:
+            yield from _setting_names(inner, f"{prefix}{name}.")
 
 
 def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.small_files import read_json
-from context_agent.errors import ConfigError
-from context_agent.train.config import LoraConfig, RunConfig
+from context_agent.errors import ConfigError, DataError
+from context_agent.train.config import LoraConfig, RunConfig, RunKind
+from context_agent.train.data import stored_trajectories
+from context_agent.train.rows import ABOUT, ROWS_FOLDER, open_folder
 
 GB = 1e9
 SLACK = 0.08
@@ -22,6 +24,8 @@ STATE_BYTES = 12
 """A trained weight's 32-bit master copy and the two moments of AdamW (ZeRO, arXiv 1910.02054, section 3.1)."""
 LOGIT_ROWS, LOGIT_WIDTH = 4_096, 32_768
 """Tile of TRL's fused output layer: logits of a whole row are never held."""
+ASSUMED_LESSONS = 1_000
+"""Demonstrations that the estimate assumes before there are any."""
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -121,6 +125,60 @@ class StepCost:
             return None
         return self.sampling_seconds + self.training_seconds
 
+    def lines(self, steps: int) -> list[str]:
+        """Return the cost in lines of text, for a run of so many steps."""
+        lines = [
+            f"a step: {self.episodes:,} episodes, {self.sampled:,} tokens sampled, {self.trained:,} in rows",
+            f"work of a step: {self.flops:.2g} floating-point operations",
+        ]
+        if self.seconds is None:
+            return [*lines, "time: give expected.sampled_per_second and expected.trained_per_second, as measured"]
+        hours = self.seconds * steps / 3600
+        return [*lines, f"time of a step: {self.seconds / 60:.1f} minutes; of {steps} steps: {hours:.1f} hours"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "episodes": self.episodes,
+            "sampled_tokens": self.sampled,
+            "row_tokens": self.trained,
+            "flops": self.flops,
+            "step_seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LessonsCost:
+    """Of all lessons. `tokens` are the ids that pass through the model. `seconds` is None where no rate is given."""
+
+    episodes: int
+    epochs: int
+    tokens: int
+    source: str
+    """Where the numbers of episodes and tokens come from."""
+    seconds: float | None
+    flops: float
+
+    def lines(self, steps: int) -> list[str]:
+        """Return the cost in lines of text; `steps` concern rewards alone."""
+        lines = [
+            f"lessons: {self.episodes:,} episodes, {self.epochs} times: {self.tokens:,} tokens ({self.source})",
+            f"work of the lessons: {self.flops:.2g} floating-point operations",
+        ]
+        if self.seconds is None:
+            return [*lines, "time: give expected.trained_per_second, as measured"]
+        return [*lines, f"time of the lessons: {self.seconds / 3600:.1f} hours"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "episodes": self.episodes,
+            "row_tokens": self.tokens,
+            "source": self.source,
+            "flops": self.flops,
+            "seconds": self.seconds,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
@@ -128,14 +186,13 @@ class RunEstimate:
 
     shape: ModelShape
     memory: MemoryEstimate
-    cost: StepCost
+    cost: StepCost | LessonsCost
     steps: int
     room: float | None
     """Bytes of a GPU, where the file says."""
 
     def lines(self) -> list[str]:
         """The estimate in lines of text."""
-        cost = self.cost
         parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.parts.items() if size >= GB / 20)
         server = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.server.items())
         where = "on the same GPU" if self.memory.shared else "on each of its GPUs"
@@ -143,17 +200,11 @@ class RunEstimate:
             f"model: {self.shape.parameters / 1e9:.3g} billion weights, {self.shape.active / 1e9:.3g} active",
             f"memory of a training GPU: {self.memory.peak / GB:.1f} GB ({parts or 'next to nothing'})",
             *([f"memory of the server, {where}: {server} GB"] if server else []),
-            f"a step: {cost.episodes:,} episodes, {cost.sampled:,} tokens sampled, {cost.trained:,} in rows",
-            f"work of a step: {cost.flops:.2g} floating-point operations",
+            *self.cost.lines(self.steps),
         ]
         if self.room is not None:
             verdict = "fits" if self.memory.peak <= self.room else "DOES NOT FIT"
             result.insert(2, f"{verdict} in {self.room / GB:.0f} GB")
-        if (seconds := cost.seconds) is not None:
-            hours = seconds * self.steps / 3600
-            result.append(f"time of a step: {seconds / 60:.1f} minutes; of {self.steps} steps: {hours:.1f} hours")
-        else:
-            result.append("time: give expected.sampled_per_second and expected.trained_per_second, as measured")
         return result
 
     def to_json(self) -> dict[str, Any]:
@@ -165,21 +216,30 @@ class RunEstimate:
             "server_memory": dict(self.memory.server),
             "peak": self.memory.peak,
             "room": self.room,
-            "episodes": self.cost.episodes,
-            "sampled_tokens": self.cost.sampled,
-            "row_tokens": self.cost.trained,
-            "flops": self.cost.flops,
-            "step_seconds": self.cost.seconds,
+            **self.cost.to_json(),
             "steps": self.steps,
         }
 
 
-def estimate_run(run: RunConfig, config: str | Path | None = None) -> RunEstimate:
-    """The estimate of a run. `config` is a model's `config.json`. Raises `ConfigError` for a shape not known."""
+def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunKind = "rl") -> RunEstimate:
+    """Estimate the memory and cost of a run.
+
+    Args:
+        run: The run.
+        config: The `config.json` of its model, if neither its folder nor `KNOWN` has the shape.
+        kind: Whether it trains by lessons (`sft`) or by rewards (`rl`).
+
+    Returns:
+        The estimate.
+
+    Raises:
+        ConfigError: If the model's shape is unknown.
+    """
     shape = shape_of(run, config)
-    needs = memory_needs(run, shape, ranks=max(1, run.expected.gpus), sharded=run.expected.sharded)
+    needs = memory_needs(run, shape, kind=kind, ranks=max(1, run.expected.gpus), sharded=run.expected.sharded)
     room = None if run.expected.gpu_memory is None else run.expected.gpu_memory * GB
-    return RunEstimate(shape, needs, step_cost(run, shape), run.rollouts.steps, room)
+    cost = step_cost(run, shape) if kind == "rl" else lessons_cost(run, shape)
+    return RunEstimate(shape, needs, cost, run.rollouts.steps, room)
 
 
 def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
@@ -200,12 +260,14 @@ def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
     return KNOWN[run.model.name]
 
 
-def memory_needs(run: RunConfig, shape: ModelShape, *, ranks: int = 1, sharded: bool = False) -> MemoryEstimate:
+def memory_needs(
+    run: RunConfig, shape: ModelShape, *, kind: RunKind = "rl", ranks: int = 1, sharded: bool = False
+) -> MemoryEstimate:
     """What the trainer and the sampling server hold.
 
     `sharded` spreads weights, gradients and states over the ranks (ZeRO stage 3, FSDP2); else each rank has them all,
     and a LoRA run shares out nothing but rows. A server's GPU holds all weights, in 16 bits, and the cache of
-    `expected.server_sequences` episodes at their fullest.
+    `expected.server_sequences` episodes at their fullest. Lessons need no sampler, and hold `sft.rows_per_pass` rows.
     """
     width = BYTES[run.model.dtype]
     trained = adapter_parameters(shape, run.model.lora) if run.model.lora else shape.parameters
@@ -223,8 +285,11 @@ def memory_needs(run: RunConfig, shape: ModelShape, *, ranks: int = 1, sharded: 
     if run.model.lora and run.model.lora.parameters:
         # PEFT adds the product to a stack's weights anew: the product, the sum and its gradient, a layer at a time.
         parts["stacks"] = 3.0 * shape.experts * shape.expert * width
-    if run.loss.kl and not run.model.lora:
-        parts["reference"] = shape.parameters * width / over
+    if kind == "sft":
+        parts["activations"] *= run.sft.rows_per_pass
+        return MemoryEstimate(parts, {}, shared=False)
+    if run.loss.kl and (run.model.adapter or not run.model.lora):
+        parts["reference"] = trained * (4 if run.model.lora else width) / over
     if run.engine.kind == "transformers":
         cache = run.engine.batch * shape.cached(longest_row(run)) * width
         if run.async_rollouts is not None:
@@ -297,6 +362,28 @@ def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
     again = 2 if run.model.gradient_checkpointing else 0
     flops = shape.active * (2.0 * sampled + (6 + again) * trained)
     return StepCost(episodes, sampled, trained, times[0], times[1], flops)
+
+
+def lessons_cost(run: RunConfig, shape: ModelShape) -> LessonsCost:
+    """Estimate the tokens and time of all lessons, 8 floating-point operations a weight and token as in `step_cost`.
+
+    If the run has written its rows, their tokens count. Otherwise each demonstration has `expected.row_tokens`.
+    """
+    source = "by expected.row_tokens"
+    try:
+        stored = run.data.world is None
+        episodes = sum(1 for _ in stored_trajectories(run.data)) if stored else run.sft.demonstrations
+    except (ConfigError, DataError):
+        episodes = ASSUMED_LESSONS
+        source = f"{source}; there are no trajectories yet, so {episodes:,} are assumed"
+    rows = Path(run.out) / ROWS_FOLDER
+    tokens = episodes * run.expected.row_tokens
+    if (rows / ABOUT).is_file():
+        tokens, source = open_folder(rows).tokens, "counted in the rows"
+    tokens *= run.sft.epochs
+    rate = run.expected.trained_per_second
+    flops = shape.active * (8.0 if run.model.gradient_checkpointing else 6.0) * tokens
+    return LessonsCost(episodes, run.sft.epochs, tokens, source, None if rate is None else tokens / rate, flops)
 
 
 def _tiny(run: RunConfig) -> ModelShape:

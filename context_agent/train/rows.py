@@ -153,6 +153,8 @@ def to_line(row: TrainingRow) -> str:
     return json.dumps(asdict(row), ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
+ROWS_FOLDER = "rows"
+"""The folder of the rows in the folder of a run by demonstrations."""
 JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
 CHUNK = 256
 """Rows that are in memory at a time."""

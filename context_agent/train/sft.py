@@ -6,21 +6,24 @@ and all but the first of several calls; the rows hold what the harness shows and
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.train.config import Notify, OnUpdate, RunConfig
+from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig
 from context_agent.train.data import demonstration_rows, environment_of
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model, only_positions
-from context_agent.train.rows import ABOUT, RowFolder, open_folder, order_by_length, write_row_folder
+from context_agent.train.rows import ABOUT, ROWS_FOLDER, RowFolder, open_folder, order_by_length, write_row_folder
 from context_agent.train.training_run import TrainerMixin, TrainingResult, TrainingRun
 
 try:
+    import torch
     from datasets import Dataset
+    from transformers import TrainerCallback
     from trl import SFTConfig, SFTTrainer
 except ImportError as error:
     raise MissingExtraError(error.name or "trl", "train") from None
@@ -35,7 +38,7 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
             f"the longest row in {folder.path} has {folder.longest} ids; the model takes {longest}: "
             "make trajectories with a smaller window"
         )
-    columns = ["input_ids", "loss_mask"]
+    columns = ["input_ids", "loss_mask", "group_id"]
     dataset = Dataset.from_parquet(str(folder.parquet), columns=columns, cache_dir=str(folder.path / "cache"))
     dataset = dataset.rename_column("loss_mask", "completion_mask")
     if vocabulary is not None and (most := max(map(max, dataset["input_ids"]))) >= vocabulary:
@@ -46,6 +49,28 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
     return dataset
 
 
+def split_held_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
+    """Divide rows into those that train and those that measure, by question.
+
+    Args:
+        dataset: The rows, with their `group_id`.
+        share: Share of the questions to hold out, rounded down.
+        seed: Seed of the choice.
+
+    Returns:
+        The training rows and the held-out rows; None if no question is held out.
+    """
+    groups = sorted(set(dataset["group_id"]))
+    held_out = set(random.Random(seed).sample(groups, int(share * len(groups))))
+    places: tuple[list[int], list[int]] = [], []
+    for place, group in enumerate(dataset["group_id"]):
+        places[group in held_out].append(place)
+    rows = dataset.remove_columns("group_id")
+    return rows.select(places[0]), rows.select(places[1]) if places[1] else None
+
+
+HELD_OUT_LOSS = "dev/loss"
+"""The metric of the held-out demonstrations."""
 IGNORED = -100
 """The label of a position that teaches nothing."""
 
@@ -93,6 +118,42 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
             inputs = {**inputs, "shift_labels": labels[:, positions]}
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
+    def held_out_loss(self) -> float:
+        """Return the mean loss of a token that teaches, over the held-out rows of all ranks."""
+        training = self.model.training
+        self.model.eval()
+        sums = torch.zeros(1, 2, device=self.accelerator.device)
+        for batch in self.get_eval_dataloader():
+            inputs = self._prepare_inputs(batch)
+            count = (inputs["labels"][:, 1:] != IGNORED).sum()
+            with torch.no_grad(), self.compute_loss_context_manager():
+                loss = self.compute_loss(self.model, inputs)
+            sums += torch.stack([loss.float() * count, count])
+        self._metrics["eval"].clear()
+        self.model.train(training)
+        total, tokens = self.accelerator.gather(sums).sum(0).tolist()
+        return float(total / tokens)
+
+
+_Callback: Any = TrainerCallback
+
+
+class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no types
+    """Measures the loss on held-out rows, every so many updates and after the last, and keeps the best model."""
+
+    def __init__(self, session: TrainingRun, every: int) -> None:
+        self._session, self._every = session, every
+        self.trainer: Any = None
+        """Set it before training."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Measure, before the update's metrics are logged."""
+        if state.global_step % self._every and state.global_step != state.max_steps:
+            return
+        loss = self.trainer.held_out_loss()
+        self.trainer.report({HELD_OUT_LOSS: loss})
+        self._session.consider(self.trainer, HELD_OUT_LOSS, loss, higher=False)
+
 
 def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
     """TRL's configuration: loss on the sampled ids alone, no truncation, no packing.
@@ -124,20 +185,51 @@ def train(
     note(f"{folder.rows:,} rows of at most {folder.longest:,} tokens; {folder.trained:,} of {folder.tokens:,} teach")
     text = loaded.model.config.get_text_config()
     dataset = folder_dataset(folder, longest=getattr(text, "max_position_embeddings", None), vocabulary=text.vocab_size)
+    trained, held_out = split_held_out(dataset, run.sft.held_out, run.seed)
+    _advise(run, dataset, note)
     args = sft_arguments(
         num_train_epochs=run.sft.epochs,
         per_device_train_batch_size=run.sft.rows_per_pass,
+        per_device_eval_batch_size=run.sft.rows_per_pass,
         gradient_accumulation_steps=run.sft.rows // (run.sft.rows_per_pass * session.ranks) or 1,
         **session.trainer_settings(),
     )
     trainer = RowSftTrainer(
         model=loaded.model,
         args=args,
-        train_dataset=dataset,
+        train_dataset=trained,
+        eval_dataset=held_out,
         processing_class=loaded.tokenizer,
         peft_config=loaded.adapter,
     )
+    if held_out is not None:
+        note(f"{len(held_out):,} rows are held out; their loss is {HELD_OUT_LOSS} in metrics.jsonl")
+        evaluation = HeldOutEvaluation(session, run.sft.every)
+        evaluation.trainer = trainer
+        trainer.add_callback(evaluation)
     return session.train(trainer)
+
+
+LOW_ADAPTER_RATE = 5e-5
+"""Peak learning rate below which lessons hardly change adapters."""
+
+
+def _advise(run: RunConfig, dataset: Dataset, note: Notify) -> None:
+    """Note rows that no episode of the run can have, and a learning rate that suits rewards only."""
+    lengths = [len(ids) for ids in dataset["input_ids"]]
+    window = run.episodes.window
+    if too_long := sum(length > window for length in lengths):
+        note(
+            f"{too_long:,} of {len(lengths):,} rows are longer than episodes.window = {window:,}; the longest has "
+            f"{max(lengths):,} ids. Make the trajectories with --tokenizer {run.model.name or 'MODEL'} "
+            f"--window {window}"
+        )
+    rate = run.learning_rate("sft")
+    if (run.model.lora or run.model.adapter) and rate < LOW_ADAPTER_RATE and run.sft.learning_rate is None:
+        note(
+            f"optimiser.learning_rate = {rate:g} is low for lessons with adapters: set sft.learning_rate, to "
+            f"{ADAPTER_LESSONS_RATE:g} for example"
+        )
 
 
 def prepare_rows(
@@ -155,7 +247,7 @@ def prepare_rows(
     """
     from accelerate import PartialState
 
-    rows_folder = Path(run.out) / "rows"
+    rows_folder = Path(run.out) / ROWS_FOLDER
     if main and (again or not (rows_folder / ABOUT).is_file()):
         write_row_folder(demonstration_rows(run, renderer, note, world), rows_folder, tokenizer=renderer.counter_name)
     PartialState().wait_for_everyone()

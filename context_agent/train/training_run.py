@@ -5,6 +5,7 @@ OUT/metrics.jsonl     a line for each update
 OUT/checkpoints/      the newest checkpoints
 OUT/trajectories/     sampled episodes, for `ctx1 view`
 OUT/final/            the trained model, or its adapters
+OUT/best/             the model with the best evaluation, and `evaluation.json`: which one that was
 
 `TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer writes weights (safetensors),
 optimiser, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
@@ -26,8 +27,10 @@ from typing import Any
 
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
+from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
 from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, settings_digest
-from context_agent.train.config import Notify, OnUpdate, RunConfig
+from context_agent.train.config import LoggingConfig, Notify, OnUpdate, RunConfig, RunKind
+from context_agent.train.lineage import RUN_FILE, base_name
 
 MAX_STATE_BYTES = 64_000_000
 """Size of the state that transformers keeps: a line for each step."""
@@ -201,10 +204,11 @@ class TrainingRun:
     """A command's run in its folder."""
 
     def __init__(
-        self, run: RunConfig, kind: str, *, resume: bool, note: Notify, advance: OnUpdate | None = None
+        self, run: RunConfig, kind: RunKind, *, resume: bool, note: Notify, advance: OnUpdate | None = None
     ) -> None:
-        """`kind` is `sft` or `rl`. Raises `ConfigError` for a folder with another run, or one that is not resumed."""
-        self.run, self.kind, self.note, self._advance = run, kind, note, advance
+        """Raises `ConfigError` for a folder with another run, or one that is not resumed."""
+        self.run, self.note, self._advance = run, note, advance
+        self.kind: RunKind = kind
         self.out = Path(run.out)
         # The process joins the others here, which needs `cpu` without a GPU.
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
@@ -216,9 +220,7 @@ class TrainingRun:
         self.newest = self._checkpoint_to_resume(resume)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
         datasets.disable_progress_bars()
-        for name in run.logging.to:
-            if find_spec(name) is None:
-                raise ConfigError(f"logging.to names {name}, which is not installed: pip install {name}")
+        self.trackers = _trackers(run.logging)
 
     @property
     def first_update(self) -> int:
@@ -230,7 +232,7 @@ class TrainingRun:
         run, chosen = self.run, self.run.optimiser
         return {
             "output_dir": str(self.out / TRAINER_FOLDER),
-            "learning_rate": chosen.learning_rate,
+            "learning_rate": run.learning_rate(self.kind),
             "adam_beta1": chosen.betas[0],
             "adam_beta2": chosen.betas[1],
             "weight_decay": chosen.weight_decay,
@@ -242,7 +244,7 @@ class TrainingRun:
             "save_steps": run.checkpoints.every,
             "logging_steps": 1,
             "logging_nan_inf_filter": False,
-            "report_to": list(run.logging.to),
+            "report_to": list(self.trackers),
             "run_name": run.logging.run or self.out.name,
             "project": run.logging.project,
             "use_cpu": not torch.cuda.is_available(),
@@ -251,6 +253,7 @@ class TrainingRun:
             "disable_tqdm": True,
             "ddp_timeout": RANK_TIMEOUT,
             **_checkpointing(run.model.gradient_checkpointing),
+            **_local_trackio(),
         }
 
     def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
@@ -265,7 +268,7 @@ class TrainingRun:
         trainer.record = record
         if self.main:
             about = {"kind": self.kind, "digest": settings_digest(self.run.plain()), **self.run.plain()}
-            (self.out / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            (self.out / RUN_FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
         try:
             trainer.train(resume_from_checkpoint=resume_folder)
@@ -279,7 +282,7 @@ class TrainingRun:
         finally:
             if metrics is not None:
                 metrics.close()
-        model = self._save_model(trainer)
+        model = self._save_model(trainer, FINAL)
         # A rank that exits while the group's threads still run is sometimes aborted.
         trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
@@ -301,6 +304,8 @@ class TrainingRun:
         if self.main:
             self.out.mkdir(parents=True, exist_ok=True)
             self.checkpoints.sweep()
+            if newest is None:
+                shutil.rmtree(self.out / BEST, ignore_errors=True)
             if resume and newest is None:
                 self.note(f"no complete checkpoint in {self.checkpoints.folder}: training starts from update 0")
             elif newest is not None:
@@ -323,15 +328,48 @@ class TrainingRun:
         how = "add --resume to continue" if existing else "start again"
         return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
 
-    def _save_model(self, trainer: Any) -> Path:
-        """Writes the model, all or nothing. Raises `DataError` if it cannot be written."""
-        final, partial = self.out / "final", self.out / ".final.partial"
+    def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
+        """Keep the model of this update if its evaluation is the best so far. Every rank calls it.
+
+        If the model cannot be written, the reason is reported and training continues.
+
+        Args:
+            trainer: The trainer with the model.
+            metric: The name of the metric.
+            value: The metric of this update; None on ranks that do not evaluate.
+            higher: Whether a higher value is better.
+        """
+        if not _first_of_ranks(trainer.accelerator, self._is_best(value, higher=higher)):
+            return
+        try:
+            self._save_model(trainer, BEST, {"update": trainer.state.global_step, "metric": metric, "value": value})
+        except DataError as error:
+            self.note(f"{error}. Training continues")
+
+    def _is_best(self, value: float | None, *, higher: bool) -> bool:
+        if value is None or not math.isfinite(value):
+            return False
+        try:
+            best = float(read_json(self.out / BEST / EVALUATION_FILE)["value"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return True
+        return value > best if higher else value < best
+
+    def _save_model(self, trainer: Any, name: str, evaluation: Mapping[str, Any] | None = None) -> Path:
+        """Write the model, with its evaluation, to a folder of the run, all or nothing.
+
+        Raises `DataError` if it cannot be written.
+        """
+        final, partial = self.out / name, self.out / f".{name}.partial"
         try:
             if self.main:
                 shutil.rmtree(partial, ignore_errors=True)
             trainer.accelerator.wait_for_everyone()
             trainer.save_model(str(partial))
             if self.main:
+                policy_description(self.run).save(partial)
+                if evaluation is not None:
+                    (partial / EVALUATION_FILE).write_text(json.dumps(evaluation) + "\n", encoding="utf-8")
                 shutil.rmtree(final, ignore_errors=True)
                 partial.rename(final)
         # torch and safetensors have errors of their own for a disk that is full.
@@ -358,6 +396,46 @@ def _state_in(file: Path) -> TrainerState:
     return TrainerState(**read_json(file, MAX_STATE_BYTES))
 
 
+def policy_description(run: RunConfig) -> PolicyDescription:
+    """Return how the run's model is spoken to, and the harness that it is trained in."""
+    model, episodes = run.model, run.episodes
+    return PolicyDescription(
+        base=base_name(model.name),
+        revision=model.revision,
+        renderer=model.renderer.value,
+        reasoning_effort=model.reasoning_effort,
+        parallel=model.parallel,
+        profile=episodes.profile,
+        window=episodes.window,
+        max_tokens=run.engine.max_tokens,
+    )
+
+
+def _trackers(logging: LoggingConfig) -> tuple[str, ...]:
+    """Return the trackers of a run: those it names, or trackio if it is installed. Raises `ConfigError`."""
+    if logging.to is None:
+        return ("trackio",) if _is_installed("trackio") else ()
+    for name in logging.to:
+        if not _is_installed(name):
+            raise ConfigError(f"logging.to names {name}, which is not installed: pip install {name}")
+    return logging.to
+
+
+def _is_installed(name: str) -> bool:
+    """Return whether a package is installed. A folder of its name in the working directory is none."""
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
+
+
+def _first_of_ranks(accelerator: Any, value: bool) -> bool:
+    """Return the first rank's value, on every rank."""
+    if accelerator.num_processes == 1:
+        return value
+    from accelerate.utils import broadcast_object_list
+
+    return bool(broadcast_object_list([value])[0])
+
+
 def _checkpointing(enabled: bool) -> dict[str, Any]:
     """The setting by the name that this transformers has for it: 5.23 renamed it, and warns of the old one."""
     kind = (
@@ -366,3 +444,10 @@ def _checkpointing(enabled: bool) -> dict[str, Any]:
         else "gradient"
     )
     return {f"{kind}_checkpointing": enabled, f"{kind}_checkpointing_kwargs": {"use_reentrant": False}}
+
+
+def _local_trackio() -> dict[str, Any]:
+    """Return the settings with which trackio writes to this machine alone, also at the end of a run."""
+    private = {"trackio_space_id": None, "trackio_static_space_id": False}
+    names = {field.name for field in fields(TrainingArguments)}
+    return {name: value for name, value in private.items() if name in names}

@@ -10,11 +10,11 @@ from context_agent.cli.app import run
 ROOT = Path(__file__).parents[2]
 LAPTOP = ROOT / "configs" / "tiny-laptop.toml"
 LARGE = ROOT / "configs" / "gpt-oss-20b-1gpu.toml"
+LESSONS = ROOT / "configs" / "gpt-oss-20b-sft.toml"
 
 
-@pytest.mark.parametrize("command", ["sft", "rl"])
-def test_a_dry_run_tells_settings_memory_and_cost(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", command, "--run", str(LARGE), "--dry-run"]) == 0
+def test_a_dry_run_tells_settings_memory_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "rl", "--run", str(LARGE), "--dry-run"]) == 0
     output = capsys.readouterr().out
     assert "model.name = openai/gpt-oss-20b" in output
     assert "rewards.trajectory = 0.3" in output
@@ -22,6 +22,55 @@ def test_a_dry_run_tells_settings_memory_and_cost(command: str, capsys: pytest.C
     assert "fits in 141 GB" in output
     assert "128 episodes" in output
     assert "time of a step" in output
+
+
+def test_a_dry_run_of_lessons_tells_their_own_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No sampler is held, no episode is sampled; the tokens are those of the demonstrations."""
+    monkeypatch.chdir(tmp_path)
+    lessons = ["train", "sft", "--run", str(LESSONS), "--dry-run"]
+    assert run(lessons) == 0
+    output = capsys.readouterr().out
+    assert "there are no trajectories yet, so 1,000 are assumed" in output
+    assert "sampled" not in output.partition("\n\n")[2]
+    (tmp_path / "trajectories" / "kept").mkdir(parents=True)
+    for name in ("a", "b", "c"):
+        (tmp_path / "trajectories" / "kept" / f"{name}.jsonl").write_text("")
+    assert run([*lessons, "--json", "--set", "expected.row_tokens=1000", "--set", "sft.epochs=4"]) == 0
+    estimate = json.loads(capsys.readouterr().out)["estimate"]
+    assert (estimate["episodes"], estimate["row_tokens"]) == (3, 12_000)
+    assert estimate["seconds"] == 12_000 / 2_500
+    assert estimate["server_memory"] == {}
+    assert "sampling cache" not in estimate["memory"]
+
+
+def test_rewards_beside_lessons_name_where_they_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --from, the second half of a recipe would throw the first away."""
+    from context_agent.policies.tokens.trained import PolicyDescription
+    from context_agent.train.config import read_run
+
+    monkeypatch.chdir(tmp_path)
+    lessons = tmp_path / "runs" / "gpt-oss-20b-sft"
+    (lessons / "final").mkdir(parents=True)
+    (lessons / "run.json").write_text(json.dumps({"kind": "sft", **read_run(LESSONS).plain()}))
+    (lessons / "final" / "adapter_config.json").write_text("{}")
+    PolicyDescription(base="openai/gpt-oss-20b", renderer="harmony").save(lessons / "final")
+    rewards = ["train", "rl", "--run", str(LARGE), "--dry-run", "--json"]
+    assert run(rewards) == 2
+    assert "add --from runs/gpt-oss-20b-sft, or --from base" in capsys.readouterr().err
+    for start, adapter in (("runs/gpt-oss-20b-sft", "runs/gpt-oss-20b-sft/final"), ("base", None)):
+        assert run([*rewards, "--from", start]) == 0
+        assert json.loads(capsys.readouterr().out)["run"]["model"]["adapter"] == adapter
+
+
+def test_a_setting_on_the_command_line_overrides_the_file_or_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "rl", "--run", str(LARGE), "--dry-run", "--json", "--set", "rollouts.groups=4"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["rollouts"]["groups"] == 4
+    assert run(["train", "rl", "--run", str(LARGE), "--dry-run", "--set", "rollouts.group=4"]) == 2
+    assert "unknown setting 'rollouts.group'; did you mean 'rollouts.groups'?" in capsys.readouterr().err
 
 
 def test_a_dry_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:

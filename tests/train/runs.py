@@ -12,6 +12,7 @@ from context_agent.train.config import RunConfig
 WORLD = {"entities": 120, "tasks": 300}
 TINY: dict[str, Any] = {
     "threads": 1,
+    "logging": {"to": []},
     "model": {"dtype": "float32", "attention": "eager", "gradient_checkpointing": False, "renderer": "words"},
     "data": {"world": WORLD},
     "episodes": {"window": 512, "turns": 4},

@@ -197,7 +197,7 @@ def test_the_configurations_that_come_with_it_fit_their_machines(path: Path) -> 
     run = read_run(path)
     if run.model.tiny is None and run.model.renderer == "words":
         run = read_run(path, {"model.name": "", "model.tiny": {}})
-    estimate = estimate_run(run)
+    estimate = estimate_run(run, kind="sft" if path.stem.endswith("-sft") else "rl")
     assert estimate.room is None or estimate.memory.peak <= estimate.room, estimate.lines()
     assert estimate.memory.peak > 0
 

@@ -19,9 +19,11 @@ from context_agent.train.estimate import (
     adapter_parameters,
     attention_score_bytes,
     estimate_run,
+    lessons_cost,
     memory_needs,
     step_cost,
 )
+from context_agent.train.rows import TrainingRow, write_row_folder
 
 OSS = KNOWN["openai/gpt-oss-20b"]
 EXPERTS = LoraConfig(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
@@ -70,6 +72,22 @@ def test_attention_that_holds_its_scores_does_not_fit_long_rows() -> None:
     eager = activation_bytes(OSS, 32_768, 2, "eager", checkpointed=True)
     flash = activation_bytes(OSS, 32_768, 2, "flash_attention_4", checkpointed=True)
     assert eager - flash == 2 * attention_score_bytes(OSS, 32_768, 2) > 250 * GB
+
+
+def test_lessons_cost_their_rows_and_hold_several_at_a_time(tmp_path: Path) -> None:
+    expected = {"row_tokens": 8_000, "trained_per_second": 4_000}
+    tables = {"out": str(tmp_path), "sft": {"demonstrations": 50, "epochs": 2, "rows_per_pass": 2}}
+    world = {"data": {"world": {}}, "model": {"name": "m", "renderer": "words", "lora": asdict(EXPERTS)}}
+    lessons = run(**tables, **world, expected=expected)
+    cost = lessons_cost(lessons, OSS)
+    assert (cost.episodes, cost.tokens, cost.seconds) == (50, 800_000, 200)
+    assert cost.flops == OSS.active * 8.0 * 800_000
+    held, sampled = (memory_needs(lessons, OSS, kind=kind).parts for kind in ("sft", "rl"))
+    assert held["activations"] == 2 * sampled["activations"]
+    assert "sampling cache" in sampled.keys() - held.keys()
+    rows = [TrainingRow([1] * 30, [0] * 30, [0.0] * 30, "e", "q")] * 4
+    write_row_folder(rows, tmp_path / "rows", tokenizer="t")
+    assert lessons_cost(lessons, OSS).tokens == 240, "counted, once the rows are made"
 
 
 def test_a_step_s_cost_is_its_tokens_over_the_rates() -> None:

@@ -176,6 +176,38 @@ def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_ou
         train(long)
 
 
+def test_rows_longer_than_the_window_are_reported_with_the_flags_that_help(tmp_path: Path) -> None:
+    """The policy never sees so many, because its window ends before."""
+    from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+    from context_agent.train.config import parse_run
+    from context_agent.types import Document
+    from tests.actions import rank_all, search
+
+    corpus = MemoryCorpus([Document("a", "Comets are made of ice. " * 40, "Comets")])
+    steps = [search("comets"), rank_all]
+    with SearchAgent(corpus, ScriptedPolicy(steps), budget=2_048, trajectories=tmp_path / "made") as agent:
+        agent.search("what are comets made of?")
+    plain = harmony_run(tmp_path, str(tmp_path / "made")).plain()
+    plain["episodes"]["window"] = 512
+    _, notes = train(parse_run(plain))
+    assert any("1 of 1 rows are longer than episodes.window = 512" in note for note in notes)
+    assert any("--tokenizer" in note and "--window 512" in note for note in notes)
+
+
+def test_a_learning_rate_of_rewards_is_reported_for_lessons_with_adapters(student: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "model": {"tiny": None, "name": str(student), "lora": {"rank": 4}},
+        "sft": {"demonstrations": 20, "epochs": 1},
+        "optimiser": {"learning_rate": 1e-5},
+    }
+    _, notes = train(runs.demonstrations(tmp_path / "low", **changes))
+    assert any("optimiser.learning_rate = 1e-05 is low for lessons with adapters" in note for note in notes)
+    changes["sft"]["learning_rate"] = 2e-4
+    _, notes = train(runs.demonstrations(tmp_path / "own", **changes))
+    assert not any("is low for" in note for note in notes)
+    assert {line["learning_rate"] for line in runs.timeless(tmp_path / "own")} == {2e-4}
+
+
 def harmony_run(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:
     from context_agent.train.config import parse_run
 

@@ -39,13 +39,12 @@ from context_agent.train.demo.report import (
     load_scores,
     save_scores,
     score_episode,
-    temperature_name,
     write_report,
 )
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.models import load_model
 from context_agent.train.rl import loop
-from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
+from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes, temperature_name
 from context_agent.train.rl.weight_sync import open_sampler
 from context_agent.train.training_run import TrainingResult
 

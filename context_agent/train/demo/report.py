@@ -28,6 +28,7 @@ from context_agent.train.checkpoints import read_metrics
 from context_agent.train.config import EpisodeConfig
 from context_agent.train.demo.plan import DemoPlan, DemoTargets
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
+from context_agent.train.rl.rollouts import temperature_name
 from context_agent.types import Action
 
 if TYPE_CHECKING:
@@ -322,11 +323,6 @@ class DemoReport:
     def head(self) -> tuple[str, ...]:
         """What the columns of `rows` are called."""
         return ("policy", "asked", *REPORTED.values())
-
-
-def temperature_name(temperature: float) -> str:
-    """The name of a temperature."""
-    return f"t{temperature:g}" if temperature else "greedy"
 
 
 def write_report(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
@@ -36,6 +37,7 @@ from context_agent.train.rl.rollouts import (
     Rollouts,
     RolloutSource,
     ScoredEpisode,
+    dev_metric,
     step_metrics,
 )
 from context_agent.train.rl.trl_adapter import CHECKPOINT, LoopDriver, RowTrainer, grpo_config
@@ -81,6 +83,8 @@ class ReinforcementLoop:
     demonstrations: Demonstrations | None = None
     evaluator: DevEvaluator | None = None
     evaluate_every: int = 0
+    evaluated: Callable[[RowTrainer, dict[str, float]], None] | None = None
+    """Called on every rank after an evaluation, with its metrics on the rank that made it."""
     folder: Path | None = None
     table: MetricsLog | None = None
     rank: int = 0
@@ -96,8 +100,8 @@ class ReinforcementLoop:
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
         """Trains from `update` on. TRL takes an optimiser step on the rows that are yielded."""
         self.weights.push(trainer, update)
-        if update == 0 and self.evaluator is not None:
-            trainer.log(self.evaluate(trainer, 0))
+        if update == 0 and self.evaluate_every and (metrics := self.evaluate(trainer, 0)):
+            trainer.log(metrics)
         while update < self.updates:
             started = time.perf_counter()
             rows = self.update_rows(trainer, update)
@@ -165,13 +169,16 @@ class ReinforcementLoop:
             self.weights.push(trainer, update)
 
     def evaluate(self, trainer: RowTrainer, update: int) -> dict[str, float]:
-        """The metrics of the dev questions; empty on ranks that do not evaluate."""
-        if self.evaluator is None:
-            return {}
-        started = time.perf_counter()
-        with trainer.inference():
-            metrics = self.evaluator.evaluate(update)
-        return {**metrics, "evaluation_seconds": time.perf_counter() - started}
+        """Return the metrics of the dev questions; empty on ranks that do not evaluate."""
+        metrics: dict[str, float] = {}
+        if self.evaluator is not None:
+            started = time.perf_counter()
+            with trainer.inference():
+                metrics = self.evaluator.evaluate(update)
+            metrics["evaluation_seconds"] = time.perf_counter() - started
+        if self.evaluated is not None:
+            self.evaluated(trainer, metrics)
+        return metrics
 
     def save(self, folder: Path, update: int) -> None:
         """Writes the collected rows that updates from `update` on still need; none between two steps."""
@@ -289,6 +296,7 @@ def train(
             demonstrations=demonstrations,
             evaluator=evaluator,
             evaluate_every=config.evaluation.every * config.rollouts.substeps,
+            evaluated=partial(_keep_best, run) if _dev_questions(config, data) else None,
             folder=run.out / "trajectories",
             table=stack.enter_context(_open_table(config, run)),
             rank=run.rank,
@@ -316,6 +324,19 @@ def _train_with_trl(
     return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))
 
 
+def _keep_best(run: TrainingRun, trainer: RowTrainer, metrics: dict[str, float]) -> None:
+    chosen = run.run.evaluation
+    name = dev_metric(chosen.temperatures[0], chosen.best)
+    run.consider(trainer, name, metrics.get(name), higher=True)
+
+
+def _dev_questions(config: RunConfig, data: TrainingData) -> list[Question]:
+    """Return the questions that evaluations ask; none if the run does not evaluate."""
+    if not config.evaluation.every:
+        return []
+    return list(questions_with_gold(data.dev)[: config.evaluation.questions])
+
+
 @contextmanager
 def _open_table(config: RunConfig, run: TrainingRun) -> Iterator[MetricsLog]:
     """Open the table of this rank's episodes. At the end, also of a run that fails, write its page."""
@@ -340,8 +361,8 @@ def _open_evaluator(
     open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
 ) -> Iterator[DevEvaluator | None]:
     """The evaluator; None if there is nothing to evaluate, or another rank does it."""
-    questions = questions_with_gold(data.dev)[: config.evaluation.questions]
-    if not config.evaluation.every or not questions or not run.main:
+    questions = _dev_questions(config, data)
+    if not questions or not run.main:
         yield None
         return
     with ExitStack() as stack:

@@ -397,6 +397,16 @@ def step_metrics(
     }
 
 
+def temperature_name(temperature: float) -> str:
+    """Return the name of a temperature in metrics: `greedy` or, for example, `t1`."""
+    return "greedy" if temperature == 0 else f"t{temperature:g}"
+
+
+def dev_metric(temperature: float, name: str) -> str:
+    """Return the name under which a metric of an evaluation is logged."""
+    return f"dev/{temperature_name(temperature)}/{name}"
+
+
 class DevEvaluator:
     """Plays the dev questions with the same seeds each time, by one agent for each temperature."""
 
@@ -418,9 +428,8 @@ class DevEvaluator:
         """`dev/greedy/recall` and so on: means over episodes. `aborted` counts aborted episodes."""
         metrics: dict[str, float] = {}
         for temperature, agent in self._agents.items():
-            name = "greedy" if temperature == 0 else f"t{temperature:g}"
-            measured = self._evaluate_agent(agent, update, name)
-            metrics |= {f"dev/{name}/{key}": value for key, value in measured.items()}
+            measured = self._evaluate_agent(agent, update, temperature_name(temperature))
+            metrics |= {dev_metric(temperature, key): value for key, value in measured.items()}
         return metrics
 
     def _evaluate_agent(self, agent: SearchAgent, update: int, name: str) -> dict[str, float]:

@@ -158,7 +158,7 @@ def _optimiser(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
         raise ConfigError('optimiser.schedule = "linear": verl has constant and cosine, both after a warm-up')
     schedule = "lr_scheduler_type" if trainer is VerlTrainer.FSDP else "lr_decay_style"
     return {
-        f"{ACTOR}.optim.lr": chosen.learning_rate,
+        f"{ACTOR}.optim.lr": run.learning_rate("rl"),
         f"{ACTOR}.optim.betas": list(chosen.betas),
         f"{ACTOR}.optim.weight_decay": chosen.weight_decay,
         f"{ACTOR}.optim.clip_grad": chosen.max_grad_norm or UNCLIPPED,
@@ -205,7 +205,7 @@ def _schedule(run: RunConfig, dev: int) -> dict[str, Any]:
         "trainer.max_actor_ckpt_to_keep": run.checkpoints.keep,
         "trainer.project_name": run.logging.project,
         "trainer.experiment_name": run.logging.run or Path(run.out).name,
-        "trainer.logger": ["console", *run.logging.to],
+        "trainer.logger": ["console", *(run.logging.to or ())],
         "trainer.v1.sampler.max_off_policy_threshold": run.loss.staleness // run.rollouts.substeps + 1,
         "trainer.v1.sampler.sync_refill_failed_groups": True,
         f"{ROLLOUT}.val_kwargs.temperature": min(run.evaluation.temperatures, default=0.0),

@@ -1,0 +1,129 @@
+"""Evaluation and the best model: lessons measure held-out demonstrations, rewards the dev questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.train import runs
+
+pytest.importorskip("trl")
+
+
+def lines_with(out: Path, metric: str) -> dict[int, float]:
+    return {line["step"]: line[metric] for line in runs.timeless(out) if metric in line}
+
+
+def best_of(out: Path) -> dict[str, Any]:
+    return dict(json.loads((out / "best" / "evaluation.json").read_text()))
+
+
+def test_lessons_measure_what_is_held_out_and_keep_the_best_model(student: Path) -> None:
+    out = student.parent
+    losses = lines_with(out, "dev/loss")
+    last = runs.timeless(out)[-1]["step"]
+    assert [*losses] == [*range(50, last, 50), last]
+    best = best_of(out)
+    assert best["metric"] == "dev/loss"
+    assert best["value"] == losses[best["update"]] == min(losses.values())
+    assert (out / "best" / "model.safetensors").is_file()
+    assert (out / "best" / "policy.json").read_text() == (out / "final" / "policy.json").read_text()
+
+
+def test_held_out_demonstrations_are_whole_questions_and_never_train() -> None:
+    from datasets import Dataset
+
+    from context_agent.train.sft import split_held_out
+
+    groups = [f"q{number % 40}" for number in range(100)]
+    rows = Dataset.from_dict({"input_ids": [[number] for number in range(100)], "group_id": groups})
+    trained, held_out = split_held_out(rows, 0.05, seed=1)
+    assert held_out is not None
+    sides = [{groups[ids[0]] for ids in side["input_ids"]} for side in (trained, held_out)]
+    assert (len(sides[0]), len(sides[1])) == (38, 2)
+    assert not sides[0] & sides[1]
+    assert len(trained) + len(held_out) == 100
+    assert split_held_out(rows, 0.05, seed=1)[1]["input_ids"] == held_out["input_ids"]  # type: ignore[index]
+    assert split_held_out(rows, 0.0, seed=1)[1] is None
+    assert split_held_out(rows, 0.02, seed=1)[1] is None
+
+
+def test_the_held_out_loss_is_that_of_a_token(student: Path, tmp_path: Path) -> None:
+    """Against the loss of each row by transformers alone. The rows are of two lengths."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from context_agent.train.sft import RowSftTrainer, sft_arguments
+
+    ids = [[5, 6, 7, 8, 9, 10, 11], [9, 8, 7, 6]]
+    mask = [[0, 0, 0, 1, 1, 0, 1], [0, 0, 1, 1]]
+    rows = Dataset.from_dict({"input_ids": ids, "completion_mask": mask})
+    model = AutoModelForCausalLM.from_pretrained(student, dtype=torch.float32)
+    trainer = RowSftTrainer(
+        model=model,
+        args=sft_arguments(output_dir=str(tmp_path), use_cpu=True, per_device_eval_batch_size=2, report_to=[]),
+        train_dataset=rows,
+        eval_dataset=rows,
+        processing_class=AutoTokenizer.from_pretrained(student),
+    )
+    total = 0.0
+    for row, marks in zip(ids, mask, strict=True):
+        logps = model(input_ids=torch.tensor([row])).logits.log_softmax(-1)[0]
+        total -= sum(logps[at - 1, row[at]].item() for at, mark in enumerate(marks) if mark)
+    model.train()
+    assert trainer.held_out_loss() == pytest.approx(total / 5, rel=1e-5)
+    assert model.training
+
+
+def test_rewards_keep_the_model_with_the_best_evaluation(student: Path, tmp_path: Path) -> None:
+    from context_agent.train.rl import loop
+
+    settings = {"every": 1, "questions": 4, "best": "recall", "temperatures": [1.0]}
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, evaluation=settings)
+    loop.train(run, note=lambda _: None)
+    recalls = lines_with(tmp_path, "dev/t1/recall")
+    best = best_of(tmp_path)
+    assert [*recalls] == [0, 2, 4, 6]
+    assert best["metric"] == "dev/t1/recall"
+    assert best["value"] == recalls[best["update"]] == max(recalls.values())
+    assert best["update"] == next(step for step, recall in recalls.items() if recall == best["value"])
+    assert (tmp_path / "best" / "model.safetensors").is_file()
+
+
+def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from context_agent.train.training_run import TrainingRun
+
+    notes: list[str] = []
+    session = TrainingRun(runs.demonstrations(tmp_path), "sft", resume=False, note=notes.append)
+    trainer: Any = SimpleNamespace(
+        state=SimpleNamespace(global_step=0),
+        accelerator=SimpleNamespace(num_processes=1, wait_for_everyone=lambda: None),
+    )
+
+    def save(folder: str) -> None:
+        Path(folder).mkdir()
+        (Path(folder) / "step").write_text(str(trainer.state.global_step))
+
+    trainer.save_model = save
+    for step, value in ((1, 2.0), (2, 3.0), (3, 1.0), (4, 1.0), (5, None), (6, float("nan"))):
+        trainer.state.global_step = step
+        session.consider(trainer, "dev/loss", value, higher=False)
+    assert best_of(tmp_path) == {"update": 3, "metric": "dev/loss", "value": 1.0}
+    assert (tmp_path / "best" / "step").read_text() == "3"
+
+    def full(folder: str) -> None:
+        raise OSError("No space left on device")
+
+    trainer.save_model = full
+    session.consider(trainer, "dev/loss", 0.5, higher=False)
+    assert "No space left on device" in notes[-1]
+    assert best_of(tmp_path)["update"] == 3
+    assert (tmp_path / "best" / "step").read_text() == "3"
