@@ -101,6 +101,8 @@ train = CommandGroup(
         "Language models": {
             "sft": "context_agent.cli.train:sft",
             "rl": "context_agent.cli.train:rl",
+            "merge": "context_agent.cli.trained:merge",
+            "export": "context_agent.cli.trained:export",
             "judge-check": "context_agent.cli.train:judge_check",
             "verl": "context_agent.cli.train:verl",
         },

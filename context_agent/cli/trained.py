@@ -1,0 +1,71 @@
+"""`ctx1 train merge` and `ctx1 train export`: trained models for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from context_agent.cli import output
+from context_agent.cli.command import EXISTING_FOLDER, FOLDER, Argument, Json, Option, command
+
+if TYPE_CHECKING:
+    from context_agent.train.export import ExportedModel
+
+MEGABYTE = 1e6
+
+Source = Annotated[Path, Argument("RUN", EXISTING_FOLDER)]
+Out = Annotated[Path, Option("New folder for the model.", FOLDER)]
+
+
+@command
+def merge(
+    run: Source,
+    *,
+    out: Out,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Option("Type of the merged weights.", default="the base model's"),
+    ] = None,
+    as_json: Json,
+) -> int:
+    """Merge trained adapters into the weights of their base model.
+
+    RUN is the folder of `ctx1 train sft` or `rl`, whose best model is taken, or the folder of a model in it. The new
+    folder has weights, tokenizer and chat template, so that any server of transformers models can load it. Needs the
+    extra train.
+    """
+    from context_agent.train import export
+
+    return _report(export.merge(run, out, dtype=dtype), as_json=as_json)
+
+
+@command
+def export(run: Source, *, out: Out, as_json: Json) -> int:
+    """Copy a trained model in the form that servers load.
+
+    RUN is the folder of `ctx1 train sft` or `rl`, whose best model is taken, or the folder of a model in it. Adapters
+    stay adapters, and name their base model. The new folder has tokenizer and chat template as well. Needs the extra
+    train.
+    """
+    from context_agent.train import export
+
+    return _report(export.export(run, out), as_json=as_json)
+
+
+def _report(exported: ExportedModel, *, as_json: bool) -> int:
+    out = exported.folder
+    if not exported.has_chat_template:
+        output.note("the tokenizer has no chat template, so chat servers cannot load this model")
+    kind = f"adapters for {exported.base}" if exported.base else "whole weights"
+    served = (
+        f"vllm serve {exported.base} --enable-lora --lora-modules policy={out}"
+        if exported.base
+        else f"transformers serve {out}, or vllm serve {out}"
+    )
+    text = (
+        f"{out}: {kind} of {exported.source}, {exported.bytes / MEGABYTE:,.1f} MB\n"
+        f"In this process: ctx1 search --policy tokens --model {out}\nOn a server: {served}"
+    )
+    data = {"out": str(out), "source": str(exported.source), "base": exported.base, "bytes": exported.bytes}
+    output.result({**data, "chat_template": exported.has_chat_template}, text, as_json=as_json)
+    return 0

@@ -1,0 +1,139 @@
+"""Copies of trained models that other programs load: weights or adapters, with tokenizer and chat template."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, LOADING_ERRORS, check_adapter, check_model
+from context_agent.policies.tokens.packaged import import_libraries, model_folder, with_adapter
+from context_agent.policies.tokens.trained import EVALUATION_FILE, TrainedModel, trained_model
+
+NOT_EXPORTED = ("training_args.bin", "README.md", EVALUATION_FILE)
+"""Files of a trained model that only its training needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    """What was written. `base` is the model that adapters need; empty for whole weights."""
+
+    folder: Path
+    source: Path
+    base: str
+    bytes: int
+    has_chat_template: bool
+
+
+def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> ExportedModel:
+    """Merge trained adapters into the weights of their base model.
+
+    Args:
+        source: The folder of a run, or of a model in it.
+        out: The new folder. It must not exist, or be empty.
+        dtype: Type of the merged weights, such as `bfloat16`. By default that of the base model.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: If the source holds no adapters, or the base model cannot be loaded.
+        DataError: If the folder cannot be written.
+        MissingExtraError: If torch, transformers or peft is missing.
+    """
+    found = trained_model(source)
+    if not found.is_adapter:
+        raise ConfigError(f"{found.folder} holds whole weights, so there is nothing to merge: use `ctx1 train export`")
+    torch, transformers = import_libraries()
+    folder = model_folder(found.about.base)
+    # Adapters name their base. It is never fetched because of that.
+    named = {"revision": found.about.revision, "trust_remote_code": False, "local_files_only": True}
+    settings: dict[str, Any] = {"dtype": getattr(torch, dtype) if dtype else "auto", "use_safetensors": True}
+    try:
+        check_model(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, **named)
+        if (getattr(config, "quantization_config", None) or {}).get("quant_method") == "mxfp4":
+            # Adapters cannot be merged into packed four-bit weights.
+            settings["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
+        weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **named, **settings)
+    except LOADING_ERRORS as error:
+        raise ConfigError(f"cannot load the base model {folder!r}: {error}") from error
+    merged = with_adapter(weights, found.folder)
+
+    def write(target: Path) -> None:
+        merged.save_pretrained(target)
+        _tokenizer(found).save_pretrained(target)
+        replace(found.about, base="", revision=None).save(target)
+
+    return _written(found, Path(out), write, base="")
+
+
+def export(source: str | Path, out: str | Path) -> ExportedModel:
+    """Copy a trained model, adapters or whole weights, in the form that vLLM and transformers load.
+
+    Args:
+        source: The folder of a run, or of a model in it.
+        out: The new folder. It must not exist, or be empty.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: If the source holds no trained model.
+        DataError: If the folder cannot be written.
+        MissingExtraError: If transformers is missing.
+    """
+    found = trained_model(source)
+
+    def write(target: Path) -> None:
+        for path in sorted(found.folder.iterdir()):
+            if path.is_file() and path.name not in NOT_EXPORTED:
+                shutil.copyfile(path, target / path.name)
+        _tokenizer(found).save_pretrained(target)
+        found.about.save(target)
+        if found.is_adapter:
+            _name_base(target / ADAPTER_CONFIG, found.about.base)
+
+    return _written(found, Path(out), write, base=found.about.base if found.is_adapter else "")
+
+
+def _name_base(path: Path, base: str) -> None:
+    """Have the adapters name the folder or hub name of their base, as servers look it up."""
+    config = {**check_adapter(path.parent), "base_model_name_or_path": model_folder(base), "inference_mode": True}
+    path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _tokenizer(found: TrainedModel) -> Any:
+    """Load the tokenizer that was saved with the model."""
+    _, transformers = import_libraries()
+    try:
+        return transformers.AutoTokenizer.from_pretrained(found.folder, trust_remote_code=False)
+    except LOADING_ERRORS as error:
+        raise ConfigError(f"{found.folder} holds no tokenizer: {error}") from error
+
+
+def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, base: str) -> ExportedModel:
+    """Write the folder, all or nothing."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} exists and is not empty: name another folder with --out")
+    partial = out.parent / f".{out.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        write(partial)
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    except (ConfigError, MissingExtraError):
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    # safetensors has an error of its own for a disk that is full.
+    except Exception as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise DataError(f"{out} could not be written: {error}") from error
+    size = sum(path.stat().st_size for path in out.iterdir())
+    return ExportedModel(out, found.folder, base, size, (out / "chat_template.jinja").is_file())
