@@ -25,7 +25,7 @@ by hand.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
@@ -41,6 +41,7 @@ try:
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.utils import use_adapter
 except ImportError as error:
     raise MissingExtraError(error.name or "trl", "train") from None
 
@@ -48,6 +49,9 @@ ModelInputs = dict[str, Any]
 
 
 _Callback: Any = TrainerCallback
+
+REFERENCE = "ref"
+"""TRL's name for its copy of the adapter that training began with."""
 
 CHECKPOINT: tuple[WeightedRow, ...] = ()
 """What a loop yields when an update is done: TRL logs it, and saves a checkpoint if one is due."""
@@ -331,16 +335,37 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return spread(output.log_probs), spread(output.entropy) if options.get("compute_entropy") else None, None
 
     def _reference(self, ids: torch.Tensor, real: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities by the model that training began with: TRL's copy, or the adapter switched off."""
+        """Return the log-probabilities by the model that training began with.
+
+        It is TRL's copy of all weights. For adapters that an earlier run trained it is TRL's copy of them, and for new
+        ones the model without them.
+        """
         self._trained = mask
         model = self.ref_model
-        scope = nullcontext() if model is not None else self.accelerator.unwrap_model(self.model).disable_adapter()
+        scope = nullcontext() if model is not None else self._initial_adapter()
         with torch.no_grad(), scope:
             logps: torch.Tensor
             logps, _, _ = self._get_per_token_logps_and_entropies(
                 self.model if model is None else model, ids, real, ids.shape[1] - 1
             )
         return logps
+
+    def _initial_adapter(self) -> AbstractContextManager[None]:
+        adapted = self.accelerator.unwrap_model(self.model)
+        scope: AbstractContextManager[None] = use_adapter(
+            adapted, REFERENCE if REFERENCE in adapted.peft_config else None
+        )
+        return scope
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Save the model without TRL's copy of the initial adapter, which every run makes from `model.adapter`."""
+        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
+        reference = adapters.pop(REFERENCE, None)
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            if reference is not None:
+                adapters[REFERENCE] = reference
 
 
 def _placeholders(args: GRPOConfig) -> Dataset:

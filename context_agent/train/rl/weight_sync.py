@@ -97,7 +97,7 @@ class AdapterSync(SeparateWeights):
         name = f"{self._name}-{step}"
         if trainer.accelerator.is_main_process and name != self._loaded:
             folder = self._folder / name
-            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder)
+            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder, selected_adapters=["default"])
             self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
             if self._loaded is not None:
                 self._post("unload_lora_adapter", {"lora_name": self._loaded})

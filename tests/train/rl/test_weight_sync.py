@@ -25,7 +25,8 @@ class Model:
 
     peft_config = "an adapter's"
 
-    def save_pretrained(self, folder: Path) -> None:
+    def save_pretrained(self, folder: Path, *, selected_adapters: list[str]) -> None:
+        assert selected_adapters == ["default"]
         folder.mkdir(parents=True)
         (folder / "adapter_model.safetensors").write_bytes(b"weights")
 
