@@ -4,15 +4,21 @@ A block with a title is a file, `sh` holds commands, `python` is a program. Bloc
 model and are skipped.
 """
 
+import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.real_server import free_port, need_serving, serving
+
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-HOW_TO = [f"how-to/{page.name}" for page in sorted((DOCS / "how-to").glob("*.md"))]
+TRAINING = ["how-to/train-a-language-model.md", "how-to/serve-what-you-trained.md"]
+"""The pages of a model in the folder `base-model`, one after the other in one folder."""
+HOW_TO = [page for path in sorted((DOCS / "how-to").glob("*.md")) if (page := f"how-to/{path.name}") not in TRAINING]
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not part of the source distribution")
 
@@ -69,3 +75,39 @@ def test_each_of_the_ten_tasks_has_commands():
 @pytest.mark.parametrize("page", HOW_TO)
 def test_a_recipe(page, inside, tmp_path):
     run_page(page, inside, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_and_served(inside, tmp_path):
+    """Every command of both pages, the last one against a real `transformers serve`."""
+    pytest.importorskip("trl")
+    from context_agent.train.tiny_model import tiny_llama
+
+    tiny_llama(tmp_path / "base-model")
+    outputs = {}
+    for page in TRAINING:
+        outputs |= run_page(page, inside, tmp_path)
+    assert "lessons: " in outputs["ctx1 train sft --run lessons.toml --dry-run"]
+    assert json.loads((tmp_path / "runs/lessons/best/evaluation.json").read_text())["metric"] == "dev/loss"
+    rewarded = json.loads((tmp_path / "runs/rewards/run.json").read_text())
+    assert rewarded["model"]["adapter"] == "runs/lessons/best"
+    steps = [json.loads(line)["step"] for line in (tmp_path / "runs/rewards/metrics.jsonl").read_text().splitlines()]
+    assert steps == [0, 1, 2]
+    assert (tmp_path / "served/model.safetensors").exists()
+    serve, search = served_commands("how-to/serve-what-you-trained.md")
+    need_serving()
+    port = free_port()
+    program, *arguments = shlex.split(serve.replace("8000", str(port)))
+    with serving([str(Path(sys.executable).with_name(program)), *arguments, "--device", "cpu"], tmp_path, port):
+        asked = inside(*shlex.split(search.replace("8000", str(port)))[1:], "--json")
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout)["stop_reason"] in {"finished", "no_ranking", "turns"}
+    assert "POST /v1/chat/completions" in (tmp_path / "log").read_text()
+
+
+def served_commands(page):
+    """The lines of a page that start `transformers serve`, and that ask its model."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    (serve,) = [line for line in lines if line.startswith("transformers serve")]
+    (search,) = [line for line in lines if "--policy chat" in line]
+    return serve, search
