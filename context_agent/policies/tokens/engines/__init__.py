@@ -45,7 +45,8 @@ class SampleRequest:
 class Sample:
     """What was sampled on one prompt.
 
-    `logprobs` are natural logarithms, one per id, of the model's own distribution: before temperature and top-p.
+    `logprobs` are natural logarithms, one per id, of the distribution before top-p, at the request's temperature. At
+    temperature 0 they are those of temperature 1. vLLM reports temperature 1 unless it is started otherwise.
     `cached_tokens` counts the prompt ids that came from a prefix cache, None if the engine does not report it.
     `version` names the weights that sampled.
     """
@@ -66,6 +67,22 @@ class Engine(Protocol):
 
     async def generate(self, request: SampleRequest) -> Sample:
         """One reply; a sampled stop token is its last id. Raises `PolicyError` when it cannot continue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Log-probabilities of given ids at temperature 1: one for each id after the first. `version` names the weights."""
+
+    logprobs: tuple[float, ...]
+    version: str = ""
+
+
+@runtime_checkable
+class ScoringEngine(Protocol):
+    """An engine that scores ids as well as sampling them."""
+
+    async def score(self, ids: Sequence[int]) -> Score:
+        """Return how likely the weights that sample now find the ids. Raises `PolicyError`."""
 
 
 @runtime_checkable

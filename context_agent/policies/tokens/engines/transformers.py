@@ -17,12 +17,13 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
-from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
 
 if TYPE_CHECKING:
     import torch
@@ -200,11 +201,22 @@ class PendingSample:
         self.answer.set_result(Sample(tuple(self.ids), tuple(self.logprobs), finish, self.cached_tokens, version))
 
 
+@dataclass(slots=True)
+class PendingScore:
+    """Ids to score between two batches."""
+
+    ids: Sequence[int]
+    answer: Future[Score] = field(default_factory=Future)
+
+
 class TransformersEngine:
     """A causal language model of transformers. Close it, or let it end with the process.
 
     `version` names the weights; a trainer that updates them sets it. `lock` is held while the model generates: take it
     to change weights in place. A trainer with a copy of its own delivers weights through `staged`.
+
+    `autocast` is the type that the trainer's forward pass computes in, None for that of the weights. A sampler that
+    computes otherwise finds other log-probabilities than the trainer.
     """
 
     def __init__(
@@ -216,6 +228,7 @@ class TransformersEngine:
         wait: float = 0.005,
         max_batch: int = 16,
         pad_id: int | None = None,
+        autocast: torch.dtype | None = None,
     ) -> None:
         """A batch collects requests for `wait` seconds, at most `max_batch` of them.
 
@@ -235,7 +248,8 @@ class TransformersEngine:
         self._wait = wait
         self._max_batch = max_batch
         self._pad_id = pad_id if pad_id is not None else getattr(model.config, "pad_token_id", None) or 0
-        self._queue: queue.Queue[PendingSample | None] = queue.Queue()
+        self._autocast = autocast
+        self._queue: queue.Queue[PendingSample | PendingScore | None] = queue.Queue()
         self._worker: threading.Thread | None = None
         self._starting = threading.Lock()
         self._expected = 0
@@ -274,6 +288,13 @@ class TransformersEngine:
         self._queue.put(pending)
         return await asyncio.wrap_future(pending.answer)
 
+    async def score(self, ids: Sequence[int]) -> Score:
+        """Return how likely the model finds the ids. Waits for the current batch. Raises `PolicyError`."""
+        pending = PendingScore(ids)
+        self._start()
+        self._queue.put(pending)
+        return await asyncio.wrap_future(pending.answer)
+
     def close(self) -> None:
         """Ends the worker thread after the current batch."""
         with self._starting:
@@ -291,6 +312,9 @@ class TransformersEngine:
 
     def _work(self) -> None:
         while (first := self._queue.get()) is not None:
+            if isinstance(first, PendingScore):
+                self._score(first)
+                continue
             batch, closed = self._collect(first)
             batch = [pending for pending in batch if pending.answer.set_running_or_notify_cancel()]
             most_ids = None if self._cacheable or self.model.device.type != "cpu" else MOST_PADDED_IDS
@@ -312,20 +336,41 @@ class TransformersEngine:
                 break
             if pending is None:
                 return batch, True
-            batch.append(pending)
+            if isinstance(pending, PendingScore):
+                self._score(pending)
+            else:
+                batch.append(pending)
         return batch, False
 
     def _answer(self, batch: list[PendingSample]) -> None:
         try:
             with self.lock:
                 version = self._current_version()
-                sample_batch(self.model, batch, self._pad_id, self._prefixes_of(version))
+                with self._precision():
+                    sample_batch(self.model, batch, self._pad_id, self._prefixes_of(version))
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the requests
             for pending in batch:
                 pending.answer.set_exception(PolicyError(f"{self.name} failed: {type(error).__name__}: {error}"))
             return
         for pending in batch:
             pending.finish(version)
+
+    def _score(self, pending: PendingScore) -> None:
+        try:
+            with self.lock:
+                version = self._current_version()
+                with self._precision():
+                    logprobs = tuple(row_logprobs(self.model, pending.ids).tolist())
+        except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the request
+            pending.answer.set_exception(PolicyError(f"{self.name} failed: {type(error).__name__}: {error}"))
+            return
+        pending.answer.set_result(Score(logprobs, version))
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """The scope in which the model computes as it does in training."""
+        import torch
+
+        return nullcontext() if self._autocast is None else torch.autocast(self.model.device.type, self._autocast)
 
     def _prefixes_of(self, version: str) -> PrefixCache | None:
         """The cache for these weights; None for a model whose states cannot be cut at any place."""
@@ -362,6 +407,16 @@ def split_by_length(batch: list[PendingSample], most_ids: int | None = None) -> 
     savings = (count * (longest - len(item.request.prompt)) for count, item in enumerate(ordered, start=1))
     saved, short = max((saving, count) for count, saving in enumerate(savings, start=1))
     return [batch] if saved < SPLIT_SHARE * longest * len(batch) else [ordered[:short], ordered[short:]]
+
+
+def row_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    """Return the log-probability of each id after the first, shape (ids - 1,), at temperature 1."""
+    import torch
+
+    with torch.inference_mode():
+        row = torch.tensor([list(ids)], device=model.device)
+        logits = model(input_ids=row, use_cache=False).logits[0, :-1].float()
+        return torch.log_softmax(logits, dim=-1).gather(1, row[0, 1:, None]).squeeze(1)
 
 
 def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int, prefixes: PrefixCache | None = None) -> None:
@@ -417,11 +472,16 @@ class Sampler:
         """A logits processor: scores, shape (batch, vocabulary), with all but each row's token at -inf."""
         import torch
 
+        # Temperature 0 scales by 1: its log-probabilities are the model's own.
+        scales = [[pending.request.temperature or 1.0] for pending in self._batch]
         logits = scores.float()
-        tokens = self._choose(logits)
+        if any(scale != [1.0] for scale in scales):
+            logits = logits / torch.tensor(scales, device=scores.device)
+        logprobs = torch.log_softmax(logits, dim=-1)
+        tokens = self._choose(logprobs)
         index = torch.tensor(tokens, device=scores.device).unsqueeze(1)
-        logprobs = torch.log_softmax(logits, dim=-1).gather(1, index).squeeze(1).tolist()
-        for pending, token, logprob in zip(self._batch, tokens, logprobs, strict=True):
+        chosen = logprobs.gather(1, index).squeeze(1).tolist()
+        for pending, token, logprob in zip(self._batch, tokens, chosen, strict=True):
             if not pending.done:
                 pending.ids.append(token)
                 pending.logprobs.append(logprob)
@@ -433,32 +493,34 @@ class Sampler:
 
         return torch.tensor([pending.done for pending in self._batch], device=input_ids.device)
 
-    def _choose(self, logits: torch.Tensor) -> list[int]:
+    def _choose(self, logprobs: torch.Tensor) -> list[int]:
         """A token per row: the likeliest at temperature 0, padding for a row that is done, else a random one."""
         tokens = [self._pad_id] * len(self._batch)
         active = [row for row, pending in enumerate(self._batch) if not pending.done]
         greedy = [row for row in active if self._batch[row].request.temperature == 0]
+        for row, token in zip(greedy, _rows(logprobs, greedy).argmax(-1).tolist() if greedy else (), strict=True):
+            tokens[row] = token
+        # A nucleus is drawn from in another order: rows with and without one do not draw together.
         warm = [row for row in active if self._batch[row].request.temperature != 0]
-        for row, token in zip(greedy, logits[greedy].argmax(-1).tolist() if greedy else (), strict=True):
-            tokens[row] = token
-        for row, token in zip(warm, self._draw(warm, logits[warm]) if warm else (), strict=True):
-            tokens[row] = token
+        whole = [row for row in warm if self._batch[row].request.top_p >= 1]
+        nucleus = [row for row in warm if self._batch[row].request.top_p < 1]
+        for rows in filter(None, (whole, nucleus)):
+            for row, token in zip(rows, self._draw(rows, _rows(logprobs, rows)), strict=True):
+                tokens[row] = token
         return tokens
 
-    def _draw(self, rows: Sequence[int], logits: torch.Tensor) -> list[int]:
-        """Tokens drawn at each row's temperature from the fewest likeliest that hold its `top_p` of the mass."""
+    def _draw(self, rows: Sequence[int], logprobs: torch.Tensor) -> list[int]:
+        """Draw a token for each row from the fewest likeliest that hold its `top_p` of the mass."""
         import torch
 
-        requests = [self._batch[row].request for row in rows]
-        temperature = torch.tensor([[request.temperature] for request in requests], device=logits.device)
-        top_p = torch.tensor([[request.top_p] for request in requests])
-        sorted_mass, order = torch.softmax(logits / temperature, dim=-1).cpu().sort(descending=True)
-        nucleus = sorted_mass * ((sorted_mass.cumsum(-1) - sorted_mass) < top_p)
         # Rows draw one by one: each has its own seed.
-        draws = [
-            torch.multinomial(mass, 1, generator=self._generator(row)) for mass, row in zip(nucleus, rows, strict=True)
-        ]
-        return [int(token) for token in order.gather(1, torch.stack(draws)).squeeze(1)]
+        points = [torch.rand(1, generator=self._generator(row), dtype=torch.float64) for row in rows]
+        uniform = torch.stack(points).to(logprobs.device)
+        top_p = [self._batch[row].request.top_p for row in rows]
+        if min(top_p) >= 1:
+            return drawn(logprobs.exp(), uniform).tolist()
+        mass, order = likeliest(logprobs, top_p)
+        return order.gather(1, drawn(mass, uniform).unsqueeze(1)).squeeze(1).tolist()
 
     def _generator(self, row: int) -> torch.Generator:
         import torch
@@ -469,3 +531,55 @@ class Sampler:
             seed = self._batch[row].request.seed
             generator.seed() if seed is None else generator.manual_seed(seed)
         return generator
+
+
+def drawn(mass: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Return an index for each row, drawn in proportion to its mass.
+
+    Args:
+        mass: Positive numbers, shape (rows, choices). They need not add up to 1.
+        uniform: A random number in [0, 1) for each row, 64 bits, shape (rows, 1).
+
+    Returns:
+        The indices, shape (rows,). A choice without mass is never drawn.
+    """
+    import torch
+
+    # Sums in 32 bits would lose the tail of a large vocabulary.
+    sums = mass.cumsum(-1, dtype=torch.float64)
+    return torch.searchsorted(sums, uniform * sums[:, -1:], right=True).squeeze(1).clamp_(max=mass.shape[1] - 1)
+
+
+LIKELIEST = 64
+"""Tokens among which a nucleus is sought first; eight times as many each time that they hold too little mass."""
+
+
+def likeliest(logprobs: torch.Tensor, top_p: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the fewest likeliest tokens that hold each row's `top_p` of the mass.
+
+    Sorting a whole vocabulary takes longer than a small model's forward pass.
+
+    Args:
+        logprobs: Natural logarithms, shape (rows, vocabulary).
+        top_p: A share below 1 for each row.
+
+    Returns:
+        The probabilities of the likeliest tokens, 0 beyond the nucleus, and the tokens, both of shape (rows, tokens).
+    """
+    import torch
+
+    shares = torch.tensor(top_p, dtype=torch.float64, device=logprobs.device).unsqueeze(1)
+    count = min(LIKELIEST, logprobs.shape[1])
+    while True:
+        best, order = logprobs.topk(count, dim=-1)
+        mass = best.exp()
+        before = mass.cumsum(-1, dtype=torch.float64) - mass
+        # A row is complete once one of its tokens has all of its share before it.
+        if count == logprobs.shape[1] or bool((before[:, -1:] >= shares).all()):
+            return mass.where(before < shares, 0.0), order
+        count = min(8 * count, logprobs.shape[1])
+
+
+def _rows(values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """The given rows, without a copy if they are all of them."""
+    return values if len(rows) == len(values) else values[list(rows)]

@@ -30,7 +30,13 @@ from tests.policies.tokens.scoring import forced, worst_difference
 torch = pytest.importorskip("torch", reason="the in-process engine needs the train extra (torch)")
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
 
-from context_agent.policies.tokens.engines.transformers import PendingSample, split_by_length  # noqa: E402
+from context_agent.policies.tokens.engines.transformers import (  # noqa: E402
+    PendingSample,
+    Sampler,
+    drawn,
+    likeliest,
+    split_by_length,
+)
 from context_agent.train.tiny_model import tiny_gpt_oss  # noqa: E402
 
 
@@ -103,6 +109,94 @@ def test_greedy_and_a_narrow_top_p_take_the_likeliest(tiny: tuple[Any, HarmonyRe
         {"prompt": [40, 41], "top_p": 1e-6, "max_tokens": 1, "seed": None},
     )
     assert greedy.ids == narrow.ids == (best,)
+
+
+@pytest.mark.parametrize("vocabulary", [5, 64, 3_000])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+def test_the_nucleus_is_that_of_a_whole_sort(vocabulary: int, scale: float) -> None:
+    """Flat distributions, whose nucleus is most of the vocabulary, and peaked ones, whose nucleus is one token."""
+    torch.manual_seed(vocabulary)
+    logprobs = torch.log_softmax(torch.randn(4, vocabulary) * scale, -1)
+    logprobs[0, : vocabulary // 2] = -torch.inf
+    shares = [0.999999, 0.9, 0.5, 1e-9]
+    mass, order = likeliest(logprobs, shares)
+    by_sort, places = logprobs.exp().sort(descending=True)
+    before = by_sort.cumsum(-1, dtype=torch.float64) - by_sort
+    for row, share in enumerate(shares):
+        expected = by_sort[row][before[row] < share]
+        kept = mass[row] > 0
+        assert torch.equal(mass[row][kept], expected[expected > 0])
+        if scale:
+            assert set(order[row][kept].tolist()) == set(places[row][before[row] < share][expected > 0].tolist())
+
+
+def test_a_draw_is_in_proportion_to_the_mass() -> None:
+    mass = torch.tensor([[0.0, 3.0, 0.0, 1.0, 4.0, 0.0]])
+    points = (torch.arange(8_000, dtype=torch.float64) / 8_000).unsqueeze(1)
+    choices = drawn(mass.expand(8_000, -1), points)
+    assert choices.bincount(minlength=6).tolist() == [0, 3_000, 0, 1_000, 4_000, 0]
+    last = torch.tensor([[1 - 2.0**-53]], dtype=torch.float64)
+    assert drawn(mass, last).tolist() == [4], "the last id has no mass"
+
+
+def sampler_of(*options: dict[str, float]) -> Sampler:
+    return Sampler([PendingSample(SampleRequest([1], 9, seed=row, **each)) for row, each in enumerate(options)], 0)
+
+
+def test_a_whole_distribution_is_drawn_from_without_sorting_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("sorted")
+
+    scores = torch.randn(3, 500)
+    for name in ("sort", "argsort", "topk"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    sampler_of({}, {"temperature": 0.7}, {"temperature": 0.0})(torch.zeros(3, 1), scores)
+    with pytest.raises(AssertionError, match="sorted"):
+        sampler_of({}, {"top_p": 0.9}, {})(torch.zeros(3, 1), scores)
+
+
+def test_a_row_draws_the_same_token_beside_a_row_with_a_nucleus() -> None:
+    scores = torch.randn(2, 500)
+    alone = sampler_of({})
+    alone(torch.zeros(1, 1), scores[:1])
+    beside = sampler_of({}, {"top_p": 0.5})
+    beside(torch.zeros(2, 1), scores)
+    assert alone._batch[0].ids == beside._batch[0].ids
+
+
+def test_logprobs_are_those_at_the_temperature(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    """What the ratio of a loss needs: the log-probability with which the token was drawn."""
+    model, _ = tiny
+    warm, greedy = generate(
+        TransformersEngine(model),
+        {"prompt": [40, 41], "temperature": 0.5, "top_p": 1.0, "max_tokens": 3},
+        {"prompt": [40, 41], "temperature": 0.0, "max_tokens": 3},
+    )
+    for reply, temperature in ((warm, 0.5), (greedy, 1.0)):
+        with torch.inference_mode():
+            logits = model(torch.tensor([[40, 41, *reply.ids]])).logits[0, 1:-1].float()
+        expected = torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(reply.ids)[:, None])[:, 0]
+        assert (expected - torch.tensor(reply.logprobs)).abs().max() < 1e-5
+
+
+def test_ids_are_scored_as_a_forward_pass_scores_them_also_between_batches(tiny: tuple[Any, HarmonyRenderer]) -> None:
+    model, _ = tiny
+    engine, ids = TransformersEngine(model, version="7"), [40, 41, 42, 43]
+
+    async def sample_and_score() -> Any:
+        engine.expect(2)
+        request = SampleRequest([5, 6], 4, seed=1)
+        first = asyncio.create_task(engine.generate(request))
+        # The batch waits for a second request, and the score does not wait for the batch.
+        scored = await engine.score(ids)
+        assert not first.done()
+        await asyncio.gather(first, engine.generate(request))
+        return scored
+
+    scored = asyncio.run(sample_and_score())
+    engine.close()
+    assert scored.version == "7"
+    assert scored.logprobs == pytest.approx(forward_logprobs(model, ids[:1], tuple(ids[1:])).tolist(), abs=1e-6)
 
 
 def test_a_stop_token_is_the_last_id_and_only_the_asked_ones_stop(
