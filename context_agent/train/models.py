@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
     tokenizer, renderer = load_renderer(run, world)
     random.seed(run.seed)
     torch.manual_seed(run.seed)
-    model = _tiny(run, tokenizer) if run.model.tiny is not None else _load_named(run.model)
+    model = _tiny(run, tokenizer) if run.model.tiny is not None else _load_named(run.model, _weights_dtype(run.model))
     size = model.config.get_text_config().vocab_size
     if len(tokenizer) > size:
         raise ConfigError(
@@ -71,7 +72,23 @@ def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
     """The model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
     if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
-    return _load_named(replace(chosen, name=folder, revision=None)).eval().requires_grad_(False)
+    named = replace(chosen, name=folder, revision=None)
+    return _load_named(named, getattr(torch, chosen.dtype)).eval().requires_grad_(False)
+
+
+def trains_all_weights(chosen: ModelConfig) -> bool:
+    """Return whether the run trains all weights, not adapters."""
+    return chosen.lora is None and chosen.adapter is None
+
+
+def autocast_dtype(chosen: ModelConfig) -> torch.dtype | None:
+    """Return the type that forward passes compute in, in training as in sampling; None for that of the weights."""
+    return None if chosen.dtype == "float32" else getattr(torch, chosen.dtype)
+
+
+def _weights_dtype(chosen: ModelConfig) -> torch.dtype:
+    """Weights that are trained have 32 bits: an update of 1e-5 mostly disappears in the rounding of 16."""
+    return torch.float32 if trains_all_weights(chosen) else getattr(torch, chosen.dtype)
 
 
 def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
@@ -132,12 +149,12 @@ def _tiny(run: RunConfig, tokenizer: Any) -> Any:
 
     assert run.model.tiny is not None
     config = tiny_config(tokenizer, **asdict(run.model.tiny), yarn=False)
-    return transformers.GptOssForCausalLM(config).to(getattr(torch, run.model.dtype))
+    return with_float32_head(transformers.GptOssForCausalLM(config).to(_weights_dtype(run.model)), run.model)
 
 
-def _load_named(chosen: ModelConfig) -> Any:
+def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
     options: dict[str, Any] = {
-        "dtype": getattr(torch, chosen.dtype),
+        "dtype": dtype,
         "revision": chosen.revision,
         "use_safetensors": True,
         "trust_remote_code": False,
@@ -148,9 +165,66 @@ def _load_named(chosen: ModelConfig) -> Any:
         options["quantization_config"] = _mxfp4(dequantize=True)
     try:
         check_model(folder := model_folder(chosen.name))
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         raise ConfigError(f"the model {chosen.name!r} cannot be loaded: {error}") from error
+    return with_float32_head(model, chosen)
+
+
+HEAD_TILE = 32_768
+"""Entries of the vocabulary whose weights are converted at a time."""
+
+
+class Float32Head(torch.nn.Linear):
+    """An output layer that computes in 32 bits, whatever the type of its weights.
+
+    Logits of 16 bits are rounded by up to 1/16 where they are about 20. The trainer's loss computes them in 32 bits, so
+    a sampler has to as well (MiniMax-M1, arXiv 2506.13585, section 3.2).
+    """
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits of hidden states, shape (..., width), as 32-bit numbers of shape (..., vocabulary)."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            wide = hidden.float()
+            tiles = [torch.nn.functional.linear(wide, tile.float()) for tile in self.weight.split(HEAD_TILE)]
+            logits = tiles[0] if len(tiles) == 1 else torch.cat(tiles, dim=-1)
+            return logits if self.bias is None else logits + self.bias.float()
+
+
+def with_float32_head(model: Any, chosen: ModelConfig) -> Any:
+    """Return the model, whose output layer computes in 32 bits from now on."""
+    head = model.get_output_embeddings()
+    if autocast_dtype(chosen) is not None and type(head) is torch.nn.Linear:
+        head.__class__ = Float32Head
+    return model
+
+
+def sampling_copy(model: Any) -> Any:
+    """Return a copy of a trainer's model to sample with. Weights that are not trained are shared, not copied.
+
+    TRL and accelerate give the model a `forward` of its own, a closure over the model. A copy of it would compute with
+    the trainer's weights at any moment of an update. The copy has the `forward` of its class.
+    """
+    frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
+    copied = copy.deepcopy(model, frozen).eval()
+    for module in copied.modules():
+        for name in ("forward", "_original_forward"):
+            vars(module).pop(name, None)
+        # A hook for gradient checkpointing, which cannot be sent to another process.
+        if isinstance(module, transformers.PreTrainedModel):
+            module.disable_input_require_grads()
+    return copied
+
+
+def local_engine(run: RunConfig, model: Any, *, version: str = "0") -> TransformersEngine:
+    """Return an engine that samples with the model in this process, computing as the trainer does."""
+    return TransformersEngine(
+        model,
+        name=run.model.name or "tiny",
+        max_batch=run.engine.batch,
+        version=version,
+        autocast=autocast_dtype(run.model),
+    )
 
 
 def _check_words(folder: str, tokenizer: Any) -> None:
@@ -205,16 +279,23 @@ BATCH_WAIT = 0.05
 
 
 @contextmanager
-def subagent_engine(run: RunConfig, tokenizer: Any) -> Iterator[Engine | None]:
-    """The engine of sub-agents with frozen weights; None if they use the policy's own."""
+def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str = "cpu") -> Iterator[Engine | None]:
+    """The engine of sub-agents with frozen weights on the device; None if they use the policy's own."""
     folder = run.episodes.searchers
     if folder is None:
         yield None
         return
     # The number of running episodes is unknown: each turn of all sub-agents begins when the orchestrators' batch is
     # done.
-    model = load_frozen(run.model, folder, tokenizer)
-    engine = TransformersEngine(model, name=folder, max_batch=run.engine.batch, version="0", wait=BATCH_WAIT)
+    model = load_frozen(run.model, folder, tokenizer).to(device)
+    engine = TransformersEngine(
+        model,
+        name=folder,
+        max_batch=run.engine.batch,
+        version="0",
+        wait=BATCH_WAIT,
+        autocast=autocast_dtype(run.model),
+    )
     try:
         yield engine
     finally:

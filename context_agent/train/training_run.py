@@ -214,6 +214,8 @@ class TrainingRun:
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
         self.main = bool(state.is_main_process)
+        self.device = state.device
+        """Where this process trains."""
         self.checkpoints = Checkpoints(
             self.out / "checkpoints", kind=kind, settings=run.plain(), keep=run.checkpoints.keep
         )

@@ -18,11 +18,10 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Engine
-from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.config import Notify, RunConfig
 from context_agent.train.curriculum import RolloutConfig, RolloutLocation
-from context_agent.train.models import LoadedModel
+from context_agent.train.models import LoadedModel, local_engine
 from context_agent.train.rl.rollout_log import ConsumedGroups, RolloutLog, finished_record, paused_record
 from context_agent.train.rl.rollout_workers import (
     LocalWorker,
@@ -490,8 +489,7 @@ def _open_worker(
         return
     with ExitStack() as stack:
         if config.engine.kind == "transformers":
-            name = config.model.name or "tiny"
-            engine = TransformersEngine(loaded.model, name=name, max_batch=config.engine.batch, version="0")
+            engine = local_engine(config, loaded.model)
             stack.callback(engine.close)
             weights = CopySync(engine)
         pausable = PausableEngine(engine)

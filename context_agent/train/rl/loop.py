@@ -249,7 +249,7 @@ def train(
     with ExitStack() as stack:
         data = stack.enter_context(open_data(config.data, note, environment))
         engine, weights = stack.enter_context(open_sampler(config, loaded))
-        subagents = stack.enter_context(subagent_engine(config, loaded.tokenizer))
+        subagents = stack.enter_context(subagent_engine(config, loaded.tokenizer, run.device))
 
         def open_agent(engine: Engine, temperature: float = config.engine.temperature) -> SearchAgent:
             return build_agent(

@@ -36,11 +36,11 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import BatchingEngine, Engine, Sample, SampleRequest
-from context_agent.policies.tokens.engines.transformers import StagedWeights, TransformersEngine
+from context_agent.policies.tokens.engines.transformers import StagedWeights
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.config import RunConfig
 from context_agent.train.data import build_agent, environment_of, open_corpus
-from context_agent.train.models import load_renderer, subagent_engine
+from context_agent.train.models import load_renderer, local_engine, subagent_engine
 from context_agent.train.rl.rollout_log import RecordedCall
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
 from context_agent.train.rl.weight_sync import served_engine
@@ -49,7 +49,6 @@ from context_agent.train.rows import update_number
 try:
     import torch
     import torch.multiprocessing as processes
-    from accelerate.utils import extract_model_from_parallel
 except ImportError:
     raise MissingExtraError("torch", "train") from None
 
@@ -238,9 +237,7 @@ class RolloutProcess:
         self._staged = StagedWeights(model, trained, lock=self._context.Lock(), version=version_name)
         self._staged.share()
         self._connection, remote = self._context.Pipe()
-        # Accelerate's half-precision wrapper of `forward` cannot be pickled.
-        plain = extract_model_from_parallel(model, keep_fp32_wrapper=False)
-        arguments = (self._run, plain.share_memory(), self._staged, remote, torch.get_num_threads())
+        arguments = (self._run, model.share_memory(), self._staged, remote, torch.get_num_threads())
         self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
         try:
             self._process.start()
@@ -388,8 +385,8 @@ def _serve(run: RunConfig, model: Any, staged: StagedWeights, remote: Any, threa
         world = environment_of(run.data)
         corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
         tokenizer, renderer = load_renderer(run, world)
-        searchers = stack.enter_context(subagent_engine(run, tokenizer))
-        engine = TransformersEngine(model, name=run.model.name or "tiny", max_batch=run.engine.batch)
+        searchers = stack.enter_context(subagent_engine(run, tokenizer, model.device))
+        engine = local_engine(run, model, version="")
         stack.callback(engine.close)
         engine.staged = staged
         pausable = PausableEngine(engine)

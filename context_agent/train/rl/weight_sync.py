@@ -6,7 +6,6 @@ The vLLM paths are written against vLLM 0.31 and TRL 1.16; `docs/training.md` st
 
 from __future__ import annotations
 
-import copy
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from context_agent.policies.tokens.engines import Engine
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.config import RunConfig
-from context_agent.train.models import LoadedModel
+from context_agent.train.models import LoadedModel, local_engine, sampling_copy
 
 
 class WeightSync(Protocol):
@@ -168,13 +167,8 @@ class CopySync(SeparateWeights):
     def attach(self, trainer: Any) -> None:
         """Makes the copy of the model as the trainer has it, with its adapters."""
         model = trainer.accelerator.unwrap_model(trainer.model)
-        frozen: dict[int, Any] = {
-            id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad
-        }
-        copied = copy.deepcopy(model, frozen).eval()
-        self._sampler.hold(
-            copied, [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
-        )
+        trained = [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
+        self._sampler.hold(sampling_copy(model), trained)
 
     def push(self, trainer: Any, step: int) -> None:
         """Sends the trained weights, once for each update."""
@@ -263,7 +257,7 @@ def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engin
     """The engine that samples, and its weight sync."""
     chosen = config.engine
     if chosen.kind == "transformers":
-        shared = TransformersEngine(loaded.model, name=config.model.name or "tiny", max_batch=chosen.batch, version="0")
+        shared = local_engine(config, loaded.model)
         try:
             yield shared, SharedModelSync(shared)
         finally:

@@ -1,0 +1,102 @@
+"""The calls of asynchronous runs, each scored again by the weights of the version that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from context_agent._support.journal import read_log
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import decode, decode_header
+from context_agent.policies.tokens.prompt import WholeCall, calls, expand
+from context_agent.train.config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCalls:
+    """How far recorded log-probabilities are from those of the named version, and how many calls are beyond `bound`.
+
+    `nearer` counts the calls that another version explains better by more than the bound.
+    """
+
+    calls: int
+    versions: int
+    worst: float
+    beyond: int
+    nearer: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls:,} calls of {self.versions} versions: {self.beyond} are not those of their version, "
+            f"{self.nearer} are nearer to another; off by {self.worst:.1e} at most"
+        )
+
+
+def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
+    """Train asynchronously, keep the weights of each version, and score every recorded call by them.
+
+    The scores come from a plain forward pass of a model that no trainer has touched.
+    """
+    import torch
+
+    from context_agent.train.models import autocast_dtype, load_model
+    from context_agent.train.rl import loop
+    from context_agent.train.rl.weight_sync import CopySync
+
+    kept: dict[str, dict[str, Any]] = {}
+    push = CopySync.push
+
+    def push_and_keep(self: Any, trainer: Any, step: int) -> None:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        kept[str(step)] = {name: value.detach().clone() for name, value in model.state_dict().items()}
+        push(self, trainer, step)
+
+    with mock.patch.object(CopySync, "push", push_and_keep):
+        loop.train(run, note=lambda _: None)
+    from context_agent.train.data import environment_of
+
+    loaded = load_model(run, environment_of(run.data))
+    model = loaded.model
+    if loaded.adapter is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, loaded.adapter)
+    recorded = list(recorded_calls(Path(run.out) / "buffer-0.jsonl"))
+    distances: dict[str, dict[int, float]] = {}
+    for version, weights in kept.items():
+        model.load_state_dict(weights)
+        model.eval()
+        with (
+            torch.inference_mode(),
+            torch.autocast("cpu", autocast_dtype(run.model), autocast_dtype(run.model) is not None),
+        ):
+            for number, call in enumerate(recorded):
+                distances.setdefault(call.call.version, {})
+                row = torch.tensor([[*call.prompt, *call.call.output]])
+                logps = torch.log_softmax(model(input_ids=row).logits[0, :-1].float(), -1).gather(1, row[0, 1:, None])
+                found = logps[-len(call.call.output) :, 0] - torch.tensor(call.call.logprobs)
+                distances[version] = {**distances.get(version, {}), number: float(found.abs().max())}
+    return _summary(recorded, distances, bound)
+
+
+def _summary(recorded: list[WholeCall], distances: Mapping[str, Mapping[int, float]], bound: float) -> CheckedCalls:
+    own = [distances[call.call.version][number] for number, call in enumerate(recorded)]
+    best = [min(found[number] for found in distances.values()) for number in range(len(recorded))]
+    return CheckedCalls(
+        len(recorded),
+        len({call.call.version for call in recorded}),
+        max(own),
+        sum(each > bound for each in own),
+        sum(mine > other + bound for mine, other in zip(own, best, strict=True)),
+    )
+
+
+def recorded_calls(path: Path) -> Iterator[WholeCall]:
+    """The calls of the finished episodes in a log of asynchronous rollouts."""
+    for record in read_log(path, checksum=True).records:
+        if record["kind"] == "done":
+            trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
+            yield from expand(calls(trajectory))
