@@ -40,7 +40,7 @@ from context_agent.policies.tokens.prompt import calls, expand  # noqa: E402
 from context_agent.policies.tokens.template import LinesRenderer  # noqa: E402
 from context_agent.synth_data import world as worlds  # noqa: E402
 from context_agent.train.checkpoints import read_metrics  # noqa: E402
-from context_agent.train.config import Loss, RunConfig, read_run  # noqa: E402
+from context_agent.train.config import RunConfig, read_run  # noqa: E402
 from context_agent.train.demo.plan import DemoMaterial  # noqa: E402
 from context_agent.train.estimate import GB, estimate_run  # noqa: E402
 from context_agent.train.rows import TrainingRow, WeightedRow, sampled_rows  # noqa: E402
@@ -369,7 +369,6 @@ def lora_step(scale: Scale, folder: Path) -> Iterator[Row]:
     yield Row("", "weights", f"{weights / 1e9:.4g} billion", f"{estimate.shape.parameters / 1e9:.4g} by --dry-run")
     source = SameRows(scale, config.vocab_size)
     arguments = grpo_arguments(
-        Loss.CISPO,
         output_dir=str(folder / "trainer"),
         max_steps=3,
         bf16=scale.gpu,

@@ -70,11 +70,6 @@ class Loss(StrEnum):
         """Whether the sampler's log-probabilities matter."""
         return self is not Loss.REINFORCE
 
-    @property
-    def averages_rows(self) -> bool:
-        """Whether a pass is averaged over its rows, so that the passes of a step have to be averaged too."""
-        return self in {Loss.GRPO, Loss.DR_GRPO}
-
 
 class RendererKind(StrEnum):
     """How prompts are spelled and replies are read."""
@@ -114,7 +109,7 @@ class ModelConfig:
     - `name`: a folder, a packaged model (`smollm2`), or a name on the hub.
     - `revision`: revision on the hub.
     - `tiny`: a tiny model instead of a named one.
-    - `dtype`: type of the weights.
+    - `dtype`: type that the model computes in. Weights that are trained, all or adapters, have 32 bits.
     - `attention`: attention implementation of transformers.
     - `dequantize`: load MXFP4 weights, which cannot be trained, in `dtype`.
     - `gradient_checkpointing`: compute activations again in the backward pass instead of storing them.
@@ -245,8 +240,8 @@ class EngineConfig:
     - `adapter_name`: name of the synced adapters on the server.
     - `batch`: most sequences of a batch in this process.
     - `timeout`: timeout for one reply, in seconds.
-    - `temperature`: sampling temperature.
-    - `top_p`: nucleus sampling.
+    - `temperature`: temperature of the episodes that train, and of the loss. For other temperatures than 1 start
+      vLLM with `--logprobs-mode processed_logprobs`.
     - `max_tokens`: longest reply, in tokens.
     """
 
@@ -258,9 +253,12 @@ class EngineConfig:
     adapter_name: str = "policy"
     batch: PositiveInt = 16
     timeout: PositiveFloat = 600.0
-    temperature: NonNegativeFloat = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: PositiveFloat = 1.0
     max_tokens: PositiveInt = 4_096
+
+
+MISMATCH_BOUNDS = {"float32": 0.01, "bfloat16": 0.1, "float16": 0.05}
+"""What `loss.mismatch` is by default, for each `model.dtype`: several times what `benchmarks/mismatch.py` measures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +270,10 @@ class LossConfig:
     - `clip`: lower and upper epsilon of the clipped surrogates (DAPO's clip-higher by default).
     - `kl`: weight of the KL divergence from the initial policy.
     - `staleness`: most updates that a row may be old; older rows are dropped and counted.
+    - `mismatch`: largest mean difference between the log-probabilities of sampler and trainer for the same weights;
+      beyond it the run stops. By default .01 in float32, .1 in bfloat16, .05 in float16.
+    - `mask_above`: rows with a negative advantage are not trained if their log-probabilities have fallen by more than
+      this since they were sampled, on average (DeepSeek-V3.2, arXiv 2512.02556). By default all are trained.
     - `pass_tokens`: most padded tokens of a forward pass; 0 runs each row alone, which is best for long rows.
     """
 
@@ -280,7 +282,16 @@ class LossConfig:
     clip: tuple[PositiveFloat, PositiveFloat] = (0.2, 0.28)
     kl: NonNegativeFloat = 0.0
     staleness: NonNegativeInt = 8
+    mismatch: PositiveFloat | None = None
+    mask_above: PositiveFloat | None = None
     pass_tokens: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        if self.mask_above is not None and not self.kind.uses_ratio:
+            raise ConfigError(
+                f'loss.mask_above = {self.mask_above} has no effect on loss.kind = "{self.kind}", which does not use '
+                "the sampler's log-probabilities: leave it out, or choose another loss"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +455,11 @@ class RunConfig:
                 f"rollouts.demonstrations = {self.rollouts.demonstrations}, and the run file names no trajectories: "
                 f"set data.trajectories to a folder of `ctx1 synth trajectories`, or rollouts.demonstrations to 0"
             )
+        if self.rollouts.refill and self.async_rollouts is not None:
+            raise ConfigError(
+                "rollouts.refill needs the rewards of a step before its other questions are sampled, and "
+                "[async_rollouts] samples ahead of them: remove one of the two"
+            )
         if self.episodes.searchers and self.engine.kind != "transformers":
             raise ConfigError('episodes.searchers is loaded next to the trainer: it needs engine.kind = "transformers"')
         if self.parl.on and not self.episodes.swarm:
@@ -479,6 +495,11 @@ class RunConfig:
         every = self.engine.every if self.engine.kind == "vllm" else 1
         ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
         return (ahead + every) * self.rollouts.substeps - 1
+
+    @property
+    def mismatch_bound(self) -> float:
+        """The largest mean difference between the log-probabilities of sampler and trainer for the same weights."""
+        return self.loss.mismatch or MISMATCH_BOUNDS[self.model.dtype]
 
     @property
     def drawing(self) -> RolloutConfig:

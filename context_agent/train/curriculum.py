@@ -39,6 +39,8 @@ class RolloutConfig:
     - `seed`: random seed of draws and sampling; 0 for the run's.
     - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
     - `baseline_members`: the episodes that the baseline is computed from: `all`, or `sampled`, without demonstrations.
+    - `refill`: how often a step samples other questions in place of those whose episodes all earn the same (dynamic
+      sampling, DAPO, arXiv 2503.14476); 0 for never.
     - `keep_negative`: share of the episodes with a negative advantage that are trained on.
     - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
     - `save_groups`: questions whose trajectories are saved.
@@ -53,6 +55,7 @@ class RolloutConfig:
     seed: int = 0
     baseline: Baseline = Baseline.MEAN
     baseline_members: BaselineMembers = BaselineMembers.ALL
+    refill: int = 0
     keep_negative: float = 1.0
     save_every: int = 10
     save_groups: int = 2
@@ -61,6 +64,8 @@ class RolloutConfig:
         for name in ("steps", "groups", "substeps", "concurrency"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"rollouts.{name} must be at least 1; got {getattr(self, name)}")
+        if self.refill < 0:
+            raise ConfigError(f"rollouts.refill must be at least 0; got {self.refill}")
         if self.rollouts < 2:
             raise ConfigError(
                 f"rollouts.rollouts must be at least 2, since an advantage compares the episodes of a question; "

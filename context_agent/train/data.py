@@ -224,7 +224,7 @@ def build_agent(
     renderer: TokenRenderer,
     *,
     temperature: float,
-    top_p: float | None = None,
+    top_p: float = 1.0,
     prunes: bool = True,
     searchers: Engine | None = None,
 ) -> SearchAgent:
@@ -233,7 +233,6 @@ def build_agent(
     Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
     default the same engine.
     """
-    top_p = run.engine.top_p if top_p is None else top_p
 
     def sampled(engine: Engine) -> Policy:
         return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)

@@ -20,8 +20,8 @@ from context_agent.train.rows import ABOUT, ROWS_FOLDER, open_folder
 GB = 1e9
 SLACK = 0.08
 """Share added for the allocator and workspaces; an assumption."""
-STATE_BYTES = 12
-"""A trained weight's 32-bit master copy and the two moments of AdamW (ZeRO, arXiv 1910.02054, section 3.1)."""
+TRAINED_BYTES, MOMENT_BYTES = 4, 8
+"""A trained weight, or its gradient, and the two moments of AdamW: all have 32 bits."""
 LOGIT_ROWS, LOGIT_WIDTH = 4_096, 32_768
 """Tile of TRL's fused output layer: logits of a whole row are never held."""
 ASSUMED_LESSONS = 1_000
@@ -272,11 +272,12 @@ def memory_needs(
     width = BYTES[run.model.dtype]
     trained = adapter_parameters(shape, run.model.lora) if run.model.lora else shape.parameters
     over = ranks if sharded else 1
+    held = width if run.model.lora else TRAINED_BYTES
     parts = {
-        "weights": shape.parameters * width / over,
-        "adapters": trained * 4 / over if run.model.lora else 0.0,
-        "gradients": trained * (4 if run.model.lora else width) / over,
-        "optimiser": trained * (8 if run.model.lora or width == 4 else STATE_BYTES) / over,
+        "weights": shape.parameters * held / over,
+        "adapters": trained * TRAINED_BYTES / over if run.model.lora else 0.0,
+        "gradients": trained * TRAINED_BYTES / over,
+        "optimiser": trained * MOMENT_BYTES / over,
         "activations": activation_bytes(
             shape, longest_row(run), width, run.model.attention, run.model.gradient_checkpointing
         ),
@@ -285,15 +286,18 @@ def memory_needs(
     if run.model.lora and run.model.lora.parameters:
         # PEFT adds the product to a stack's weights anew: the product, the sum and its gradient, a layer at a time.
         parts["stacks"] = 3.0 * shape.experts * shape.expert * width
+    if held > width:
+        # Autocast converts each weight once a pass.
+        parts["converted weights"] = shape.parameters * width / over
     if kind == "sft":
         parts["activations"] *= run.sft.rows_per_pass
         return MemoryEstimate(parts, {}, shared=False)
-    if run.loss.kl and (run.model.adapter or not run.model.lora):
-        parts["reference"] = trained * (4 if run.model.lora else width) / over
+    if run.loss.kl:
+        parts["reference"] = trained * TRAINED_BYTES / over
     if run.engine.kind == "transformers":
         cache = run.engine.batch * shape.cached(longest_row(run)) * width
         if run.async_rollouts is not None:
-            parts["sampler's copy"] = trained * (4.0 if run.model.lora else width)
+            parts["sampler's copy"] = float(trained * TRAINED_BYTES)
         return MemoryEstimate({**parts, "sampling cache": cache}, {}, shared=False)
     cache = run.expected.server_sequences * shape.cached(min(run.expected.row_tokens, longest_row(run))) * 2
     server = {"weights": float(shape.parameters * 2), "cache": cache}

@@ -149,7 +149,8 @@ def _tiny(run: RunConfig, tokenizer: Any) -> Any:
 
     assert run.model.tiny is not None
     config = tiny_config(tokenizer, **asdict(run.model.tiny), yarn=False)
-    return with_float32_head(transformers.GptOssForCausalLM(config).to(_weights_dtype(run.model)), run.model)
+    model: Any = transformers.GptOssForCausalLM(config)
+    return with_float32_head(model.to(_weights_dtype(run.model)), run.model)
 
 
 def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
@@ -186,9 +187,11 @@ class Float32Head(torch.nn.Linear):
         """Return the logits of hidden states, shape (..., width), as 32-bit numbers of shape (..., vocabulary)."""
         with torch.autocast(hidden.device.type, enabled=False):
             wide = hidden.float()
-            tiles = [torch.nn.functional.linear(wide, tile.float()) for tile in self.weight.split(HEAD_TILE)]
-            logits = tiles[0] if len(tiles) == 1 else torch.cat(tiles, dim=-1)
-            return logits if self.bias is None else logits + self.bias.float()
+            tiles = torch.split(self.weight, HEAD_TILE)
+            parts = [torch.nn.functional.linear(wide, tile.float()) for tile in tiles]
+            logits = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+            bias: torch.Tensor | None = self.bias
+            return logits if bias is None else logits + bias.float()
 
 
 def with_float32_head(model: Any, chosen: ModelConfig) -> Any:
@@ -212,7 +215,7 @@ def sampling_copy(model: Any) -> Any:
             vars(module).pop(name, None)
         # A hook for gradient checkpointing, which cannot be sent to another process.
         if isinstance(module, transformers.PreTrainedModel):
-            module.disable_input_require_grads()
+            module.disable_input_require_grads()  # type: ignore[no-untyped-call]
     return copied
 
 

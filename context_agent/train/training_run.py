@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from functools import partial
@@ -367,7 +368,8 @@ class TrainingRun:
             if self.main:
                 shutil.rmtree(partial, ignore_errors=True)
             trainer.accelerator.wait_for_everyone()
-            trainer.save_model(str(partial))
+            with _rounded_weights(trainer, self.run.model.dtype):
+                trainer.save_model(str(partial))
             if self.main:
                 policy_description(self.run).save(partial)
                 if evaluation is not None:
@@ -436,6 +438,25 @@ def _first_of_ranks(accelerator: Any, value: bool) -> bool:
     from accelerate.utils import broadcast_object_list
 
     return bool(broadcast_object_list([value])[0])
+
+
+@contextmanager
+def _rounded_weights(trainer: Any, dtype: str) -> Iterator[None]:
+    """Give a model of which all weights are trained, in 32 bits, the run's type within the block.
+
+    Sharded weights stay as they are.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    whole = str(trainer.accelerator.distributed_type).rpartition(".")[2] in {"NO", "MULTI_GPU", "MULTI_CPU"}
+    parameters = list(model.parameters()) if whole and not hasattr(model, "peft_config") else []
+    trained = [parameter.data for parameter in parameters]
+    try:
+        for parameter in parameters:
+            parameter.data = parameter.data.to(getattr(torch, dtype))
+        yield
+    finally:
+        for parameter, data in zip(parameters, trained, strict=True):
+            parameter.data = data
 
 
 def _checkpointing(enabled: bool) -> dict[str, Any]:

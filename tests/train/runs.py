@@ -50,7 +50,9 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def timeless(out: str | Path) -> list[dict[str, Any]]:
     """A run's metrics without those that a clock decides."""
     lines = [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if not key.endswith("seconds")} for line in lines]
+    return [
+        {key: value for key, value in line.items() if not key.endswith(("seconds", "per_second"))} for line in lines
+    ]
 
 
 def weights(out: str | Path) -> bytes:

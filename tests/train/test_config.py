@@ -229,3 +229,27 @@ def test_the_preset_decides_the_rewards_that_a_run_file_leaves_out() -> None:
     assert parse_run(run.plain()) == run
     with pytest.raises(ConfigError, match=r"rewards\.preset: .*default.*context-1"):
         parse_run(LEAST | {"rewards": {"preset": "context-2"}})
+
+
+def test_the_bound_on_the_mismatch_follows_the_type(tmp_path: Path) -> None:
+    def bound(dtype: str, **loss: float) -> float:
+        return parse_run(LEAST | {"model": {"name": "m", "dtype": dtype}, "loss": loss}).mismatch_bound
+
+    assert bound("float32") < bound("float16") < bound("bfloat16")
+    assert bound("float32", mismatch=0.3) == 0.3
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"loss": {"kind": "reinforce", "mask_above": 0.1}}, r"loss\.mask_above = 0\.1 has no effect"),
+        ({"rollouts": {"refill": 2}, "async_rollouts": {}}, r"rollouts\.refill needs the rewards"),
+        ({"rollouts": {"refill": -1}}, r"rollouts\.refill must be at least 0"),
+        ({"engine": {"temperature": 0.0}}, r"engine\.temperature"),
+        ({"engine": {"top_p": 0.9}}, r"unknown key 'top_p'"),
+    ],
+)
+def test_settings_that_the_loss_could_not_follow_are_refused(tables: dict[str, Any], message: str) -> None:
+    """The sampler reports log-probabilities before top-p, so a nucleus would train with wrong ratios."""
+    with pytest.raises(ConfigError, match=message):
+        parse_run(LEAST | tables)

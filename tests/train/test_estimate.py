@@ -14,7 +14,8 @@ from context_agent.train.config import LoraConfig, parse_run
 from context_agent.train.estimate import (
     GB,
     KNOWN,
-    STATE_BYTES,
+    MOMENT_BYTES,
+    TRAINED_BYTES,
     activation_bytes,
     adapter_parameters,
     attention_score_bytes,
@@ -43,7 +44,7 @@ def test_weights_as_they_are_published() -> None:
 
 
 def test_states_of_a_full_fine_tune_and_the_scores_of_eager_attention() -> None:
-    assert OSS.parameters * (2 + 2 + STATE_BYTES) / GB == pytest.approx(335, abs=1)
+    assert OSS.parameters * (2 * TRAINED_BYTES + MOMENT_BYTES) / GB == pytest.approx(335, abs=1)
     assert attention_score_bytes(OSS, 8_192, 2) / 2**30 == pytest.approx(8)
     full = run(model={"name": "openai/gpt-oss-20b", "attention": "flash_attention_4"})
     parts = memory_needs(full, OSS, ranks=8, sharded=True).parts
@@ -64,7 +65,7 @@ def test_a_sampler_beside_the_trainer_has_a_copy_of_what_is_trained() -> None:
     assert parts["sampler's copy"] == parts["adapters"] > 0
     assert (
         memory_needs(run(**tables, model={"name": "openai/gpt-oss-20b"}), OSS).parts["sampler's copy"]
-        == OSS.parameters * 2
+        == OSS.parameters * 4
     )
 
 

@@ -42,6 +42,7 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
     """
     import torch
 
+    from context_agent.train.data import environment_of
     from context_agent.train.models import autocast_dtype, load_model
     from context_agent.train.rl import loop
     from context_agent.train.rl.weight_sync import CopySync
@@ -56,8 +57,6 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
 
     with mock.patch.object(CopySync, "push", push_and_keep):
         loop.train(run, note=lambda _: None)
-    from context_agent.train.data import environment_of
-
     loaded = load_model(run, environment_of(run.data))
     model = loaded.model
     if loaded.adapter is not None:
@@ -65,20 +64,17 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
 
         model = get_peft_model(model, loaded.adapter)
     recorded = list(recorded_calls(Path(run.out) / "buffer-0.jsonl"))
+    kind = autocast_dtype(run.model)
     distances: dict[str, dict[int, float]] = {}
     for version, weights in kept.items():
         model.load_state_dict(weights)
         model.eval()
-        with (
-            torch.inference_mode(),
-            torch.autocast("cpu", autocast_dtype(run.model), autocast_dtype(run.model) is not None),
-        ):
+        with torch.inference_mode(), torch.autocast("cpu", kind, enabled=kind is not None):
             for number, call in enumerate(recorded):
-                distances.setdefault(call.call.version, {})
                 row = torch.tensor([[*call.prompt, *call.call.output]])
                 logps = torch.log_softmax(model(input_ids=row).logits[0, :-1].float(), -1).gather(1, row[0, 1:, None])
                 found = logps[-len(call.call.output) :, 0] - torch.tensor(call.call.logprobs)
-                distances[version] = {**distances.get(version, {}), number: float(found.abs().max())}
+                distances.setdefault(version, {})[number] = float(found.abs().max())
     return _summary(recorded, distances, bound)
 
 

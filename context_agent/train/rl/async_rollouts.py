@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -17,7 +18,7 @@ from context_agent._support.journal import JsonObject
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.engines import Engine, Score
 from context_agent.policies.tokens.prompt import calls
 from context_agent.train.config import Notify, RunConfig
 from context_agent.train.curriculum import RolloutConfig, RolloutLocation
@@ -141,6 +142,10 @@ class BackgroundRollouts:
             yield
         finally:
             self._loop.call_soon_threadsafe(self._worker.resume)
+
+    def score(self, ids: Sequence[int]) -> Future[Score]:
+        """Ask the worker for its score of the ids. Returns at once."""
+        return asyncio.run_coroutine_threadsafe(self._worker.score(ids), self._loop)
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -330,6 +335,14 @@ class AsyncRollouts:
         self._next_step = log.next_step
         self._totals: dict[str, float] = {}
         self._left = log.left
+
+    def score(self, ids: Sequence[int]) -> Future[Score]:
+        """Ask the sampler in the background for its score of the ids."""
+        return self._background.score(ids)
+
+    def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
+        """Nothing: the questions of later steps are already being sampled."""
+        return []
 
     def draw(self, step: int) -> list[RolloutRequest]:
         """The requests of the step; those of later steps start in the background.

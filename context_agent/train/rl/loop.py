@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,25 +20,29 @@ from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
-from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.engines import Engine, ScoringEngine
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.checkpoints import MetricsLog
 from context_agent.train.config import Notify, OnUpdate, RunConfig
 from context_agent.train.curriculum import RolloutConfig
-from context_agent.train.data import TrainingData, build_agent, environment_of, open_data
+from context_agent.train.data import TrainingData, build_agent, environment_of, episode_profile, open_data
 from context_agent.train.judge.calibration import judge_gate, questions_with_gold
 from context_agent.train.models import LoadedModel, load_model, subagent_engine
 from context_agent.train.rl.async_rollouts import open_async_rollouts
+from context_agent.train.rl.canary import Canary, canary_row, scorer_of
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
 from context_agent.train.rl.episode_table import table_path, table_row, write_page
 from context_agent.train.rl.rollout_workers import RolloutPool, play_in_pool
 from context_agent.train.rl.rollouts import (
     DevEvaluator,
     EpisodeScorer,
+    PlayedEpisodes,
+    RolloutRequest,
     Rollouts,
     RolloutSource,
     ScoredEpisode,
     dev_metric,
+    played_together,
     step_metrics,
 )
 from context_agent.train.rl.trl_adapter import CHECKPOINT, LoopDriver, RowTrainer, grpo_config
@@ -81,6 +86,7 @@ class ReinforcementLoop:
     staleness: int = 8
     sync_every: int = 0
     demonstrations: Demonstrations | None = None
+    canary: Canary | None = None
     evaluator: DevEvaluator | None = None
     evaluate_every: int = 0
     evaluated: Callable[[RowTrainer, dict[str, float]], None] | None = None
@@ -98,31 +104,48 @@ class ReinforcementLoop:
         return self.config.steps * self.config.substeps
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
-        """Trains from `update` on. TRL takes an optimiser step on the rows that are yielded."""
-        self.weights.push(trainer, update)
+        """Trains from `update` on. TRL takes an optimiser step on the rows that are yielded.
+
+        Raises `PolicyError` for a sampler without the newest weights, and `DataError` if the whole run had nothing to
+        train on.
+        """
+        self._push(trainer, update)
         if update == 0 and self.evaluate_every and (metrics := self.evaluate(trainer, 0)):
             trainer.log(metrics)
+        began, first = time.perf_counter(), update
         while update < self.updates:
             started = time.perf_counter()
             rows = self.update_rows(trainer, update)
             yield rows
             update += 1
-            trainer.report({"update_seconds": time.perf_counter() - started})
+            now = time.perf_counter()
+            left = (now - began) / (update - first) * (self.updates - update)
+            trainer.report({"update_seconds": now - started, "left_seconds": left})
             self.sync_weights(trainer, update)
             if self._evaluates_at(update):
                 trainer.report(self.evaluate(trainer, update))
+            if update == self.updates:
+                self._check_end(trainer)
             yield CHECKPOINT
 
     def collect(self, step: int) -> RolloutStep:
         """The rollouts of a step. Raises `PolicyError` if none of its episodes can be rewarded."""
-        requests = self.rollouts.draw(step)
-        played = self.rollouts.play(step, requests)
-        if self.demonstrations is not None:
-            played = self.demonstrations.join(played)
-        scored = self.scorer.score(step, played, step / self.config.steps)
-        advantages = self.advantages(step, scored.episodes)
+        played = self._play(step, self.rollouts.draw(step))
+        questions, refilled = len({request.question.id for request in played.requests}), 0
+        for remaining in reversed(range(self.config.refill + 1)):
+            scored = self.scorer.score(step, played, step / self.config.steps)
+            advantages = self.advantages(step, scored.episodes)
+            missing = questions + len(advantages.equal) - len({episode.question.id for episode in scored.episodes})
+            more = self.rollouts.refill(step, refilled, missing) if remaining and missing > 0 else []
+            if not more:
+                break
+            refilled += len({request.question.id for request in more})
+            played = played_together(played, self._play(step, more))
         rows = weighted_rows(scored.episodes, advantages, self.gamma, self._rows_of)
-        self.step = RolloutStep(step, rows, step_metrics(played, scored, advantages, rows), scored.episodes)
+        metrics = step_metrics(played, scored, advantages, rows)
+        if self.config.refill:
+            metrics["groups_refilled"] = float(refilled)
+        self.step = RolloutStep(step, rows, metrics, scored.episodes)
         self._save_trajectories(self.step)
         if self.table is not None:
             for episode in scored.episodes:
@@ -155,6 +178,8 @@ class ReinforcementLoop:
         """The rows of an update that are fresh enough to train on, with everything measured so far reported."""
         before = self.step
         rows = self.rows(update)
+        if self.canary is not None:
+            trainer.report(self.canary.check())
         if self.step is not None and self.step is not before:
             trainer.report(self.step.metrics)
         trainer.report(self.rollouts.update_metrics(rows, update))
@@ -166,7 +191,7 @@ class ReinforcementLoop:
         """Sends the new weights to the sampler: after each update, or to a server before new episodes."""
         step, substep = divmod(update, self.config.substeps)
         if not self.sync_every or self._evaluates_at(update) or (substep == 0 and step % self.sync_every == 0):
-            self.weights.push(trainer, update)
+            self._push(trainer, update)
 
     def evaluate(self, trainer: RowTrainer, update: int) -> dict[str, float]:
         """Return the metrics of the dev questions; empty on ranks that do not evaluate."""
@@ -190,6 +215,26 @@ class ReinforcementLoop:
     def restore(self, folder: Path) -> None:
         """Loads the rollouts that `save` wrote, so that newer weights do not sample a half-used step again."""
         self._pending = StepRows.load(folder, self.rank)
+
+    def _push(self, trainer: RowTrainer, update: int) -> None:
+        self.weights.push(trainer, update)
+        if self.canary is not None:
+            self.canary.pushed(trainer, str(update))
+
+    def _check_end(self, trainer: RowTrainer) -> None:
+        """Check the last weights that were sent, and that the run has learned at all."""
+        if self.canary is not None:
+            trainer.report(self.canary.check())
+        if not trainer.has_trained:
+            raise DataError(
+                f"none of {self.updates} updates had a row to train, since all episodes of each question earned the "
+                "same: take a policy that succeeds now and then (ctx1 train sft), easier questions, more "
+                "rollouts.rollouts, or demonstrations (rollouts.demonstrations)"
+            )
+
+    def _play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
+        played = self.rollouts.play(step, requests)
+        return played if self.demonstrations is None else self.demonstrations.join(played)
 
     def _rows_of(self, episode: ScoredEpisode) -> list[TrainingRow]:
         if episode.demonstrated and self.demonstrations is not None:
@@ -280,11 +325,21 @@ def train(
             ranks=run.ranks,
             play=None if pool is None else partial(play_in_pool, pool, engine),
         )
+        assert isinstance(engine, ScoringEngine)
+        score = scorer_of(engine, stack.enter_context(ThreadPoolExecutor(1, "ctx1-score")))
         if config.async_rollouts is not None:
             opened = open_async_rollouts(
                 config, run, rollouts, loaded, sampler=(engine, weights), open_agent=open_agent, resume=resume
             )
-            rollouts, weights = stack.enter_context(opened)
+            in_background, weights = stack.enter_context(opened)
+            rollouts, score = in_background, in_background.score
+        question = data.questions[0].question
+        canary = Canary(
+            canary_row(loaded.renderer, episode_profile(config), question),
+            score,
+            bound=config.mismatch_bound,
+            timeout=config.engine.timeout,
+        )
         loop = ReinforcementLoop(
             rollouts,
             scorer,
@@ -294,6 +349,7 @@ def train(
             staleness=config.loss.staleness,
             sync_every=config.engine.every if config.engine.kind == "vllm" else 0,
             demonstrations=demonstrations,
+            canary=canary,
             evaluator=evaluator,
             evaluate_every=config.evaluation.every * config.rollouts.substeps,
             evaluated=partial(_keep_best, run) if _dev_questions(config, data) else None,
@@ -315,8 +371,8 @@ def _train_with_trl(
         driver,
         args=grpo_config(config, run),
         tokenizer=loaded.tokenizer,
-        loss=config.loss.kind,
-        most_tokens=config.loss.pass_tokens,
+        loss=config.loss,
+        mismatch=config.mismatch_bound,
         peft_config=loaded.adapter,
         callbacks=[driver],
     )

@@ -24,7 +24,7 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
@@ -35,7 +35,14 @@ from context_agent._support.worker_pool import CallParent, JobLost, WorkerPool
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.engines import BatchingEngine, Engine, Sample, SampleRequest
+from context_agent.policies.tokens.engines import (
+    BatchingEngine,
+    Engine,
+    Sample,
+    SampleRequest,
+    Score,
+    ScoringEngine,
+)
 from context_agent.policies.tokens.engines.transformers import StagedWeights
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.config import RunConfig
@@ -135,6 +142,12 @@ class PausableEngine:
             running.add(RecordedCall(digest, sample))
         return sample
 
+    async def score(self, ids: Sequence[int]) -> Score:
+        """The engine's score, also while calls are held back."""
+        if not isinstance(self.engine, ScoringEngine):
+            raise PolicyError(f"the engine {self.engine.name} does not score given ids, which training needs")
+        return await self.engine.score(ids)
+
     def expect(self, episodes: int) -> None:
         """Reports to a batching engine how many more episodes are running."""
         if isinstance(self.engine, BatchingEngine):
@@ -178,6 +191,9 @@ class RolloutWorker(Protocol):
     def resume(self) -> None:
         """Lets calls through again."""
 
+    async def score(self, ids: Sequence[int]) -> Score:
+        """What the weights that sample find of the ids."""
+
 
 class LocalWorker:
     """Plays in this process."""
@@ -203,6 +219,10 @@ class LocalWorker:
         """The engine's."""
         self._engine.resume()
 
+    async def score(self, ids: Sequence[int]) -> Score:
+        """The engine's."""
+        return await self._engine.score(ids)
+
 
 class RolloutProcess:
     """A `RolloutWorker` whose episodes are played by another process, once it has a model.
@@ -224,6 +244,7 @@ class RolloutProcess:
         self._numbers = itertools.count()
         self._playing: dict[int, tuple[RunningEpisode, asyncio.Future[EpisodeResult]]] = {}
         self._pausing: dict[int, asyncio.Future[None]] = {}
+        self._scoring: dict[int, asyncio.Future[Score]] = {}
         self._has_ended = False
 
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
@@ -292,6 +313,14 @@ class RolloutProcess:
         with suppress(PolicyError):
             self._send(("resume",))
 
+    async def score(self, ids: Sequence[int]) -> Score:
+        """As `RolloutWorker.score`. Raises `PolicyError` if the model fails, or the process has ended."""
+        number = next(self._numbers)
+        done: asyncio.Future[Score] = self._listening().create_future()
+        self._scoring[number] = done
+        self._send(("score", number, list(ids)))
+        return await done
+
     def close(self) -> None:
         """Ends the process after the current batch. Safe to call twice."""
         process, self._process = self._process, None
@@ -332,6 +361,14 @@ class RolloutProcess:
         if what == "pause":
             self._pausing.pop(number).set_result(None)
             return
+        if what == "score":
+            (outcome,) = payload
+            scored = self._scoring.pop(number)
+            if isinstance(outcome, PolicyError):
+                scored.set_exception(outcome)
+            else:
+                scored.set_result(outcome)
+            return
         running, ended = self._playing.get(number, (None, None))
         if running is None or ended is None or ended.done():
             return
@@ -346,7 +383,7 @@ class RolloutProcess:
     def _ended(self) -> None:
         self._has_ended = True
         every: list[asyncio.Future[Any]] = [ended for _, ended in self._playing.values()]
-        for waiting in [*every, *self._pausing.values()]:
+        for waiting in [*every, *self._pausing.values(), *self._scoring.values()]:
             if not waiting.done():
                 waiting.set_exception(self._gone())
 
@@ -403,7 +440,8 @@ async def _serve_messages(worker: LocalWorker, remote: Any) -> None:
         if message[0] == "resume":
             worker.resume()
             continue
-        work = _play if message[0] == "play" else _pause
+        kinds: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"play": _play, "pause": _pause, "score": _score}
+        work = kinds[message[0]]
         tasks.add(task := asyncio.create_task(work(worker, remote, *message[1:])))
         task.add_done_callback(tasks.discard)
     for task in tasks:
@@ -436,6 +474,14 @@ async def _play(
 async def _pause(worker: LocalWorker, remote: Any, number: int) -> None:
     await worker.pause()
     remote.send(("pause", number))
+
+
+async def _score(worker: LocalWorker, remote: Any, number: int, ids: Sequence[int]) -> None:
+    try:
+        outcome: Score | PolicyError = await worker.score(ids)
+    except PolicyError as error:
+        outcome = error
+    remote.send(("score", number, outcome))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ interrupted therefore samples what it would have sampled, as far as the sampling
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from context_agent.eval.gold import Gold, gold_of
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
-from context_agent.policies.tokens.engines import BatchingEngine
+from context_agent.policies.tokens.engines import BatchingEngine, Finish
 from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
@@ -79,6 +80,16 @@ class PlayedEpisodes:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
+def played_together(first: PlayedEpisodes, second: PlayedEpisodes) -> PlayedEpisodes:
+    """Both sets of episodes as one."""
+    return PlayedEpisodes(
+        [*first.requests, *second.requests],
+        [*first.results, *second.results],
+        first.seconds + second.seconds,
+        {**second.metrics, **first.metrics},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:
     """An episode with its outcome and its reward. `demonstrated`: an expert played it, not the policy."""
@@ -101,6 +112,9 @@ class RolloutSource(Protocol):
     def draw(self, step: int) -> list[RolloutRequest]:
         """The episodes that a step asks for on this rank."""
 
+    def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
+        """The episodes of `count` further questions of a step, after `first` earlier ones; fewer if none are left."""
+
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
         """The episodes that the step trains on; blocks until they are there."""
 
@@ -122,6 +136,15 @@ def step_questions(
     """The questions of a step, in order."""
     admitted = curriculum.admitted(questions, step / config.steps)
     return draw_questions(admitted, config.groups, seed=config.seed, step=step)
+
+
+def further_questions(
+    step: int, questions: Sequence[Question], curriculum: Curriculum, config: RolloutConfig
+) -> list[Question]:
+    """The questions that may take the place of those of a step, in the order in which they do."""
+    drawn = {question.id for question in step_questions(step, questions, curriculum, config)}
+    others = [q for q in curriculum.admitted(questions, step / config.steps) if q.id not in drawn]
+    return random.Random(f"{config.seed}:{step}:refill").sample(others, len(others))
 
 
 def episode_request(
@@ -215,10 +238,21 @@ class Rollouts:
     def draw(self, step: int) -> list[RolloutRequest]:
         """Every rollout of this rank's questions of the step that is to be sampled."""
         questions = step_questions(step, self._questions, self._curriculum, self._config)
+        groups = range(self._rank, len(questions), self._ranks)
+        return [request for group in groups for request in self._group(step, group, questions[group])]
+
+    def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
+        """Every rollout of further questions of this rank, whose groups are numbered after those of the step."""
+        others = further_questions(step, self._questions, self._curriculum, self._config)
+        places = range(self._rank + first * self._ranks, len(others), self._ranks)[:count]
+        groups = self._config.groups
+        return [request for place in places for request in self._group(step, groups + place, others[place])]
+
+    def _group(self, step: int, group: int, question: Question) -> list[RolloutRequest]:
+        budget = self._budget_of(group)
         return [
-            episode_request(questions[group], self._config, step, group, rollout, budget=self._budget_of(group))
-            for group in range(self._rank, len(questions), self._ranks)
-            for rollout in range(self._config.rollouts - self._demonstration_count(questions[group]))
+            episode_request(question, self._config, step, group, rollout, budget=budget)
+            for rollout in range(self._config.rollouts - self._demonstration_count(question))
         ]
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
@@ -380,11 +414,14 @@ def step_metrics(
     """Metrics of a step, by name: those of the sampled episodes, and some of the demonstrations by other names."""
     episodes = [episode for episode in scored.episodes if not episode.demonstrated]
     sampled_rows = [item for item in rows if not item.demonstrated]
+    sampled_calls = [call for episode in episodes for call in calls(episode.trajectory)]
+    sampled = sum(len(call.output) for call in sampled_calls)
     counts = {
         "groups_equal": len(advantages.equal),
         "episodes_trained": sum(episode.id in advantages.by_episode for episode in episodes),
         "rows": len(sampled_rows),
-        "tokens_sampled": sum(len(call.output) for episode in episodes for call in calls(episode.trajectory)),
+        "replies_truncated": sum(call.finish == Finish.LENGTH for call in sampled_calls),
+        "tokens_sampled": sampled,
         "tokens_trained": trained_tokens(sampled_rows),
     }
     return {
@@ -393,6 +430,7 @@ def step_metrics(
         **{name: float(count) for name, count in counts.items()},
         **scored.metrics,
         "rollout_seconds": played.seconds,
+        "sampled_per_second": sampled / max(played.seconds, 1e-9),
         **played.metrics,
     }
 

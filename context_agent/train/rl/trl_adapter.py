@@ -1,39 +1,55 @@
-"""Fits the training loop (`train.rl.loop`) to TRL's GRPO trainer, which keeps loss, optimiser, accelerate and
-checkpoints.
+"""Fits the training loop (`train.rl.loop`) to TRL's GRPO trainer, which keeps optimiser, accelerate and checkpoints.
 
 TRL drives training itself and expects one completion for a prompt. Here the loop drives training, and an episode whose
-context was edited has several rows. Three things are done to fit the two together:
+context was edited has several rows. Four things are done to fit the two together:
 
 - `LoopDriver` runs the loop, a generator, inside TRL's training: TRL resumes it when it needs the rows of an update and
   again when the update is done.
 - `RowTrainer._prepare_inputs` takes the rows of an update in place of generating completions.
 - `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimiser steps.
-  Without a GPU, TRL's passes compute the logits of every position; here only trained positions get logits.
+  Log-probabilities come from TRL's fused output layer, for trained positions only.
+- `RowTrainer.compute_loss` has the losses of `rl.losses`. TRL's average GRPO within each pass, so that a row's weight
+  depends on the rows that share its pass, and their metrics need passes of the same shape on all ranks.
 
-The first id of a row stands for the prompt and the rest for the completion. `tool_mask` is the row's loss mask, and the
-sampler's log-probabilities are the old ones, so that one ratio covers staleness and the difference between engines:
+The passes show how far the trainer's log-probabilities are from the sampler's. For rows that the newest weights sampled
+there is no difference but that of two engines. If it is larger than `loss.mismatch`, the run stops.
 
-    loss = -(1/N) sum_t mask_t * stop_grad(min(p_theta / p_sampler, cap)) * A * log p_theta        (CISPO)
-
-where N is the number of trained tokens of the update over all ranks. A demonstrated row has no sampler: TRL gets no old
-log-probabilities for it and takes the policy's own, so that the ratio is 1 (`rl.demonstrations`).
-
-TRL's private interface changes, so its minor version is pinned; a test compares the gradient with this formula written
+TRL's private interface changes, so its minor version is pinned; a test compares the gradient with the formulas written
 by hand.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
-from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
-from context_agent.train.config import Loss, RunConfig
+from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, PolicyError
+from context_agent.policies.tokens.engines.transformers import row_logprobs
+from context_agent.train.config import LossConfig, RunConfig
 from context_agent.train.models import only_positions
+from context_agent.train.rl.losses import (
+    PassInputs,
+    PassMeasurements,
+    UpdateMeasurements,
+    UpdateSize,
+    row_weight,
+    token_losses,
+)
 from context_agent.train.rl.rollouts import SEED_STRIDE
 from context_agent.train.rl.weight_sync import WeightSync
-from context_agent.train.rows import ForwardPass, TrainingRow, WeightedRow, forward_passes, inert_row, trained_tokens
+from context_agent.train.rows import (
+    ForwardPass,
+    TrainingRow,
+    WeightedRow,
+    forward_passes,
+    inert_row,
+    row_age,
+    trained_tokens,
+)
 from context_agent.train.training_run import TrainerMixin, TrainingRun
 
 try:
@@ -41,17 +57,10 @@ try:
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
-    from trl.trainer.utils import use_adapter
 except ImportError as error:
     raise MissingExtraError(error.name or "trl", "train") from None
 
-ModelInputs = dict[str, Any]
-
-
 _Callback: Any = TrainerCallback
-
-REFERENCE = "ref"
-"""TRL's name for its copy of the adapter that training began with."""
 
 CHECKPOINT: tuple[WeightedRow, ...] = ()
 """What a loop yields when an update is done: TRL logs it, and saves a checkpoint if one is due."""
@@ -124,22 +133,13 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
             raise error
 
 
-def grpo_arguments(
-    loss: Loss, *, output_dir: str, cap: float = 5.0, clip: tuple[float, float] = (0.2, 0.28), **settings: Any
-) -> GRPOConfig:
-    """TRL's configuration for a loss. `settings` go to `GRPOConfig` as they are.
+def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
+    """TRL's configuration. `settings` go to `GRPOConfig` as they are.
 
-    `cap` bounds CISPO's ratio (the raw value, not 1 + epsilon); `clip` are the lower and upper epsilon of the clipped
-    surrogates (DAPO's clip-higher by default). TRL's own defaults that would change the loss are put right here: the
-    balance loss of mixtures of experts, which is on for gpt-oss, and the correction for the sampler's mismatch, which
-    the ratio to the sampler's own log-probabilities covers.
+    The balance loss of mixtures of experts, on by default for gpt-oss, is off.
     """
-    low, high = (0.0, cap) if loss in {Loss.CISPO, Loss.REINFORCE} else clip
     return GRPOConfig(
         output_dir=output_dir,
-        loss_type="cispo" if loss is Loss.REINFORCE else loss.value,
-        epsilon=low,
-        epsilon_high=high,
         router_aux_loss_coef=0.0,
         vllm_importance_sampling_correction=False,
         per_device_train_batch_size=2,
@@ -154,7 +154,11 @@ def grpo_arguments(
 
 def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
     """TRL's configuration. Raises `ConfigError` if its vLLM client is missing."""
-    settings = {**run.trainer_settings(), "max_steps": config.updates, "beta": config.loss.kl}
+    settings = {
+        **run.trainer_settings(),
+        "max_steps": config.updates,
+        "temperature": config.engine.temperature,
+    }
     if config.engine.kind == "vllm" and config.engine.sync == "nccl":
         settings |= {
             "use_vllm": True,
@@ -166,7 +170,31 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
             import vllm  # noqa: F401 - reported here rather than by TRL
         except ImportError:
             raise ConfigError('engine.sync = "nccl" needs vllm next to the trainer: pip install vllm') from None
-    return grpo_arguments(config.loss.kind, cap=config.loss.cap, clip=config.loss.clip, **settings)
+    return grpo_arguments(**settings)
+
+
+class InitialWeights:
+    """The trained weights as they were when training began: those that the KL divergence is measured from.
+
+    They are the base model's under new adapters, and those of the adapters that a run continues with.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._values = [parameter.detach().clone() for parameter in self._trained]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the model compute with them within the block."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for index, parameter in enumerate(self._trained):
+            parameter.data, self._values[index] = self._values[index], parameter.data
 
 
 class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no types
@@ -179,13 +207,14 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         *,
         args: GRPOConfig,
         tokenizer: Any,
-        loss: Loss = Loss.CISPO,
-        most_tokens: int = 0,
+        loss: LossConfig | None = None,
+        mismatch: float = math.inf,
         peft_config: Any = None,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        """`args` come from `grpo_arguments`. `most_tokens` limits the padded ids of a forward pass; 0 runs each row
-        alone.
+        """`args` come from `grpo_arguments`; their temperature is that of the loss.
+
+        `mismatch` bounds the mean difference from the sampler's log-probabilities for the same weights.
         """
         if args.gradient_accumulation_steps != 1 or args.num_iterations != 1 or args.steps_per_generation != 1:
             raise ConfigError(
@@ -202,11 +231,25 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             callbacks=list(callbacks),
         )
         self.source = source
-        self.row_loss = loss
-        self.most_tokens = most_tokens
+        self.row_loss = loss or LossConfig()
+        self.mismatch = mismatch
         self.padding = int(tokenizer.pad_token_id)
-        self._trained = torch.zeros(1, 1)  # the mask of the pass that is computed, shape (rows, width - 1)
+        self.initial = InitialWeights(self.model) if self.row_loss.kl else None
+        self._measured = PassMeasurements()
+        self._divisor = 1
+        self._update_tokens = 0
         self.vocabulary = int(self.accelerator.unwrap_model(self.model).config.vocab_size)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the run has trained a token, in this process or an earlier one."""
+        lines: list[dict[str, Any]] = self.state.log_history
+        return bool(self._update_tokens) or any(line.get("update_tokens") for line in lines)
+
+    def score(self, ids: Sequence[int]) -> list[float]:
+        """Return the log-probability of each id after the first at temperature 1. All ranks call it together."""
+        with self.inference(), self.accelerator.autocast():
+            return row_logprobs(self.model, ids).tolist()
 
     @contextmanager
     def inference(self) -> Iterator[None]:
@@ -218,32 +261,38 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         finally:
             self.model.train(training)
 
-    def _prepare_inputs(self, generation_batch: Any) -> list[ModelInputs]:
+    def _prepare_inputs(self, generation_batch: Any) -> list[PassInputs]:
         """The forward passes of this step on this rank, as many as every other rank has."""
         items = list(self.source.rows(self.state.global_step))
         self._check(items)
-        batches = forward_passes(items, self.most_tokens)
-        tokens, most = self._over_ranks(trained_tokens(items), len(batches))
-        if not tokens:
+        batches = forward_passes(items, self.row_loss.pass_tokens)
+        size = self._over_ranks(items, len(batches))
+        self._update_tokens, self._divisor = size.tokens, max(1, size.divisor(self.row_loss.kind))
+        self.report({"update_tokens": float(size.tokens)})
+        if not size.tokens:
             return []
         filler = inert_row(items[0]) if items else _filler_row(self.padding)
-        batches += [[filler]] * (most - len(batches))
-        return [self._tensors(batch, tokens) for batch in batches]
+        batches += [[filler]] * (size.passes - len(batches))
+        return [self._pass_inputs(batch) for batch in batches]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Forward and backward over the step's rows; gradients of all ranks meet at the last pass."""
+        """Forward and backward over the step's rows; gradients of all ranks meet at the last pass.
+
+        Raises `DataError` if the loss is not finite, and `PolicyError` if the sampler's log-probabilities are not those
+        of the trainer's weights.
+        """
         # The source may sample with this model, which is inference. Randomness is a function of the update.
         model.eval()
-        batches = self._prepare_inputs(inputs)
+        passes = self._prepare_inputs(inputs)
         model.train()
         torch.manual_seed(self.args.seed + self.state.global_step * SEED_STRIDE + self.accelerator.process_index)
         total = torch.zeros((), device=self.accelerator.device)
-        self.current_gradient_accumulation_steps = len(batches) if self.row_loss.averages_rows else 1
-        for number, batch in enumerate(batches, start=1):
-            with nullcontext() if number == len(batches) else self.accelerator.no_sync(model):
-                self._trained = batch["tool_mask"]
+        self.current_gradient_accumulation_steps = 1
+        self._measured, started = PassMeasurements(), time.perf_counter()
+        for number, each in enumerate(passes, start=1):
+            with nullcontext() if number == len(passes) else self.accelerator.no_sync(model):
                 with self.compute_loss_context_manager():
-                    loss = self.compute_loss(model, batch)
+                    loss = self.compute_loss(model, each)
                 self.accelerator.backward(loss)
             total += loss.detach()
         self._step += 1
@@ -252,7 +301,54 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
                 f"the loss of update {self.state.global_step} is {float(total)}: a log-probability, an advantage or a "
                 "weight is not finite; the weights were not updated"
             )
+        if passes:
+            self._report_passes(sum(int(each.real.sum()) for each in passes), time.perf_counter() - started)
         return total
+
+    def compute_loss(
+        self, model: Any, inputs: PassInputs, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """The share of a pass in the loss of the update. Gradients are averaged over ranks, so ranks multiply it."""
+        logps, entropies = self._token_logps(model, inputs)
+        self._measured.add(self.row_loss, inputs, logps.detach(), entropies)
+        losses = token_losses(self.row_loss, inputs, logps) * inputs.row_weights
+        return (losses * inputs.trained).sum() * self.accelerator.num_processes / self._divisor
+
+    def _token_logps(self, model: Any, inputs: PassInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the temperature of the run.
+
+        They are 0 where the row does not train: those positions get no logits. A filler row has one position, so that
+        its gradient of 0 reaches every weight, as ranks that wait for each other need.
+        """
+        positions = inputs.trained.any(0).nonzero()[:, 0]
+        if not len(positions):
+            positions = torch.zeros(1, dtype=torch.long, device=inputs.ids.device)
+        labels = inputs.ids[:, 1:][:, positions]
+        with self.accelerator.autocast(), only_positions(self.accelerator.unwrap_model(model), positions):
+            output = model(input_ids=inputs.ids, attention_mask=inputs.real, shift_labels=labels, fused_lm_head=True)
+
+        def spread(values: torch.Tensor) -> torch.Tensor:
+            return values.new_zeros(inputs.trained.shape).index_copy(1, positions, values) * inputs.trained
+
+        return spread(output.log_probs), spread(output.entropy).detach()
+
+    def _report_passes(self, ids: int, seconds: float) -> None:
+        """Report the passes of all ranks. Raises `PolicyError` for a mismatch beyond the bound."""
+        mine = [*self._measured.values(), float(ids), seconds]
+        every = self.accelerator.gather(torch.tensor([mine], dtype=torch.float64, device=self.accelerator.device))
+        measured = UpdateMeasurements.of(every[:, :-2].tolist())
+        for name, value in measured.metrics(self.row_loss).items():
+            self._metrics["train"][name].append(value)
+        all_ids, slowest = float(every[:, -2].sum()), float(every[:, -1].max())
+        self.report({"trained_per_second": all_ids / slowest, "passes_seconds": slowest})
+        if not measured.mismatch <= self.mismatch:
+            raise PolicyError(
+                f"update {self.state.global_step}: the newest weights sampled {measured.sums['fresh']:,.0f} tokens, "
+                f"and their log-probabilities differ from the trainer's by {measured.mismatch:.3g} on average, "
+                f"{measured.largest:.3g} at most; the bound is {self.mismatch:g} (loss.mismatch). The sampler has "
+                "other weights than the trainer, or computes otherwise: compare the adapter that the server has "
+                "loaded, its type and its --logprobs-mode (processed_logprobs for other temperatures than 1)"
+            )
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Not counted: the trainer receives placeholders."""
@@ -273,99 +369,40 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
                     f"vocabulary ends at {self.vocabulary - 1}: the rows were made by another tokenizer"
                 )
 
-    def _over_ranks(self, tokens: int, count: int) -> tuple[int, int]:
-        """Trained tokens of all ranks together, and the most passes that any of them has."""
-        mine = torch.tensor([[tokens, count]], device=self.accelerator.device)
+    def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:
+        rows = sum(item.row.trained > 0 for item in items)
+        mine = torch.tensor([[trained_tokens(items), rows, passes]], device=self.accelerator.device)
         every = self.accelerator.gather(mine)
-        return int(every[:, 0].sum()), int(every[:, 1].max())
+        return UpdateSize(int(every[:, 0].sum()), int(every[:, 1].sum()), int(every[:, 2].max()))
 
-    def _tensors(self, batch: ForwardPass, tokens: int) -> ModelInputs:
-        """The pass as TRL's loss takes it: shapes (rows, longest - 1), the prompt (rows, 1)."""
-        width = max(item.length for item in batch)
-        device = self.accelerator.device
+    def _pass_inputs(self, batch: ForwardPass) -> PassInputs:
+        width, update = max(item.length for item in batch), self.state.global_step
+
+        def tensor(values: Sequence[Sequence[float]], kind: torch.dtype) -> torch.Tensor:
+            return torch.tensor(values, dtype=kind, device=self.accelerator.device)
 
         def filled(lists: Sequence[Sequence[float]], value: float, kind: torch.dtype) -> torch.Tensor:
-            padded = [[*values, *[value] * (width - len(values))] for values in lists]
-            return torch.tensor(padded, dtype=kind, device=device)
+            return tensor([[*values, *[value] * (width - len(values))] for values in lists], kind)
 
-        ids = filled([item.row.input_ids for item in batch], self.padding, torch.long)
-        real = filled([[1] * item.length for item in batch], 0, torch.long)
-        mask = filled([item.row.loss_mask for item in batch], 0, torch.long)
-        inputs: ModelInputs = {
-            "prompt_ids": ids[:, :1],
-            "prompt_mask": real[:, :1],
-            "completion_ids": ids[:, 1:],
-            "completion_mask": real[:, 1:],
-            "tool_mask": mask[:, 1:],
-            "advantages": self._advantages(batch, width),
-            "num_items_in_batch": torch.tensor(tokens, device=device),
-        }
-        if self.row_loss.uses_ratio and not batch[0].demonstrated:
-            inputs["old_per_token_logps"] = filled([item.row.logprobs for item in batch], 0.0, torch.float32)[:, 1:]
-        if self.beta:
-            inputs["ref_per_token_logps"] = self._reference(ids, real, mask[:, 1:])
-        return inputs
-
-    def _advantages(self, batch: ForwardPass, width: int) -> torch.Tensor:
-        """Shape (rows,), or (rows, width - 1) where some row weighs its ids."""
-        device = self.accelerator.device
-        if not any(item.weights for item in batch):
-            return torch.tensor([item.advantage for item in batch], device=device)
-        weights = [[*(item.weights or (1.0,) * item.length), *[0.0] * (width - item.length)] for item in batch]
-        weighted = torch.tensor([[item.advantage] for item in batch]) * torch.tensor(weights)
-        return weighted[:, 1:].to(device)
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **options: Any
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """TRL's log-probabilities and entropies, shape (rows, logits_to_keep): 0 where no row of the pass trains."""
-        positions = self._trained.any(0).nonzero()[:, 0]
-        if input_ids.is_cuda or options.get("compute_aux_loss") or not len(positions):
-            return super()._get_per_token_logps_and_entropies(  # type: ignore[no-any-return]
-                model, input_ids, attention_mask, logits_to_keep, **options
-            )
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        labels = input_ids[:, 1:][:, positions]
-        with self.accelerator.autocast(), only_positions(self.accelerator.unwrap_model(model), positions):
-            output = model(**inputs, shift_labels=labels, fused_lm_head=True)
-
-        def spread(values: torch.Tensor) -> torch.Tensor:
-            return values.new_zeros(len(input_ids), logits_to_keep).index_copy(1, positions, values)
-
-        return spread(output.log_probs), spread(output.entropy) if options.get("compute_entropy") else None, None
-
-    def _reference(self, ids: torch.Tensor, real: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the log-probabilities by the model that training began with.
-
-        It is TRL's copy of all weights. For adapters that an earlier run trained it is TRL's copy of them, and for new
-        ones the model without them.
-        """
-        self._trained = mask
-        model = self.ref_model
-        scope = nullcontext() if model is not None else self._initial_adapter()
-        with torch.no_grad(), scope:
-            logps: torch.Tensor
-            logps, _, _ = self._get_per_token_logps_and_entropies(
-                self.model if model is None else model, ids, real, ids.shape[1] - 1
-            )
-        return logps
-
-    def _initial_adapter(self) -> AbstractContextManager[None]:
-        adapted = self.accelerator.unwrap_model(self.model)
-        scope: AbstractContextManager[None] = use_adapter(
-            adapted, REFERENCE if REFERENCE in adapted.peft_config else None
+        advantages = tensor([[item.advantage] for item in batch], torch.float32)
+        if any(item.weights for item in batch):
+            weights = [item.weights or (1.0,) * item.length for item in batch]
+            advantages = advantages * filled(weights, 0.0, torch.float32)[:, 1:]
+        fresh = [[not item.demonstrated and row_age(item.row, update) == 0] for item in batch]
+        inputs = PassInputs(
+            ids=filled([item.row.input_ids for item in batch], self.padding, torch.long),
+            real=filled([[1] * item.length for item in batch], 0, torch.long),
+            trained=filled([item.row.loss_mask for item in batch], 0, torch.bool)[:, 1:],
+            sampled=filled([item.row.logprobs for item in batch], 0.0, torch.float32)[:, 1:],
+            advantages=advantages,
+            row_weights=tensor([[row_weight(item.row, self.row_loss.kind)] for item in batch], torch.float32),
+            fresh=tensor(fresh, torch.bool),
+            has_sampler=not batch[0].demonstrated,
         )
-        return scope
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """Save the model without TRL's copy of the initial adapter, which every run makes from `model.adapter`."""
-        adapters = getattr(self.accelerator.unwrap_model(self.model), "peft_config", {})
-        reference = adapters.pop(REFERENCE, None)
-        try:
-            super()._save(output_dir, state_dict)
-        finally:
-            if reference is not None:
-                adapters[REFERENCE] = reference
+        if self.initial is None:
+            return inputs
+        with torch.no_grad(), self.initial.in_place():
+            return replace(inputs, reference=self._token_logps(self.model, inputs)[0])
 
 
 def _placeholders(args: GRPOConfig) -> Dataset:

@@ -97,7 +97,7 @@ def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
         f"{ACTOR}.ppo_epochs": 1,
         f"{ROLLOUT}.n": run.rollouts.rollouts,
         f"{ROLLOUT}.temperature": run.engine.temperature,
-        f"{ROLLOUT}.top_p": run.engine.top_p,
+        f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.calculate_log_probs": True,
         "trainer.use_v1": True,

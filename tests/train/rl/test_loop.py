@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,68 @@ def test_a_judge_that_is_not_calibrated_is_refused(student: Path, tmp_path: Path
     judge_settings = {"model": "scripted", "questions": "all", "max_calls": 1}
     with pytest.raises(ConfigError, match="this judge is not calibrated"):
         train(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judge_settings))
+
+
+def test_a_run_without_a_row_to_train_ends_with_an_error(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train.rl import rollouts
+
+    reward = rollouts.compute_reward
+    monkeypatch.setattr(rollouts, "compute_reward", lambda *args: replace(reward(*args), total=0.5))
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0})
+    with pytest.raises(DataError, match=r"none of 4 updates had a row to train, .* earned the same: .*ctx1 train sft"):
+        train(run)
+    assert [line["groups_equal"] for line in runs.timeless(tmp_path) if "groups_equal" in line] == [2, 2]
+
+
+def test_a_divergence_is_measured_from_the_first_weights_of_any_model(student: Path, tmp_path: Path) -> None:
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0}, loss={"kl": 0.1})
+    train(run)
+    divergences = [line["kl"] for line in runs.timeless(tmp_path) if "kl" in line]
+    assert divergences[0] == 0
+    assert divergences[-1] > 0
+
+
+def test_a_divergence_needs_no_model_on_the_hub(tmp_path: Path) -> None:
+    """An untrained model earns nothing, so the run ends with an error, and that is another one."""
+    tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
+    tables = {"rollouts": {"steps": 1}, "evaluation": {"every": 0}, "loss": {"kl": 0.1}, "model": {"tiny": tiny}}
+    run = config.parse_run(runs.merged(runs.merged(runs.TINY, {"out": str(tmp_path)}), tables))
+    with pytest.raises(DataError, match="had a row to train"):
+        train(run)
+
+
+def test_an_update_says_how_fast_it_was_and_how_long_the_run_will_take(straight: Path) -> None:
+    lines = [json.loads(line) for line in (straight / "metrics.jsonl").read_text().splitlines()][1:]
+    assert all(line["left_seconds"] > 0 for line in lines[:-1])
+    assert lines[-1]["left_seconds"] == 0
+    assert all(line["trained_per_second"] > 0 for line in lines if line["update_tokens"])
+    assert all(line["sampled_per_second"] > 0 for line in lines if "tokens_sampled" in line)
+    fresh = [line for line in lines if "sampler/logp_difference_mean" in line]
+    assert fresh
+    assert all(line["step"] % 2 == 1 for line in fresh), "the second update of a step has rows that are one update old"
+    assert max(line["sampler/logp_difference_max"] for line in fresh) < 1e-4
+    assert max(line["sampler/canary_difference"] for line in lines) < 1e-4
+
+
+def test_a_sampler_that_keeps_its_first_weights_stops_the_run(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names what it samples by the newest update, as if it had the weights."""
+    from context_agent.policies.tokens.engines.transformers import StagedWeights
+
+    def take_nothing(self: StagedWeights, model: Any) -> str:
+        return self._version.value.decode()
+
+    monkeypatch.setattr(StagedWeights, "take", take_nothing)
+    run = runs.rewards(
+        student,
+        tmp_path,
+        rollouts={"steps": 8, "substeps": 1},
+        evaluation={"every": 0},
+        async_rollouts={"sampler": "thread"},
+    )
+    with pytest.raises(PolicyError, match=r"the sampler does not have the weights of update 1: .*update 0"):
+        train(run)
+    assert len(runs.timeless(tmp_path)) <= 2

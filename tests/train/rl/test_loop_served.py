@@ -1,15 +1,14 @@
 """Runs whose episodes are sampled through `/v1/completions`: what the server is asked, and the versions that it loads.
 
-The server is a stand-in that speaks vLLM's interface and plays by the seed; no model is behind it.
+The server is a stand-in that speaks vLLM's interface, with a tiny model behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import threading
+import dataclasses
+import tempfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,123 +17,78 @@ import pytest
 from context_agent._support.worker_pool import ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.trajectory import Trajectory
-from context_agent.train.config import DataConfig
-from context_agent.train.data import build_agent, environment_of, environment_texts
-from context_agent.train.environment import WordRenderer, WorldConfig
+from context_agent.policies.tokens.engines import Sample, SampleRequest
+from context_agent.policies.tokens.engines.transformers import TransformersEngine
+from context_agent.train.data import build_agent, environment_of
 from tests.train import runs
+from tests.train.rl.adapter_server import AdapterServer, Fault, serving
 
 pytest.importorskip("trl")
 
 
-class Server(ThreadingHTTPServer):
-    """Loads adapters by name, and answers for those alone; `gone` names one that it refuses to load."""
-
-    def __init__(self, words: WordRenderer, titles: list[str]) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.words, self.titles, self.gone = words, titles, ""
-        self.loaded: set[str] = set()
-        self.asked: list[str] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        match self.path:
-            case "/v1/load_lora_adapter" if body["lora_name"] == self.server.gone:
-                self._answer(500, {"error": "no room for adapters"})
-            case "/v1/load_lora_adapter":
-                assert (Path(body["lora_path"]) / "adapter_model.safetensors").is_file()
-                self.server.loaded.add(body["lora_name"])
-                self._answer(200, {})
-            case "/v1/unload_lora_adapter":
-                self.server.loaded.discard(body["lora_name"])
-                self._answer(200, {})
-            case _:
-                self._complete(body)
-
-    def _complete(self, body: dict[str, Any]) -> None:
-        if body["model"] not in self.server.loaded:
-            self._answer(404, {"error": f"no model {body['model']}"})
-            return
-        self.server.asked.append(body["model"])
-        ids = self._reply(body)[: body["max_tokens"]]
-        choice = {"token_ids": ids, "logprobs": {"token_logprobs": [-2.0] * len(ids)}, "finish_reason": "stop"}
-        self._answer(200, {"choices": [choice]})
-
-    def _reply(self, body: dict[str, Any]) -> list[int]:
-        """Searches for what the question names, in some episodes, and ranks it."""
-        words = self.server.words
-        prompt = words.decode(body["prompt"])
-        title = next(title for title in self.server.titles if title in prompt)
-        text = f"rank {title}" if prompt.count("<go>") > 1 else f"search {title}" if body["seed"] % 3 else "rank no"
-        return [*words.encode(text), *words.stop]
-
-    def _answer(self, status: int, data: dict[str, Any]) -> None:
-        text = json.dumps(data).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
-
-
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    world = environment_of(DataConfig(world=WorldConfig(**runs.WORLD)))
-    assert world is not None
-    titles = sorted((title.lower() for title in world.titles.values()), key=len, reverse=True)
-    http_server = Server(WordRenderer(environment_texts(world)), titles)
-    threading.Thread(target=http_server.serve_forever, daemon=True).start()
-    yield http_server
-    http_server.shutdown()
+def base_server(student: Path) -> Iterator[AdapterServer]:
+    with serving(student) as server:
+        yield server
 
 
-def served_run(student: Path, out: Path, server: Server, **changes: Any) -> Any:
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    return runs.rewards(
-        student,
-        out,
-        model={"lora": {"rank": 4}},
-        engine={"kind": "vllm", "base_url": url, "timeout": 20.0},
-        rollouts={"steps": 3, "groups": 3},
-        evaluation={"every": 3},
-        **changes,
-    )
+@pytest.fixture
+def server(base_server: AdapterServer) -> AdapterServer:
+    base_server.reset()
+    return base_server
 
 
-def test_each_step_is_sampled_by_the_weights_it_begins_with(student: Path, tmp_path: Path, server: Server) -> None:
+def served_run(student: Path, out: Path, server: AdapterServer, **changes: Any) -> Any:
+    tables = {
+        "model": {"lora": {"rank": 4}},
+        "engine": {"kind": "vllm", "base_url": server.url, "timeout": 60.0},
+        "rollouts": {"steps": 3, "groups": 3},
+        "evaluation": {"every": 3},
+    }
+    return runs.rewards(student, out, **runs.merged(tables, changes))
+
+
+def test_each_step_is_sampled_by_the_weights_it_begins_with(
+    student: Path, tmp_path: Path, server: AdapterServer
+) -> None:
     from context_agent.train.rl import loop
 
-    server.asked.clear()
     loop.train(served_run(student, tmp_path, server), note=lambda _: None)
     assert list(dict.fromkeys(server.asked)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
     assert server.loaded == {"policy-6"}
+    assert list(dict.fromkeys(server.scored)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
+    fresh = [line for line in lines if "sampler/logp_difference_mean" in line]
+    assert [line["step"] for line in fresh] == [1, 3, 5], "the first update of each step has rows of the newest weights"
+    assert max(line["sampler/logp_difference_max"] for line in fresh) < 1e-4
+    assert max(abs(line["sampler/ratio_mean"] - 1) for line in fresh) < 1e-4
+    canaries = [line["sampler/canary_difference"] for line in lines if "sampler/canary_difference" in line]
+    assert len(canaries) == 4
+    assert max(canaries) < 1e-4
     assert max(line.get("grad_norm", 0) for line in lines) > 0
     assert lines[-1]["dev/greedy/aborted"] == 0
     assert (tmp_path / "final" / "adapter_model.safetensors").is_file()
 
 
-def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_path: Path, server: Server) -> None:
+def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
+    student: Path, tmp_path: Path, server: AdapterServer
+) -> None:
+    from context_agent.train.models import load_renderer
     from context_agent.train.rl.rollout_workers import RolloutSetup, play_in_pool
     from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
     from context_agent.train.rl.weight_sync import served_engine
 
-    run = served_run(tmp_path / "model", tmp_path, server)
+    run = served_run(student, tmp_path, server)
     world, engine = environment_of(run.data), served_engine(run)
     assert world is not None
     questions = world.questions["train"][:6]
     requests = [RolloutRequest(question, seed, f"00000-0000-{seed:03d}") for seed, question in enumerate(questions)]
-    server.loaded |= {"policy-0", "policy-2"}
+    server.serve("policy-0")
+    server.serve("policy-2")
     engine.model, engine.version = "policy-0", "0"
-    with build_agent(run, world.corpus, engine, server.words, temperature=1.0) as agent:
+    with build_agent(run, world.corpus, engine, load_renderer(run, world)[1], temperature=1.0) as agent:
         local = asyncio.run(play_episodes(agent, requests, 4))
     with WorkerPool(RolloutSetup(run), ThisMachine(), processes=2, concurrency=4) as pool:
         pooled = play_in_pool(pool, engine, requests)
@@ -146,7 +100,6 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(tmp_pat
     assert [episode.without_timestamps() for episode in pooled if isinstance(episode, Trajectory)] == [
         episode.without_timestamps() for episode in local if isinstance(episode, Trajectory)
     ]
-    server.loaded.clear()
 
 
 @pytest.mark.parametrize(
@@ -167,27 +120,26 @@ def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
 
 
 def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
-    student: Path, tmp_path: Path, server: Server
+    student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
     from context_agent.train.rl import loop
 
     run = served_run(student, tmp_path, server)
-    server.gone = "policy-4"
+    server.refused = "policy-4"
     with pytest.raises(PolicyError, match=r"load_lora_adapter of policy-4: .*HTTP 500.*state of update 4 is saved"):
         loop.train(run, note=lambda _: None)
-    server.gone = ""
+    server.refused = ""
     result = loop.train(run, resume=True, note=lambda _: None)
     assert (result.first_update, result.updates) == (4, 6)
     assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
 
 
 def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_lacks(
-    student: Path, tmp_path: Path, server: Server
+    student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
     """Calls wait while one adapter replaces the other, so none is lost."""
     from context_agent.train.rl import loop
 
-    server.asked.clear()
     loop.train(served_run(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
@@ -195,3 +147,54 @@ def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_
     assert 0 < max(line.get("staleness/max", 0) for line in lines) <= 3
     assert all(line.get("rows_stale", 0) == 0 for line in lines)
     assert server.loaded == {"policy-6"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Fault.FROZEN, r"nearest to those of update 0: it did not load what it was sent"),
+        (Fault.SWAPPED, r"nearest to those of update 0: it did not load what it was sent"),
+        (Fault.HALF, r"the sampler does not have the weights of update [12]: .* of the change"),
+    ],
+)
+@pytest.mark.parametrize(
+    "rollouts",
+    [
+        {"rollouts": {"steps": 8, "substeps": 2}},
+        {"rollouts": {"steps": 8, "substeps": 1}, "async_rollouts": {"ahead": 1}},
+    ],
+)
+def test_a_server_with_other_weights_than_it_was_sent_stops_the_run_within_two_updates(
+    fault: Fault, reason: str, rollouts: dict[str, Any], student: Path, server: AdapterServer
+) -> None:
+    """The adapters are accepted, so only what the server makes of them shows the fault, also below any bound."""
+    from context_agent.train.rl import loop
+
+    server.fault = fault
+    with tempfile.TemporaryDirectory() as out:
+        run = served_run(student, Path(out), server, loss={"mismatch": 10.0}, evaluation={"every": 0}, **rollouts)
+        with pytest.raises(PolicyError, match=reason) as stopped:
+            loop.train(run, note=lambda _: None)
+        assert "fix the cause" in str(stopped.value)
+        assert len(runs.timeless(out)) <= 2
+
+
+def test_log_probabilities_of_another_temperature_stop_the_run(
+    student: Path, tmp_path: Path, server: AdapterServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a server that reports them before temperature, vLLM's default."""
+    from context_agent.train.rl import loop
+
+    sample = dataclasses.replace
+    generate = TransformersEngine.generate
+
+    async def generate_at_1(self: TransformersEngine, request: SampleRequest) -> Sample:
+        drawn = await generate(self, request)
+        scored = await self.score([*request.prompt, *drawn.ids])
+        return sample(drawn, logprobs=scored.logprobs[-len(drawn.ids) :])
+
+    run = served_run(student, tmp_path, server, engine={"temperature": 0.5}, evaluation={"every": 0})
+    loop.train(dataclasses.replace(run, out=str(tmp_path / "right")), note=lambda _: None)
+    monkeypatch.setattr(TransformersEngine, "generate", generate_at_1)
+    with pytest.raises(PolicyError, match=r"update 0: the newest weights sampled .*processed_logprobs"):
+        loop.train(dataclasses.replace(run, out=str(tmp_path / "wrong")), note=lambda _: None)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
-from context_agent.policies.tokens.prompt import TokenCall
+from context_agent.policies.tokens.prompt import TokenCall, calls
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
 from context_agent.train.config import EpisodeConfig
@@ -227,3 +228,49 @@ def test_what_parl_adds_is_in_the_reward_and_the_metrics(
             assert episode.reward.terms["parl_parallel"] == pytest.approx(share * 0.4 * 2 / 4)
             assert episode.reward.terms["parl_finish"] == pytest.approx(share * 0.2 * 1 / 2)
         assert step.metrics["term/parl_parallel"] == pytest.approx(share * 0.2 * len(finished) / len(step.episodes))
+
+
+def test_questions_whose_episodes_all_earn_the_same_are_replaced(small: ToyEnvironment, words: WordRenderer) -> None:
+    """Dynamic sampling. Here an episode fails by its seed, and every third group of two succeeds as a whole."""
+    questions = train_questions(small)
+    plain = replace(SMALL, rollouts=2)
+    without = rollout_loop(agent(small, words), questions, plain).collect(0)
+    step = rollout_loop(agent(small, words), questions, replace(plain, refill=3)).collect(0)
+    equal = int(without.metrics["groups_equal"])
+    assert equal > 0
+    assert step.metrics["groups_refilled"] >= equal
+    assert step.metrics["groups_equal"] == step.metrics["groups_refilled"], "all but the last ones were replaced"
+    assert "groups_refilled" not in without.metrics
+    trained = {item.row.group_id for item in step.rows}
+    assert {item.row.group_id for item in without.rows} <= trained
+    assert len(trained) == plain.groups
+    ids = [episode.id for episode in step.episodes]
+    assert len(set(ids)) == len(ids)
+    assert len({episode.question.id for episode in step.episodes}) == plain.groups + step.metrics["groups_refilled"]
+    again = rollout_loop(agent(small, words), questions, replace(plain, refill=3)).collect(0)
+    assert again.rows == step.rows
+
+
+def test_ranks_refill_with_different_questions_until_none_are_left(small: ToyEnvironment, words: WordRenderer) -> None:
+    questions = train_questions(small)[:11]
+    parts = [Rollouts(agent(small, words), questions, SMALL, rank=rank, ranks=2) for rank in range(2)]
+    groups = [[request.question.id for request in part.refill(0, 0, 9)] for part in parts]
+    drawn = {request.question.id for part in parts for request in part.draw(0)}
+    assert [len(set(group)) for group in groups] == [3, 2]
+    assert set(groups[0]).isdisjoint(groups[1])
+    assert drawn.isdisjoint({*groups[0], *groups[1]})
+    assert drawn | {*groups[0], *groups[1]} == {question.id for question in questions}
+    assert {request.question.id for request in parts[0].refill(0, 1, 1)} == {groups[0][SMALL.rollouts]}
+    assert parts[0].refill(0, 3, 9) == []
+
+
+def test_replies_that_the_limit_of_tokens_has_cut_are_counted(small: ToyEnvironment, words: WordRenderer) -> None:
+    def endless(request: SampleRequest) -> Sequence[int]:
+        assert request.seed is not None
+        reply = words.encode("search search search")
+        return reply if request.seed % 2 else (*words.encode("rank nobody"), *words.stop)
+
+    loop = rollout_loop(agent(small, words, FakeEngine(endless)), train_questions(small), SMALL)
+    step = loop.collect(0)
+    cut = [call for episode in step.episodes for call in calls(episode.trajectory) if call.output[-1] not in words.stop]
+    assert step.metrics["replies_truncated"] == len(cut) > 0

@@ -1,4 +1,4 @@
-"""The gradient of a step on one rank and on two, each rank a process. For test_two_ranks.
+"""The gradient of a step on one rank and on two for each loss, each rank a process. For test_two_ranks.
 
     python -m tests.train.rl.two_ranks FOLDER
 
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from context_agent.train.config import Loss
 from tests.train.rl import test_trl_adapter as parts
 
 WORLD_SIZES = (1, 2)
@@ -91,10 +92,15 @@ def write_gradients(out: Path) -> None:
     shares = [items] if state.num_processes == 1 else [items[:8], items[8:]]
     tokenizer = parts.small_tokenizer()
     run_folder = out.with_suffix(f".run{state.process_index}")
-    trainer: Any = parts.trainer(parts.model(tokenizer), shares[state.process_index], tokenizer, run_folder)
-    gradients = parts.gradients(trainer)
+    by_loss = {}
+    for loss in Loss:
+        trainer: Any = parts.trainer(
+            parts.model(tokenizer), shares[state.process_index], tokenizer, run_folder, loss=loss, pass_tokens=90
+        )
+        gradients = parts.gradients(trainer)
+        by_loss[loss.value] = {name.removeprefix("module."): value for name, value in gradients.items()}
     if state.is_main_process:
-        torch.save({name.removeprefix("module."): value for name, value in gradients.items()}, out)
+        torch.save(by_loss, out)
 
 
 if __name__ == "__main__":

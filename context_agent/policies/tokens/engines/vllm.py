@@ -9,12 +9,12 @@ with vLLM's default `--logprobs-mode raw_logprobs`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
 from context_agent.errors import PolicyError
-from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
+from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
 
 LARGEST_ID = 2**31
 ROUNDING = 1e-3
@@ -86,6 +86,45 @@ class VllmEngine:
             body["cache_salt"] = self._cache_salt
         body.update(extra or {})
         return await self.endpoint.post("/completions", body, lambda events: _sample(events, body["prompt"], version))
+
+    async def score(self, ids: Sequence[int]) -> Score:
+        """Return the server's `prompt_logprobs` of the ids, which it computes without its prefix cache.
+
+        Raises `PolicyError` if the server is down, refuses the request, or returns none.
+        """
+        version = self.version
+        body: dict[str, Any] = {
+            "model": self.model,
+            "prompt": list(ids),
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "prompt_logprobs": 1,
+            "add_special_tokens": False,
+        }
+        return await self.endpoint.post("/completions", body, lambda events: _score(events, body["prompt"], version))
+
+
+def _score(events: Events, ids: list[int], version: str) -> Score:
+    """The scores in a response: for each id after the first an object with its log-probability, by id."""
+    choices = events[0].get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise MalformedResponse("the answer has no choices")
+    entries = choices[0].get("prompt_logprobs")
+    if not isinstance(entries, list) or len(entries) != len(ids):
+        raise PolicyError(
+            "the server returned no log-probabilities of the prompt. Training needs vLLM's prompt_logprobs on "
+            "/v1/completions, which show whether the server has the newest weights"
+        )
+    values = [_prompt_logprob(entry, token) for token, entry in zip(ids[1:], entries[1:], strict=True)]
+    if not all(_is_logprob(value) for value in values):
+        raise PolicyError("the server returned log-probabilities of the prompt that are not numbers up to 0")
+    return Score(tuple(-math.inf if value is None else float(value) for value in values), version)
+
+
+def _prompt_logprob(entry: object, token: int) -> Any:
+    """The log-probability in an entry of `prompt_logprobs`, unchecked; an empty text if there is none."""
+    found = entry.get(str(token)) if isinstance(entry, dict) else None
+    return found.get("logprob", "") if isinstance(found, dict) else ""
 
 
 def _sample(events: Events, prompt: list[int], version: str) -> Sample:

@@ -157,3 +157,31 @@ def test_the_prompt_is_not_changed_by_what_comes_after() -> None:
         engine = VllmEngine(server.url, "m")
         work = engine.generate(SampleRequest(prompt, temperature=0.0))
         assert asyncio.run(work).cached_tokens == 0
+
+
+def scored(prompt_logprobs: Any) -> Any:
+    def completions(body: Mapping[str, Any]) -> tuple[int, Any]:
+        assert body["prompt"] == [5, 6, 7]
+        assert body["prompt_logprobs"] == 1
+        return 200, {"choices": [{"text": "", "finish_reason": "length", "prompt_logprobs": prompt_logprobs}]}
+
+    with ScriptedServer(completions=completions) as server:
+        return asyncio.run(VllmEngine(server.url, "m", version="4").score([5, 6, 7]))
+
+
+def test_given_ids_are_scored_by_prompt_logprobs() -> None:
+    """As vLLM answers: nothing for the first id, then an object with the id itself and the likeliest one."""
+    entry = {"9": {"logprob": -0.1, "rank": 1, "decoded_token": "x"}}
+    score = scored([None, {"6": {"logprob": -2.5, "rank": 3, "decoded_token": "y"}, **entry}, {"7": {"logprob": -1}}])
+    assert score.logprobs == (-2.5, -1.0)
+    assert score.version == "4"
+
+
+@pytest.mark.parametrize(
+    "prompt_logprobs",
+    [None, [], [None, {"6": {"logprob": -1}}], [None, {"6": {"logprob": -1}}, {"8": {"logprob": -1}}],
+     [None, {"6": {"logprob": "x"}}, {"7": {"logprob": -1}}], [None, {"6": -1}, {"7": {"logprob": 5.0}}]],
+)  # fmt: skip
+def test_a_server_that_does_not_score_the_ids_is_told_so(prompt_logprobs: Any) -> None:
+    with pytest.raises(PolicyError, match="log-probabilities of the prompt"):
+        scored(prompt_logprobs)

@@ -1,0 +1,190 @@
+"""The losses of reinforcement learning, and what their tokens say of the sampler.
+
+Every loss is one sum over the trained tokens of an update, over all ranks, divided by one number. So its gradient does
+not depend on which rows share a forward pass:
+
+    loss = sum_rows w_row sum_t mask_t * l_t / D
+
+    CISPO       l = -stop_grad(min(r, cap)) * A * log p         w = 1               D = tokens
+    REINFORCE   l = -A * log p                                  w = 1               D = tokens
+    GRPO        l = -min(r * A, clip(r, 1 - low, 1 + high) * A) w = 1 / row tokens  D = rows
+    DR_GRPO     l as GRPO's                                     w = 1               D = rows * DR_GRPO_TOKENS
+
+where r is the ratio of the trainer's probability to the sampler's: it covers both staleness and the difference between
+two engines. The sampler of a demonstrated row is unknown, and its ratio is 1 (`rl.demonstrations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from context_agent.errors import MissingExtraError
+from context_agent.train.config import Loss, LossConfig
+from context_agent.train.rows import TrainingRow
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError(error.name or "torch", "train") from None
+
+DR_GRPO_TOKENS = 256
+"""The constant by which Dr. GRPO divides the sum of a row; TRL's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSize:
+    """The trained tokens and rows of an update over all ranks, and the most passes that a rank has."""
+
+    tokens: int
+    rows: int
+    passes: int
+
+    def divisor(self, loss: Loss) -> int:
+        """Return the number by which the update's sum over tokens is divided."""
+        return {Loss.GRPO: self.rows, Loss.DR_GRPO: self.rows * DR_GRPO_TOKENS}.get(loss, self.tokens)
+
+
+def row_weight(row: TrainingRow, loss: Loss) -> float:
+    """Return the weight of a row's tokens in the sum: GRPO averages within the row first."""
+    return 1 / max(1, row.trained) if loss is Loss.GRPO else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PassInputs:
+    """What a forward pass reads. Tensors of tokens have the shape (rows, longest), where the first id is no target.
+
+    - `ids`: token ids, padded.
+    - `real`: 1 where there is an id, 0 where there is padding.
+    - `trained`: whether the id is trained, without the first, shape (rows, longest - 1).
+    - `sampled`: the sampler's log-probabilities, of the shape of `trained`.
+    - `advantages`: of each id, or of each row with the shape (rows, 1).
+    - `row_weights`: weights of the rows in the sum, shape (rows, 1).
+    - `fresh`: whether the newest weights sampled the row, shape (rows, 1).
+    - `has_sampler`: False if the rows are demonstrations.
+    - `reference`: log-probabilities by the weights that training began with, if there is a divergence from them.
+    """
+
+    ids: torch.Tensor
+    real: torch.Tensor
+    trained: torch.Tensor
+    sampled: torch.Tensor
+    advantages: torch.Tensor
+    row_weights: torch.Tensor
+    fresh: torch.Tensor
+    has_sampler: bool = True
+    reference: torch.Tensor | None = None
+
+
+def token_losses(loss: LossConfig, inputs: PassInputs, logps: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each token, the divergence from the reference included, of the shape of `logps`."""
+    ratios = _ratios(loss, inputs, logps)
+    advantages = inputs.advantages
+    if loss.kind in {Loss.CISPO, Loss.REINFORCE}:
+        losses = -ratios.clamp(max=loss.cap).detach() * advantages * logps
+    else:
+        clipped = ratios.clamp(1 - loss.clip[0], 1 + loss.clip[1])
+        losses = -torch.min(ratios * advantages, clipped * advantages)
+    if loss.mask_above is not None:
+        losses = losses * ~masked_rows(inputs, logps, loss.mask_above)
+    if inputs.reference is not None:
+        losses = losses + loss.kl * divergence(inputs.reference, logps)
+    return losses
+
+
+def _ratios(loss: LossConfig, inputs: PassInputs, logps: torch.Tensor) -> torch.Tensor:
+    before = inputs.sampled if loss.kind.uses_ratio and inputs.has_sampler else logps.detach()
+    return torch.exp(logps - before)
+
+
+def divergence(reference: torch.Tensor, logps: torch.Tensor) -> torch.Tensor:
+    """Return Schulman's estimate of the KL divergence from the reference, at each token (k3 of joschu.net)."""
+    difference = reference - logps
+    return torch.exp(difference) - difference - 1
+
+
+def masked_rows(inputs: PassInputs, logps: torch.Tensor, most: float) -> torch.Tensor:
+    """Return which rows have a negative advantage and have become unlikelier by more than `most`, shape (rows, 1).
+
+    The mean is over the row's trained tokens (DeepSeek-V3.2, arXiv 2512.02556, section 3.1).
+    """
+    fallen = (inputs.sampled - logps.detach()) * inputs.trained
+    mean = fallen.sum(1, keepdim=True) / inputs.trained.sum(1, keepdim=True).clamp(min=1)
+    negative = (inputs.advantages < 0).any(1, keepdim=True)
+    return negative & (mean > most) & inputs.has_sampler
+
+
+MEASURED = ("tokens", "entropy", "kl", "clipped", "masked", "fresh", "difference", "ratio")
+"""Sums over tokens (`masked`: over rows) that a rank measures in an update, in this order."""
+
+
+class PassMeasurements:
+    """What the passes of an update on this rank have measured: sums, and the largest difference from the sampler."""
+
+    def __init__(self) -> None:
+        self.sums = dict.fromkeys(MEASURED, 0.0)
+        self.largest = 0.0
+
+    def add(self, loss: LossConfig, inputs: PassInputs, logps: torch.Tensor, entropies: torch.Tensor) -> None:
+        """Add a pass; `logps` and `entropies` have the shape of `inputs.trained`."""
+        trained = inputs.trained
+        ratios = _ratios(loss, inputs, logps)
+        low, high = (0.0, loss.cap) if loss.kind is Loss.CISPO else (1 - loss.clip[0], 1 + loss.clip[1])
+        clipped = ((ratios > high) & (inputs.advantages > 0)) | ((ratios < low) & (inputs.advantages < 0))
+        differences = (logps - inputs.sampled)[trained & inputs.fresh]
+        found = {
+            "tokens": trained.sum(),
+            "entropy": entropies[trained].sum(),
+            "clipped": clipped[trained].sum(),
+            "fresh": len(differences),
+            "difference": differences.abs().sum(),
+            "ratio": differences.exp().sum(),
+        }
+        if loss.mask_above is not None:
+            found["masked"] = (masked_rows(inputs, logps, loss.mask_above) & trained.any(1, keepdim=True)).sum()
+        if inputs.reference is not None:
+            found["kl"] = divergence(inputs.reference, logps)[trained].sum()
+        for name, value in found.items():
+            self.sums[name] += float(value)
+        if len(differences):
+            # A difference that is not a number is the largest.
+            self.largest = float(torch.stack([differences.abs().max(), torch.tensor(self.largest)]).max())
+
+    def values(self) -> list[float]:
+        """Return the numbers as a list, to be gathered over ranks."""
+        return [*self.sums.values(), self.largest]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMeasurements:
+    """The measurements of all ranks together."""
+
+    sums: dict[str, float]
+    largest: float
+
+    @staticmethod
+    def of(every: Sequence[Sequence[float]]) -> UpdateMeasurements:
+        """Return them for the `PassMeasurements.values` of each rank."""
+        columns = list(zip(*every, strict=True))
+        return UpdateMeasurements(dict(zip(MEASURED, map(sum, columns[:-1]), strict=True)), max(columns[-1]))
+
+    @property
+    def mismatch(self) -> float:
+        """Mean difference between the log-probabilities of trainer and sampler for the same weights; 0 if unknown."""
+        return self.sums["difference"] / self.sums["fresh"] if self.sums["fresh"] else 0.0
+
+    def metrics(self, loss: LossConfig) -> dict[str, float]:
+        """Return the metrics of the update."""
+        tokens = max(1.0, self.sums["tokens"])
+        metrics = {"entropy": self.sums["entropy"] / tokens}
+        if loss.kind.uses_ratio:
+            metrics["clip_ratio"] = self.sums["clipped"] / tokens
+        if loss.kl:
+            metrics["kl"] = self.sums["kl"] / tokens
+        if loss.mask_above is not None:
+            metrics["rows_masked"] = self.sums["masked"]
+        if self.sums["fresh"]:
+            metrics["sampler/logp_difference_mean"] = self.mismatch
+            metrics["sampler/logp_difference_max"] = self.largest
+            metrics["sampler/ratio_mean"] = self.sums["ratio"] / self.sums["fresh"]
+        return metrics

@@ -1,0 +1,131 @@
+"""The types that models are trained and sampled in, and where frozen models are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.policies.tokens.engines import SampleRequest
+from tests.train import runs
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from context_agent.train.data import environment_of  # noqa: E402
+from context_agent.train.models import (  # noqa: E402
+    Float32Head,
+    LoadedModel,
+    load_model,
+    load_renderer,
+    local_engine,
+    subagent_engine,
+)
+
+LORA = {"lora": {"rank": 4}}
+
+
+def loaded(student: Path, **model: Any) -> LoadedModel:
+    run = runs.rewards(student, student, model=model)
+    return load_model(run, environment_of(run.data))
+
+
+def share_changed(model: Any, dtype: Any) -> float:
+    """The share of the weights that three updates of AdamW at 1e-5 change."""
+    weights = [parameter.detach().clone() for parameter in model.to(dtype).parameters()]
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0)
+    torch.manual_seed(0)
+    for _ in range(3):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimiser.step()
+    changed = sum(int((now != before).sum()) for now, before in zip(model.parameters(), weights, strict=True))
+    return changed / sum(weight.numel() for weight in weights)
+
+
+def test_all_weights_have_32_bits_if_they_are_trained_and_the_base_of_adapters_does_not(
+    student: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """In bfloat16 most updates of 1e-5 disappear in the rounding."""
+    full = loaded(student, dtype="bfloat16").model
+    assert {parameter.dtype for parameter in full.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in loaded(student, dtype="bfloat16", **LORA).model.parameters()} == {
+        torch.bfloat16
+    }
+    kept = share_changed(full, torch.float32)
+    lost = share_changed(full, torch.bfloat16)
+    record_property("share of the weights that change, float32, bfloat16", f"{kept:.3f}, {lost:.3f}")
+    assert kept > 0.99
+    assert lost < 0.5
+
+
+def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    from context_agent.train.rl import loop
+
+    run = runs.rewards(
+        student,
+        tmp_path,
+        model={"dtype": "bfloat16"},
+        rollouts={"steps": 1},
+        evaluation={"every": 0},
+        checkpoints={"every": 1},
+    )
+    loop.train(run, note=lambda _: None)
+    assert {value.dtype for value in load_file(tmp_path / "final" / "model.safetensors").values()} == {torch.bfloat16}
+    (checkpoint, *_) = sorted((tmp_path / "checkpoints").glob("step-*/trainer/model.safetensors"))
+    assert {value.dtype for value in load_file(checkpoint).values()} == {torch.float32}
+
+
+def test_the_output_layer_computes_in_32_bits(student: Path) -> None:
+    model = loaded(student, dtype="bfloat16", **LORA).model.eval()
+    head = model.get_output_embeddings()
+    assert type(head) is Float32Head
+    hidden = torch.randn(3, head.in_features).bfloat16()
+    logits = head(hidden)
+    assert torch.equal(logits, hidden.float() @ head.weight.float().T)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(head(hidden), logits)
+    assert type(loaded(student).model.get_output_embeddings()) is torch.nn.Linear, "float32 needs nothing"
+
+
+def test_an_output_layer_of_many_tokens_is_converted_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from context_agent.train import models
+
+    head = torch.nn.Linear(8, 50, bias=True).bfloat16()
+    hidden = torch.randn(2, 3, 8).bfloat16()
+    expected = hidden.float() @ head.weight.float().T + head.bias.float()
+    head.__class__ = Float32Head
+    monkeypatch.setattr(models, "HEAD_TILE", 16)
+    assert torch.allclose(head(hidden), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("adapters", [LORA, {}])
+def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], student: Path, tmp_path: Path) -> None:
+    """Its log-probabilities in bfloat16 are those of a forward pass under the trainer's autocast."""
+    run = runs.rewards(student, tmp_path, model={"dtype": "bfloat16", **adapters})
+    part = load_model(run, environment_of(run.data))
+    model = part.model.eval()
+    engine = local_engine(run, model)
+    prompt = list(range(5, 45))
+    sample = asyncio.run(engine.generate(SampleRequest(prompt, 12, seed=3)))
+    scored = asyncio.run(engine.score([*prompt, *sample.ids]))
+    engine.close()
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        logits = model(torch.tensor([[*prompt, *sample.ids]])).logits[0, :-1]
+    assert logits.dtype is torch.float32
+    expected = torch.log_softmax(logits, -1)[len(prompt) - 1 :].gather(1, torch.tensor(sample.ids)[:, None])[:, 0]
+    assert (torch.tensor(scored.logprobs[len(prompt) - 1 :]) - expected).abs().max() < 1e-6
+    assert (torch.tensor(sample.logprobs) - expected).abs().mean() < 0.05, "a prompt read at once and token by token"
+
+
+def test_frozen_sub_agents_are_where_the_trainer_is(student: Path, tmp_path: Path) -> None:
+    run = runs.rewards(student, tmp_path, episodes={"swarm": 2, "searchers": str(student)})
+    world = environment_of(run.data)
+    tokenizer, _ = load_renderer(runs.rewards(student, tmp_path), world)
+    with subagent_engine(run, tokenizer, torch.device("meta")) as engine:
+        assert {parameter.device.type for parameter in engine.model.parameters()} == {"meta"}
