@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -155,6 +155,15 @@ def _size(values: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def scorer_of(engine: ScoringEngine, threads: Executor) -> Scorer:
-    """Return what asks the engine in one of the threads."""
-    return lambda ids: threads.submit(lambda: asyncio.run(engine.score(ids)))
+def scorer_of(engine: ScoringEngine) -> Scorer:
+    """Return what asks an engine that is idle, and waits for its answer."""
+
+    def score(ids: Sequence[int]) -> Future[Score]:
+        answer: Future[Score] = Future()
+        try:
+            answer.set_result(asyncio.run(engine.score(ids)))
+        except PolicyError as error:
+            answer.set_exception(error)
+        return answer
+
+    return score

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -219,7 +218,9 @@ class ReinforcementLoop:
     def _push(self, trainer: RowTrainer, update: int) -> None:
         self.weights.push(trainer, update)
         if self.canary is not None:
-            self.canary.pushed(trainer, str(update))
+            # A sampler that shares the model scores without dropout, too.
+            with trainer.inference():
+                self.canary.pushed(trainer, str(update))
 
     def _check_end(self, trainer: RowTrainer) -> None:
         """Check the last weights that were sent, and that the run has learned at all."""
@@ -326,7 +327,7 @@ def train(
             play=None if pool is None else partial(play_in_pool, pool, engine),
         )
         assert isinstance(engine, ScoringEngine)
-        score = scorer_of(engine, stack.enter_context(ThreadPoolExecutor(1, "ctx1-score")))
+        score = scorer_of(engine)
         if config.async_rollouts is not None:
             opened = open_async_rollouts(
                 config, run, rollouts, loaded, sampler=(engine, weights), open_agent=open_agent, resume=resume

@@ -247,8 +247,11 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return bool(self._update_tokens) or any(line.get("update_tokens") for line in lines)
 
     def score(self, ids: Sequence[int]) -> list[float]:
-        """Return the log-probability of each id after the first at temperature 1. All ranks call it together."""
-        with self.inference(), self.accelerator.autocast():
+        """Return the log-probability of each id after the first at temperature 1, within `inference`.
+
+        All ranks call it together.
+        """
+        with self.accelerator.autocast():
             return row_logprobs(self.model, ids).tolist()
 
     @contextmanager
