@@ -26,8 +26,8 @@ LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}
 KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("all weights, float32", {}, 1e-5),
     ("adapters, float32, checkpointed", {**LORA, "gradient_checkpointing": True}, 1e-5),
-    ("all weights, bfloat16, checkpointed", {"dtype": "bfloat16", "gradient_checkpointing": True}, 0.1),
-    ("adapters, bfloat16", {**LORA, "dtype": "bfloat16"}, 0.1),
+    ("all weights, bfloat16, checkpointed", {"dtype": "bfloat16", "gradient_checkpointing": True}, 0.02),
+    ("adapters, bfloat16", {**LORA, "dtype": "bfloat16"}, 0.02),
 )
 """Name, the run file's [model], and how far a call may be from its version."""
 
