@@ -132,7 +132,7 @@ class PassMeasurements:
         low, high = (0.0, loss.cap) if loss.kind is Loss.CISPO else (1 - loss.clip[0], 1 + loss.clip[1])
         clipped = ((ratios > high) & (inputs.advantages > 0)) | ((ratios < low) & (inputs.advantages < 0))
         differences = (logps - inputs.sampled)[trained & inputs.fresh]
-        found = {
+        found: dict[str, torch.Tensor | int] = {
             "tokens": trained.sum(),
             "entropy": entropies[trained].sum(),
             "clipped": clipped[trained].sum(),

@@ -315,7 +315,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         logps, entropies = self._token_logps(model, inputs)
         self._measured.add(self.row_loss, inputs, logps.detach(), entropies)
         losses = token_losses(self.row_loss, inputs, logps) * inputs.row_weights
-        return (losses * inputs.trained).sum() * self.accelerator.num_processes / self._divisor
+        total: torch.Tensor = (losses * inputs.trained).sum() * self.accelerator.num_processes / self._divisor
+        return total
 
     def _token_logps(self, model: Any, inputs: PassInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the temperature of the run.
