@@ -1,6 +1,6 @@
 """Whether asynchronous rollouts sample with the weights that their calls name: 1,000 calls in a thread and a process.
 
-    python benchmarks/sampled_versions.py [--calls 1000] [--student FOLDER]
+    python benchmarks/sampled_versions.py [--calls 1000] [--samplers thread process] [--student FOLDER]
 
 A tiny model is trained asynchronously, with all weights and with adapters, in float32 and under autocast in bfloat16,
 with gradient checkpointing. The trained weights of every update are kept, and each recorded call is scored again by a
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.train import runs
 from tests.train.versions import train_and_check
 
+SAMPLERS = ["thread", "process"]
 LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}
 KINDS: tuple[tuple[str, dict[str, Any], float], ...] = (
     ("all weights, float32", {}, 1e-5),
@@ -37,11 +38,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--calls", type=int, default=1_000)
     options.add_argument("--student", type=Path, help="a model trained by demonstrations; without it, one is trained")
+    options.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=SAMPLERS)
     chosen = options.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         student = chosen.student or _student(Path(folder))
-        for sampler in ("thread", "process"):
+        for sampler in chosen.samplers:
             calls = others = number = 0
             while calls < chosen.calls:
                 name, model, bound = KINDS[number % len(KINDS)]
