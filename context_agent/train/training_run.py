@@ -446,6 +446,9 @@ def _rounded_weights(trainer: Any, dtype: str) -> Iterator[None]:
 
     Sharded weights stay as they are.
     """
+    if dtype == "float32":
+        yield
+        return
     model = trainer.accelerator.unwrap_model(trainer.model)
     whole = str(trainer.accelerator.distributed_type).rpartition(".")[2] in {"NO", "MULTI_GPU", "MULTI_CPU"}
     parameters = list(model.parameters()) if whole and not hasattr(model, "peft_config") else []

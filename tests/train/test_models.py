@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,6 +80,17 @@ def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_
     assert {value.dtype for value in load_file(tmp_path / "final" / "model.safetensors").values()} == {torch.bfloat16}
     (checkpoint, *_) = sorted((tmp_path / "checkpoints").glob("step-*/trainer/model.safetensors"))
     assert {value.dtype for value in load_file(checkpoint).values()} == {torch.float32}
+
+
+def test_training_goes_on_with_32_bits_once_a_model_is_written(student: Path) -> None:
+    from context_agent.train.training_run import _rounded_weights
+
+    model = loaded(student, dtype="bfloat16").model
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    accelerator = SimpleNamespace(unwrap_model=lambda wrapped: wrapped, distributed_type="NO")
+    with _rounded_weights(SimpleNamespace(model=model, accelerator=accelerator), "bfloat16"):
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert all(torch.equal(now, was) for now, was in zip(model.parameters(), before, strict=True))
 
 
 def test_the_output_layer_computes_in_32_bits(student: Path) -> None:
