@@ -26,6 +26,7 @@ FORMAT = 1
 """Version of the form."""
 CHANGEABLE = (
     "out",
+    "minutes",
     "checkpoints.",
     "evaluation.",
     "logging.",

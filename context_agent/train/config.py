@@ -146,6 +146,7 @@ class DataConfig:
     - `dev`: question files with gold, for evaluation.
     - `path`: folder of a local index.
     - `url`: address of a Chroma server.
+    - `documents`: files or folders of documents, held in memory, instead of an index.
     - `collection`: name of the collection.
     - `embedder`: embedder of the index, if it is not the one that ships.
     - `reranker`: reranker of the searches.
@@ -158,6 +159,7 @@ class DataConfig:
     dev: tuple[str, ...] = ()
     path: str | None = None
     url: str | None = None
+    documents: tuple[str, ...] = ()
     collection: str = COLLECTION
     embedder: str | None = None
     reranker: str | None = None
@@ -166,8 +168,12 @@ class DataConfig:
     world: WorldConfig | None = None
 
     def __post_init__(self) -> None:
-        if self.world is not None and (self.questions or self.path or self.url):
-            raise ConfigError("data.world has its own corpus and questions: leave out data.questions, path and url")
+        if self.world is not None and (self.questions or self.path or self.url or self.documents):
+            raise ConfigError(
+                "data.world has its own corpus and questions: leave out data.questions, path, url and documents"
+            )
+        if self.documents and (self.path or self.url):
+            raise ConfigError("data.documents replaces an index: leave out data.path and data.url")
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +423,7 @@ class RunConfig:
     - `out`: folder of the run.
     - `seed`: random seed.
     - `threads`: torch threads; 0 for torch's default.
+    - `minutes`: time limit. The run stops after the update that reaches it, and saves its state; 0 for no limit.
 
     Every other field is the table of its name.
     """
@@ -424,6 +431,7 @@ class RunConfig:
     out: str = "runs/policy"
     seed: int = 0
     threads: NonNegativeInt = 0
+    minutes: NonNegativeFloat = 0.0
     model: ModelConfig
     data: DataConfig
     episodes: EpisodeConfig = field(default_factory=EpisodeConfig)

@@ -90,12 +90,21 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
 
 @contextmanager
 def open_corpus(data: DataConfig) -> Iterator[Corpus]:
-    """The index alone. Raises `ConfigError` if the run file names none."""
-    from context_agent.retrieval.chroma.corpus import ChromaCorpus
+    """Yield the index, or the documents in memory. Raise `ConfigError` if the run file names neither."""
     from context_agent.retrieval.rerankers import load_reranker
 
+    if data.documents:
+        from context_agent.retrieval.loaders import load
+        from context_agent.retrieval.memory import MemoryCorpus
+
+        yield MemoryCorpus(load(data.documents), embedder=data.embedder, reranker=load_reranker(data.reranker))
+        return
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
+
     if data.path is None and data.url is None:
-        raise ConfigError("the run file names no index: set data.path (a folder of `ctx1 index`) or data.url")
+        raise ConfigError(
+            "the run file names no index: set data.path (a folder of `ctx1 index`), data.url, or data.documents"
+        )
     with ChromaCorpus.open(
         data.path,
         url=data.url,

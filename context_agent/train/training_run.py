@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -175,11 +176,13 @@ try:
     import datasets
     import torch
     from accelerate import PartialState
-    from transformers import TrainingArguments
+    from transformers import TrainerCallback, TrainingArguments
     from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerState
     from transformers.utils import logging as transformers_logging
 except ImportError as error:
     raise MissingExtraError(error.name or "transformers", "train") from None
+
+_Callback: Any = TrainerCallback
 
 RANK_TIMEOUT = 4 * 3600
 """Seconds that ranks wait for each other: one of them may be evaluating, or sampling much longer than the others."""
@@ -199,6 +202,30 @@ class TrainingResult:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
+
+
+class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
+    """Stops a run after the update that reaches its time limit, with a checkpoint. The clock starts with training."""
+
+    def __init__(self, minutes: float, trainer: Any, note: Notify) -> None:
+        self._seconds, self._trainer, self._note = 60 * minutes, trainer, note
+        self._start = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._start = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop all ranks as soon as the clock of one has run out."""
+        remaining = self._seconds - (time.monotonic() - self._start)
+        if _all_ranks_ok(self._trainer.accelerator, remaining > 0):
+            return
+        control.should_save = control.should_training_stop = True
+        if state.global_step < state.max_steps:
+            self._note(
+                f"the time limit of {self._seconds / 60:g} minutes ended the run after update {state.global_step} of "
+                f"{state.max_steps}: --resume continues it"
+            )
 
 
 class TrainingRun:
@@ -266,6 +293,8 @@ class TrainingRun:
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
+        if self.run.minutes:
+            trainer.add_callback(TimeLimit(self.run.minutes, trainer, self.note))
         metrics = MetricsLog(self.out / "metrics.jsonl", first=self.first_update + 1) if self.main else None
         record = RunRecord(metrics, self.checkpoints, self.note, more, self._progress(trainer))
         trainer.record = record

@@ -36,6 +36,20 @@ def collect_ids(data: DataConfig) -> tuple[list[str], list[str]]:
         return [question.id for question in training_data.questions], notes
 
 
+def test_documents_in_memory_replace_an_index(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "q", "question": "which comet?", "gold": ["a"]}\n')
+    (tmp_path / "corpus.jsonl").write_text('{"id": "a", "text": "Comets."}\n{"id": "b", "text": "Operas."}\n')
+    data = DataConfig(questions=(str(tmp_path / "tasks.jsonl"),), documents=(str(tmp_path / "corpus.jsonl"),))
+    with open_data(data, print) as opened:
+        assert [question.id for question in opened.questions] == ["q"]
+        assert [hit.chunk.document_id for hit in opened.corpus.search("comets", limit=1)] == ["a"]
+
+
+def test_documents_beside_an_index_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.documents replaces an index"):
+        DataConfig(documents=("corpus.jsonl",), path="index")
+
+
 def test_gold_that_is_not_in_the_index_is_refused(questions: str) -> None:
     with pytest.raises(DataError, match=r"1 of 3 gold items, of 1 questions, are not in the index: nowhere"):
         collect_ids(DataConfig(questions=(questions,), path="x"))

@@ -76,7 +76,7 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             part = Path(scratch) / "model"
-            _convert(_weights(model), part)
+            convert_weights(_weights(model), part)
             if not folder.is_dir():
                 shutil.move(part, folder)
     return str(folder)
@@ -156,8 +156,11 @@ def _weights(model: PackagedModel) -> Path:
     return path
 
 
-def _convert(weights: Path, folder: Path) -> None:
-    """The GGUF file as a folder of transformers, in float32, saved from a new model: one that is GGUF is not saved."""
+def convert_weights(weights: Path, folder: Path) -> None:
+    """Write a GGUF file as a folder of transformers, in float32. Raise `MissingExtraError` without gguf.
+
+    transformers does not save a model that it read from GGUF, so its weights are saved by a new one.
+    """
     torch, transformers = import_libraries()
     if importlib.util.find_spec("gguf") is None:
         raise MissingExtraError("gguf", "smollm2")

@@ -313,6 +313,7 @@ def with_absolute_paths(run: RunConfig) -> RunConfig:
     data, model = run.data, run.model
     if data.path is not None:
         data = replace(data, path=str(Path(data.path).resolve()))
+    data = replace(data, documents=tuple(str(Path(name).resolve()) for name in data.documents))
     if Path(model.name).is_dir():
         model = replace(model, name=str(Path(model.name).resolve()))
     return replace(run, out=str(Path(run.out).resolve()), data=data, model=model)

@@ -123,6 +123,18 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     assert (tmp_path / "episodes.jsonl").read_text() == (straight / "episodes.jsonl").read_text()
 
 
+def test_a_time_limit_ends_the_run_with_a_checkpoint_and_it_resumes_to_the_same_bits(
+    straight: Path, student: Path, tmp_path: Path
+) -> None:
+    result, notes = train(runs.rewards(student, tmp_path, minutes=1e-9))
+    assert result.updates == 1
+    assert any("time limit" in note and "--resume" in note for note in notes)
+    assert [path.name for path in (tmp_path / "checkpoints").glob("step-*")] == ["step-00000001"]
+    result, _ = train(runs.rewards(student, tmp_path), resume=True)
+    assert result.first_update == 1
+    assert runs.weights(tmp_path) == runs.weights(straight)
+
+
 def test_with_demonstrations_it_resumes_to_the_same_bits(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
