@@ -1,11 +1,18 @@
 """Does training work on this machine's GPU? scripts/gpu-check installs what this needs and runs it.
 
-    python scripts/gpu_check.py [--out runs/gpu-check] [--minutes 25] [--only PART]
+    python scripts/gpu_check.py [--minutes 9] [--material FOLDER] [--wheels FOLDER] [--only PART] [--vllm]
     python scripts/gpu_check.py --self-test        all parts with tiny models on the CPU
 
-The parts are those of scripts/gpu_parts.py. Each is a process of its own with a time limit. One that fails is a row of
-the table with its error, and the others still run. Rows are written as they are measured. Nothing is downloaded; the
-model hub is switched off. The exit code is 1 if a row failed or missed its bound, and 2 without a GPU.
+The parts run one after another, each in a process of its own, and each plans its work by the time that it has:
+
+- `gpt-oss-20b`, `qwen3-4b`: a LoRA step of the trainer and sampling on that shape, with random weights
+- `rollouts`: asynchronous rollouts on the GPU, with the log-probabilities of the version that each call names
+- `smollm2`: SmolLM2 learns from lessons and from rewards, and answers held-out questions before and after
+- with `--vllm`, what vLLM serves
+
+A part that fails is a row of the table with its error, and the others still run. Rows are written as they are measured.
+Nothing is downloaded; the model hub is switched off. With a folder of scripts/gpu-material, the machine needs torch,
+transformers and peft alone. The exit code is 1 if a row failed or missed its bound, and 2 if nothing can run.
 """
 
 from __future__ import annotations
@@ -14,28 +21,66 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-import check_servers
-from gpu_parts import FAILED, FULL, MISSED, PARTS, SKIPPED, SMALL, Row, Scale
+from gpu.material import MaterialError, environment, install_missing, restore_checkout, unpack  # noqa: E402
 
-from context_agent.train.estimate import GB
+if TYPE_CHECKING:
+    from gpu.part import Part, Row, Scale
 
-LEAST_SECONDS = 30.0
+LEAST_SECONDS = 20.0
 """A part is not started with less time than this."""
+ENDING_SECONDS = 10.0
+"""A part that has not ended by itself is stopped so long after its time."""
 
 
-def run_part(name: str, scale: Scale, out: Path) -> list[Row]:
-    """Runs a part here. Its rows are added to OUT/PART.jsonl as they come; an error is the last one."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartPlan:
+    """Where a part is, and its share of the time. The last part has what is left."""
+
+    module: str
+    function: str
+    share: float
+
+    def load(self) -> Part:
+        """Import the part."""
+        part: Part = getattr(import_module(self.module), self.function)
+        return part
+
+
+PARTS: Mapping[str, PartPlan] = {
+    "gpt-oss-20b": PartPlan("gpu.shapes", "gpt_oss_20b", 0.26),
+    "qwen3-4b": PartPlan("gpu.shapes", "qwen3_4b", 0.12),
+    "rollouts": PartPlan("gpu.rollouts", "rollouts", 0.16),
+    "smollm2": PartPlan("gpu.smollm2", "smollm2", 1.0),
+}
+SERVED: Mapping[str, PartPlan] = {
+    "served-gpt-oss": PartPlan("gpu.served", "served_gpt_oss", 0.15),
+    "served-smollm2": PartPlan("gpu.served", "served_smollm2", 0.20),
+    "served-learning": PartPlan("gpu.served", "learning", 0.40),
+    "served-sampling": PartPlan("gpu.served", "sampling", 1.0),
+}
+"""Parts that need vLLM."""
+
+
+def run_part(name: str, scale: Scale, out: Path, seconds: float) -> list[Row]:
+    """Run a part here. Its rows are added to OUT/PART.jsonl as they come; an error is the last one."""
+    from gpu.part import FAILED, SKIPPED, Clock, Row
+
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
@@ -46,10 +91,10 @@ def run_part(name: str, scale: Scale, out: Path) -> list[Row]:
             file.write(json.dumps(dataclasses.asdict(rows[-1])) + "\n")
 
     try:
-        if scale.gpu and name != "gpt-oss-20b-lora" and find_spec("vllm") is None:
-            add(Row(name, "", "vLLM is not installed: run scripts/gpu-check", verdict=SKIPPED))
+        if scale.gpu and name in SERVED and find_spec("vllm") is None:
+            add(Row(name, "", "vLLM is not installed: run scripts/gpu-check --vllm", verdict=SKIPPED))
         else:
-            for row in PARTS[name][0](scale, folder):
+            for row in {**PARTS, **SERVED}[name].load()(scale, folder, Clock(seconds)):
                 add(row)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the other parts still run
         add(Row(name, "error", f"{type(error).__name__}: {error}"[:400], verdict=FAILED))
@@ -57,13 +102,15 @@ def run_part(name: str, scale: Scale, out: Path) -> list[Row]:
 
 
 def run_isolated(name: str, out: Path, seconds: float) -> list[Row]:
-    """Runs a part in a process group of its own, which ends with it: GPU memory is free again afterwards."""
-    command = [sys.executable, __file__, "--part", name, "--out", str(out)]
+    """Run a part in a process group of its own, which ends with it: GPU memory is free again afterwards."""
+    from gpu.part import FAILED, Row
+
+    command = [sys.executable, __file__, "--part", name, "--out", str(out), "--seconds", f"{seconds:.1f}"]
     problem = ""
     with (out / f"{name}.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            if process.wait(seconds):
+            if process.wait(seconds + ENDING_SECONDS):
                 problem = f"ended with code {process.returncode}, see {log.name}"
         except subprocess.TimeoutExpired:
             problem = f"not done after {seconds:.0f} s, see {log.name}"
@@ -76,32 +123,39 @@ def run_isolated(name: str, out: Path, seconds: float) -> list[Row]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows that a part has written."""
+    """Return the rows that a part has written."""
+    from gpu.part import Row
+
     if not path.is_file():
         return []
     return [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def check(names: Sequence[str], scale: Scale, out: Path, minutes: float) -> list[Row]:
-    """Runs the parts one after another, each within its limit and what is left of the minutes."""
-    deadline = time.monotonic() + 60 * minutes
+def check(parts: Mapping[str, PartPlan], scale: Scale, out: Path, minutes: float) -> list[Row]:
+    """Run the parts one after another, each within its share of the minutes and what is left of them."""
+    from gpu.part import SKIPPED, Row
+
+    whole = 60 * minutes
+    deadline = time.monotonic() + whole
     rows: list[Row] = []
-    for name in names:
+    for name, plan in parts.items():
         (out / f"{name}.jsonl").unlink(missing_ok=True)
-        start, remaining = time.monotonic(), deadline - time.monotonic()
+        shutil.rmtree(out / name, ignore_errors=True)
+        start, remaining = time.monotonic(), deadline - time.monotonic() - ENDING_SECONDS
         if remaining < LEAST_SECONDS:
             rows.append(Row(name, "", "no time left", verdict=SKIPPED))
             continue
-        rows += run_isolated(name, out, min(remaining, PARTS[name][1])) if scale.gpu else run_part(name, scale, out)
-        rows.append(Row(name, "seconds", f"{time.monotonic() - start:.0f}", f"<= {PARTS[name][1]:.0f}"))
+        seconds = min(remaining, plan.share * whole)
+        rows += run_isolated(name, out, seconds) if scale.gpu else run_part(name, scale, out, seconds)
+        rows.append(Row(name, "seconds", f"{time.monotonic() - start:.0f}", f"<= {seconds:.0f}"))
         write_table(rows, out)
     return rows
 
 
 def write_table(rows: Sequence[Row], out: Path) -> str:
-    """The table in Markdown, also written to OUT/gpu-check.md."""
+    """Return the table in Markdown, also written to OUT/gpu-check.md."""
     lines = [
-        f"{machine()}; {check_servers.versions()}",
+        f"{machine()}; {versions()}",
         "",
         "| part | figure | value | reference | |",
         "|---|---|---|---|---|",
@@ -116,34 +170,80 @@ def write_table(rows: Sequence[Row], out: Path) -> str:
 
 
 def machine() -> str:
-    """The GPU with its memory, or that there is none."""
+    """Return the GPU with its memory, or that there is none."""
     import torch
 
     if not torch.cuda.is_available():
         return f"no GPU, {os.cpu_count()} cores"
     properties = torch.cuda.get_device_properties(0)
-    return f"{properties.name}, {properties.total_memory / GB:.0f} GB"
+    return f"{properties.name}, {properties.total_memory / 1e9:.0f} GB"
+
+
+def versions() -> str:
+    """Return the versions of the packages that the figures depend on."""
+    from check_servers import versions as installed
+
+    return installed()
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Unpack the material into OUT/material, and make this process and its children find the missing packages.
+
+    Raises:
+        MaterialError: If a file of the material is damaged, or a package cannot be installed.
+    """
+    material, site = options.out / "material", options.out / "site"
+    wheels = options.wheels
+    if options.material is not None:
+        shutil.rmtree(material, ignore_errors=True)
+        unpack(options.material, material)
+        restore_checkout(material, ROOT)
+        if (archive := material / "questions.tar.gz").is_file():
+            with tarfile.open(archive) as tar:
+                tar.extractall(material, filter="data")
+        wheels = wheels or material / "wheels"
+    if wheels is not None:
+        shutil.rmtree(site, ignore_errors=True)
+        for name in install_missing(wheels, site):
+            print(f"installed {name}", flush=True)
+        os.environ.update(environment(site, os.environ))
+        sys.path.insert(0, str(site))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every row is well, 1 if one failed or missed its bound, 2 without a GPU."""
+    """Return 0 if every row is well, 1 if one failed or missed its bound, 2 if nothing can run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-check"))
-    parser.add_argument("--minutes", type=float, default=25.0, help="time for all parts together")
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part to run; repeatable")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time for all parts together")
+    parser.add_argument("--material", type=Path, help="folder of scripts/gpu-material: packages, weights, lessons")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels for packages that are missing here")
+    parser.add_argument("--only", choices=[*PARTS, *SERVED], action="append", help="a part to run; repeatable")
+    parser.add_argument("--vllm", action="store_true", help="run the parts that vLLM serves instead")
     parser.add_argument("--self-test", action="store_true", help="tiny models on the CPU")
-    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=[*PARTS, *SERVED], help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    scale = SMALL if options.self_test else FULL
+    options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
-    if options.part:
-        run_part(options.part, scale, options.out)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if options.part is None:
+        try:
+            prepare(options)
+        except (MaterialError, OSError) as error:
+            print(error, file=sys.stderr)
+            return 2
+    from gpu.part import FAILED, FULL, MISSED, SMALL
+
+    scale = SMALL if options.self_test else FULL
+    if options.part is not None:
+        run_part(options.part, scale, options.out, options.seconds)
         return 0
     if scale.gpu and machine().startswith("no GPU"):
         print("There is no GPU here. --self-test runs all parts with tiny models on the CPU.", file=sys.stderr)
         return 2
-    rows = check(options.only or list(PARTS), scale, options.out, options.minutes)
+    every = {**PARTS, **SERVED}
+    parts = {name: every[name] for name in options.only} if options.only else SERVED if options.vllm else PARTS
+    rows = check(parts, scale, options.out, options.minutes)
     print(write_table(rows, options.out))
     return int(any(row.verdict in (FAILED, MISSED) for row in rows))
 

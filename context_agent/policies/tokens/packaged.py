@@ -76,7 +76,7 @@ def model_folder(name: str, *, cache: str | Path | None = None) -> str:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             part = Path(scratch) / "model"
-            convert_weights(_weights(model), part)
+            convert_weights(weights_file(model), part)
             if not folder.is_dir():
                 shutil.move(part, folder)
     return str(folder)
@@ -137,8 +137,8 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
     (target / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def _weights(model: PackagedModel) -> Path:
-    """The file of weights in the installed package, checked."""
+def weights_file(model: PackagedModel) -> Path:
+    """Return the file of weights in the installed package. Raise `ConfigError` if it is missing or damaged."""
     spec = importlib.util.find_spec(model.module)
     if spec is None or spec.origin is None:
         raise ConfigError(f"{model.name} needs the package {model.package}: {model.install}")
