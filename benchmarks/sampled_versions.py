@@ -4,9 +4,9 @@
 
 A tiny model is trained asynchronously, with all weights and with adapters, in float32 and under autocast in bfloat16,
 with gradient checkpointing. The trained weights of every update are kept, and each recorded call is scored again by a
-plain forward pass with those of the update that it names (`tests/train/versions.py`). Runs are repeated with other
-seeds until there are enough calls. Prints a line for each kind of run; returns 1 if a call has other log-probabilities.
-Needs the extra `train`.
+plain forward pass with those of the update that it names (`context_agent.testing.sampled_versions`). Runs are repeated
+with other seeds until there are enough calls. Prints a line for each kind of run; returns 1 if a call has other
+log-probabilities. Needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from context_agent.testing.sampled_versions import train_and_check
 from tests.train import runs
-from tests.train.versions import train_and_check
 
 SAMPLERS = ["thread", "process"]
 LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}

@@ -33,17 +33,14 @@ BLOCKER = """
 import sys
 from importlib.machinery import PathFinder
 
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in {"chromadb", "tantivy", "re2", "vllm"}:
-            return None
-        own = [entry for entry in sys.path if entry.endswith("/site")]
-        spec = PathFinder.find_spec(name, path or own)
-        if spec is None:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return spec
+class Bare(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if path is None and name in {"chromadb", "tantivy", "re2", "vllm"}:
+            path = [entry for entry in sys.path if entry.endswith("/site")]
+        return PathFinder.find_spec(name, path, target)
 
-sys.meta_path.insert(0, Blocker())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
 """
 """A sitecustomize that hides packages, unless the folder `site` of the check has them."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from context_agent.testing.sampled_versions import train_and_check
 from tests.train import runs
-from tests.train.versions import train_and_check
 
 pytest.importorskip("trl")
 

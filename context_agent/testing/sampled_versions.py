@@ -17,9 +17,14 @@ from context_agent.train.config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class CheckedCalls:
-    """How far recorded log-probabilities are from those of the named version, and how many calls are beyond `bound`.
+    """How far recorded log-probabilities are from those of the version that each call names.
 
-    `nearer` counts the calls that another version explains better by more than the bound.
+    Attributes:
+        calls: Number of recorded calls.
+        versions: Number of different versions that they name.
+        worst: Largest difference of a log-probability, in nats.
+        beyond: Calls that are farther from their version than the bound.
+        nearer: Calls that another version explains better by more than the bound.
     """
 
     calls: int
@@ -38,7 +43,14 @@ class CheckedCalls:
 def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
     """Train asynchronously, keep the weights of each version, and score every recorded call by them.
 
-    The scores come from a plain forward pass of a model that no trainer has touched.
+    The scores come from a plain forward pass of a model that no trainer has touched, on the trainer's device.
+
+    Args:
+        run: A run with `[async_rollouts]`.
+        bound: How far a log-probability may be from its version's, in nats.
+
+    Returns:
+        What was found.
     """
     import torch
 
@@ -63,17 +75,19 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
         from peft import get_peft_model
 
         model = get_peft_model(model, loaded.adapter)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.to(device)
     recorded = list(recorded_calls(Path(run.out) / "buffer-0.jsonl"))
     kind = autocast_dtype(run.model)
     distances: dict[str, dict[int, float]] = {}
     for version, weights in kept.items():
         model.load_state_dict(weights)
         model.eval()
-        with torch.inference_mode(), torch.autocast("cpu", kind, enabled=kind is not None):
+        with torch.inference_mode(), torch.autocast(device, kind, enabled=kind is not None):
             for number, call in enumerate(recorded):
-                row = torch.tensor([[*call.prompt, *call.call.output]])
+                row = torch.tensor([[*call.prompt, *call.call.output]], device=device)
                 logps = torch.log_softmax(model(input_ids=row).logits[0, :-1].float(), -1).gather(1, row[0, 1:, None])
-                found = logps[-len(call.call.output) :, 0] - torch.tensor(call.call.logprobs)
+                found = logps[-len(call.call.output) :, 0].cpu() - torch.tensor(call.call.logprobs)
                 distances.setdefault(version, {})[number] = float(found.abs().max())
     return _summary(recorded, distances, bound)
 
@@ -91,7 +105,7 @@ def _summary(recorded: list[WholeCall], distances: Mapping[str, Mapping[int, flo
 
 
 def recorded_calls(path: Path) -> Iterator[WholeCall]:
-    """The calls of the finished episodes in a log of asynchronous rollouts."""
+    """Yield the calls of the finished episodes in a log of asynchronous rollouts."""
     for record in read_log(path, checksum=True).records:
         if record["kind"] == "done":
             trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
