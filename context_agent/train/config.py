@@ -281,6 +281,8 @@ class LossConfig:
     - `mask_above`: rows with a negative advantage are not trained if their log-probabilities have fallen by more than
       this since they were sampled, on average (DeepSeek-V3.2, arXiv 2512.02556). By default all are trained.
     - `pass_tokens`: most padded tokens of a forward pass; 0 runs each row alone, which is best for long rows.
+    - `router_replay`: send the tokens of a mixture of experts to the experts that the sampler chose for them (R3,
+      arXiv 2510.11370).
     """
 
     kind: Loss = Loss.CISPO
@@ -291,6 +293,7 @@ class LossConfig:
     mismatch: PositiveFloat | None = None
     mask_above: PositiveFloat | None = None
     pass_tokens: NonNegativeInt = 0
+    router_replay: bool = False
 
     def __post_init__(self) -> None:
         if self.mask_above is not None and not self.kind.uses_ratio:

@@ -243,10 +243,18 @@ def build_agent(
     default the same engine.
     """
 
-    def sampled(engine: Engine) -> Policy:
-        return TokenPolicy(engine, renderer, temperature=temperature, top_p=top_p, max_tokens=run.engine.max_tokens)
+    def sampled(engine: Engine, *, record_experts: bool = False) -> Policy:
+        return TokenPolicy(
+            engine,
+            renderer,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=run.engine.max_tokens,
+            record_experts=record_experts,
+        )
 
-    policy = sampled(engine) if prunes else ControlledPolicy(sampled(engine), prune_by(none), "none")
+    policy = sampled(engine, record_experts=run.loss.router_replay)
+    policy = policy if prunes else ControlledPolicy(policy, prune_by(none), "none")
     return agent_of(run, corpus, policy, None if searchers is None else sampled(searchers))
 
 

@@ -24,6 +24,7 @@ from context_agent._support.small_files import parse_json, read_json, read_lines
 from context_agent.errors import ConfigError, DataError, MissingExtraError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import Prompt, TokenCall, TokenRenderer, WholeCall, calls, expand
+from context_agent.policies.tokens.routed_experts import Experts, pack
 from context_agent.pruning.view import ActionTaken
 
 T = TypeVar("T")
@@ -36,7 +37,8 @@ class TrainingRow:
     `loss_mask` is 1 where the id was sampled, else 0. `logprobs` is the sampler's natural logarithm there, else 0.0.
     `episode_id` ties the rows of an episode, which share its advantage; `group_id` the episodes of one question.
     `policy_version` is the oldest in it: that of its first sampled id, unless an episode that newer weights began went
-    on under older ones, as it may where a run goes back to its checkpoint.
+    on under older ones, as it may where a run goes back to its checkpoint. `experts` are those that the sampler routed
+    the ids to, all but the last, if they are recorded; packed (`tokens.routed_experts`).
     """
 
     input_ids: list[int]
@@ -45,6 +47,7 @@ class TrainingRow:
     episode_id: str
     group_id: str
     policy_version: str = ""
+    experts: str = ""
 
     @property
     def trained(self) -> int:
@@ -60,6 +63,7 @@ class _GrowingRow:
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     version: str = ""
+    experts: Experts | None = None
 
     def add(self, call: WholeCall) -> None:
         """Appends what the call's prompt has beyond the row, then its output."""
@@ -69,6 +73,11 @@ class _GrowingRow:
         self.ids += [*fresh, *output]
         self.mask += [0] * len(fresh) + [1] * len(output)
         self.logprobs += [*(0.0 for _ in fresh), *call.call.logprobs]
+        self.experts = call.experts
+
+    def row(self, episode_id: str, group_id: str) -> TrainingRow:
+        """The row as it is now."""
+        return TrainingRow(self.ids, self.mask, self.logprobs, episode_id, group_id, self.version, pack(self.experts))
 
 
 def _older_version(first: str, second: str) -> str:
@@ -83,11 +92,11 @@ def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id
     for call in expand(token_calls):
         if row is None or not call.extends:
             if row is not None:
-                yield TrainingRow(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
+                yield row.row(episode_id, group_id)
             row = _GrowingRow(version=call.call.version)
         row.add(call)
     if row is not None:
-        yield TrainingRow(row.ids, row.mask, row.logprobs, episode_id, group_id, row.version)
+        yield row.row(episode_id, group_id)
 
 
 def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list[TrainingRow]:
@@ -150,7 +159,8 @@ def _group_id(trajectory: Trajectory, group_id: str | None) -> str:
 
 def to_line(row: TrainingRow) -> str:
     """The row as a line of JSONL."""
-    return json.dumps(asdict(row), ensure_ascii=True, separators=(",", ":")) + "\n"
+    data = {name: value for name, value in asdict(row).items() if name != "experts" or value}
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
 ROWS_FOLDER = "rows"
@@ -247,6 +257,7 @@ class _Parquet:
                 ("episode_id", arrow.string()),
                 ("group_id", arrow.string()),
                 ("policy_version", arrow.string()),
+                ("experts", arrow.string()),
             ]
         )
         self._table = arrow.Table

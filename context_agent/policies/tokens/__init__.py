@@ -42,6 +42,7 @@ from context_agent.policies.tokens.prompt import (
     Prompt,
     TokenCall,
     TokenRenderer,
+    first_recorded,
 )
 from context_agent.policies.tokens.trained import PolicyDescription, trained_model
 from context_agent.pruning.view import Role, Text, View
@@ -82,8 +83,12 @@ class TokenPolicy:
         temperature: float = 1.0,
         top_p: float = 0.9,
         max_tokens: int = MAX_TOKENS,
+        record_experts: bool = False,
     ) -> None:
-        """`max_tokens` bounds one reply. Raises `ConfigError` for invalid sampling settings."""
+        """`max_tokens` bounds one reply. `record_experts` keeps the routing of a mixture of experts.
+
+        Raises `ConfigError` for invalid sampling settings.
+        """
         if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
             raise ConfigError(
                 f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got {temperature}, {top_p}, "
@@ -94,6 +99,7 @@ class TokenPolicy:
         self.temperature = temperature
         self.top_p = top_p
         self.max_tokens = max_tokens
+        self.record_experts = record_experts
         self.counter = VocabularyCounter(self.renderer)
         """Counts by the model's vocabulary."""
         self._openings: dict[Profile, Opening] = {}
@@ -142,13 +148,21 @@ class TokenActor:
         if room < 1:
             return Action(tokens=view.budget.window, extra={KEY: None})
         seed = (self._seed * 1_000_003 + view.turn) % SEEDS
-        request = SampleRequest(ids, room, policy.renderer.stop, policy.temperature, policy.top_p, seed)
+        reused = prompt.reused
+        experts_from = first_recorded(reused) if policy.record_experts else None
+        request = SampleRequest(ids, room, policy.renderer.stop, policy.temperature, policy.top_p, seed, experts_from)
         sample = await policy.engine.generate(request)
         _check(sample, room)
-        reused = prompt.reused
         prompt.sampled(view, sample.ids)
         call = TokenCall(
-            reused, ids[reused:], sample.ids, sample.logprobs, sample.version, sample.finish.value, sample.cached_tokens
+            reused,
+            ids[reused:],
+            sample.ids,
+            sample.logprobs,
+            sample.version,
+            sample.finish.value,
+            sample.cached_tokens,
+            sample.experts,
         )
         action = policy.renderer.parse(sample.ids)
         tokens = len(sample.ids) + prompt.framing(sample.ids, action)

@@ -15,14 +15,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
+
+import numpy as np
 
 from context_agent.errors import ConfigError, TrajectoryError
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import BATCH, flatten
 from context_agent.harness.trajectory import Trajectory
+from context_agent.policies.tokens.routed_experts import Experts, unpack, unrecorded
 from context_agent.pruning.view import ActionTaken, Role, Segment, Text, View
 from context_agent.tokens import harmony_encoding
 from context_agent.types import Action, ToolCall
@@ -98,7 +101,8 @@ class TokenCall:
 
     `logprobs` has one natural logarithm for each id of `output`, of the model's own distribution before temperature
     and top-p. `version` names the weights; `finish` is `stop` or `length`; `cached` counts the prompt ids from the
-    server's prefix cache, None if it does not report them.
+    server's prefix cache, None if it does not report them. `experts`, of a mixture whose routing is recorded, begin at
+    the last reused id, which the previous call may not have read, and end before the last sampled id. They are packed.
     """
 
     reused: int
@@ -108,20 +112,25 @@ class TokenCall:
     version: str = ""
     finish: str = "stop"
     cached: int | None = None
+    experts: str = ""
+
+    @property
+    def experts_from(self) -> int:
+        """The position at which `experts` begin."""
+        return first_recorded(self.reused)
 
     def to_extra(self) -> dict[str, Any]:
         """As `Action.extra` holds it: plain data."""
-        return {
-            KEY: {
-                "kept": self.reused,
-                "new": list(self.new),
-                "output": list(self.output),
-                "logprobs": list(self.logprobs),
-                "version": self.version,
-                "finish": self.finish,
-                "cached": self.cached,
-            }
+        data = {
+            "kept": self.reused,
+            "new": list(self.new),
+            "output": list(self.output),
+            "logprobs": list(self.logprobs),
+            "version": self.version,
+            "finish": self.finish,
+            "cached": self.cached,
         }
+        return {KEY: {**data, "experts": self.experts} if self.experts else data}
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
@@ -140,13 +149,23 @@ class TokenCall:
         return call
 
 
+def first_recorded(reused: int) -> int:
+    """Return the position at which the experts of a call begin that reuses so many ids."""
+    return max(0, reused - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeCall:
-    """A call with its whole prompt. `extends`: the prompt continues the previous call's output."""
+    """A call with its whole prompt. `extends`: the prompt continues the previous call's output.
+
+    `experts` are those of the prompt and all but the last id of the output, None if none were ever recorded. An id
+    keeps the experts that it was first read with.
+    """
 
     prompt: tuple[int, ...]
     call: TokenCall
     extends: bool
+    experts: Experts | None = field(default=None, compare=False)
 
 
 def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
@@ -163,12 +182,34 @@ def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
 def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
     """Whole prompts. Raises `TrajectoryError` for a record that reuses more ids than there were."""
     before: tuple[int, ...] = ()
+    experts: Experts | None = None
     for call in token_calls:
         if not 0 <= call.reused <= len(before):
             raise TrajectoryError(f"the record is incomplete: a prompt reuses {call.reused} ids of {len(before)}")
         prompt = before[: call.reused] + call.new
-        yield WholeCall(prompt, call, extends=bool(before) and call.reused == len(before))
+        experts = _continued(experts, call, len(prompt) + len(call.output) - 1)
+        yield WholeCall(prompt, call, bool(before) and call.reused == len(before), experts)
         before = prompt + call.output
+
+
+def _continued(before: Experts | None, call: TokenCall, positions: int) -> Experts | None:
+    """The experts up to a call's last position but one, given those up to the previous call's."""
+    if not call.experts:
+        return None if before is None else _resized(before[: call.reused], positions)
+    fresh = unpack(call.experts)
+    if len(fresh) != positions - call.experts_from or (before is not None and before.shape[1:] != fresh.shape[1:]):
+        raise TrajectoryError(
+            f"a call of {positions - call.experts_from} positions has recorded experts of the shape {fresh.shape}: the "
+            "record is damaged; sample the episode again"
+        )
+    earlier = unrecorded(0, like=fresh) if before is None else before[: call.reused]
+    known = _resized(earlier, max(len(earlier), call.experts_from))
+    return np.concatenate([known, fresh[len(known) - call.experts_from :]])
+
+
+def _resized(experts: Experts, positions: int) -> Experts:
+    """The experts, with positions without a record behind them."""
+    return np.concatenate([experts, unrecorded(positions - len(experts), like=experts)])
 
 
 Key = tuple[str, int, int]

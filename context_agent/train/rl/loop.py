@@ -20,6 +20,7 @@ from context_agent.agent import SearchAgent
 from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
 from context_agent.policies.tokens.engines import Engine, ScoringEngine
+from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
 from context_agent.train.checkpoints import MetricsLog
 from context_agent.train.config import Notify, OnUpdate, RunConfig
@@ -292,6 +293,8 @@ def train(
     run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
     environment = environment_of(config.data)
     loaded = load_model(config, environment)
+    if config.loss.router_replay:
+        routers(loaded.model)  # refuses a model without any
     with ExitStack() as stack:
         data = stack.enter_context(open_data(config.data, note, environment))
         engine, weights = stack.enter_context(open_sampler(config, loaded))

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_agent.errors import MissingExtraError
+from context_agent.policies.tokens.engines.routers import ExpertReplay
 from context_agent.train.config import Loss, LossConfig
 from context_agent.train.rows import TrainingRow
 
@@ -62,6 +63,7 @@ class PassInputs:
     - `row_weights`: weights of the rows in the sum, shape (rows, 1).
     - `fresh`: whether the newest weights sampled the row, shape (rows, 1).
     - `has_sampler`: False if the rows are demonstrations.
+    - `experts`: experts that the ids were routed to, shape (rows, longest, layers, top k), if they are replayed.
     - `reference`: log-probabilities by the weights that training began with, if there is a divergence from them.
     """
 
@@ -73,6 +75,7 @@ class PassInputs:
     row_weights: torch.Tensor
     fresh: torch.Tensor
     has_sampler: bool = True
+    experts: torch.Tensor | None = None
     reference: torch.Tensor | None = None
 
 
@@ -114,7 +117,7 @@ def masked_rows(inputs: PassInputs, logps: torch.Tensor, most: float) -> torch.T
     return negative & (mean > most) & inputs.has_sampler
 
 
-MEASURED = ("tokens", "entropy", "kl", "clipped", "masked", "fresh", "difference", "ratio")
+MEASURED = ("tokens", "entropy", "kl", "clipped", "masked", "fresh", "difference", "ratio", "replayed", "flipped")
 """Sums over tokens (`masked`: over rows) that a rank measures in an update, in this order."""
 
 
@@ -150,6 +153,11 @@ class PassMeasurements:
             # A difference that is not a number is the largest.
             self.largest = float(torch.stack([differences.abs().max(), torch.tensor(self.largest)]).max())
 
+    def add_replay(self, replay: ExpertReplay) -> None:
+        """Add the positions of a pass whose experts were replayed, and those that the trainer routes to others."""
+        self.sums["replayed"] += float(replay.recorded.sum())
+        self.sums["flipped"] += float(replay.flipped.sum())
+
     def values(self) -> list[float]:
         """Return the numbers as a list, to be gathered over ranks."""
         return [*self.sums.values(), self.largest]
@@ -183,6 +191,8 @@ class UpdateMeasurements:
             metrics["kl"] = self.sums["kl"] / tokens
         if loss.mask_above is not None:
             metrics["rows_masked"] = self.sums["masked"]
+        if self.sums["replayed"]:
+            metrics["sampler/experts_flipped"] = self.sums["flipped"] / self.sums["replayed"]
         if self.sums["fresh"]:
             metrics["sampler/logp_difference_mean"] = self.mismatch
             metrics["sampler/logp_difference_max"] = self.largest

@@ -23,12 +23,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError, PolicyError
+from context_agent.policies.tokens.engines.routers import ExpertReplay, check_experts, replayed_experts, routers
 from context_agent.policies.tokens.engines.transformers import row_logprobs
+from context_agent.policies.tokens.routed_experts import UNRECORDED, Experts, unpack
 from context_agent.train.config import LossConfig, RunConfig
 from context_agent.train.models import only_positions
 from context_agent.train.rl.losses import (
@@ -293,10 +295,13 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         self.current_gradient_accumulation_steps = 1
         self._measured, started = PassMeasurements(), time.perf_counter()
         for number, each in enumerate(passes, start=1):
-            with nullcontext() if number == len(passes) else self.accelerator.no_sync(model):
+            syncing = nullcontext() if number == len(passes) else self.accelerator.no_sync(model)
+            with syncing, self._routed(each) as replay:
                 with self.compute_loss_context_manager():
                     loss = self.compute_loss(model, each)
                 self.accelerator.backward(loss)
+            if replay is not None:
+                self._measured.add_replay(replay)
             total += loss.detach()
         self._step += 1
         if not torch.isfinite(total):
@@ -335,6 +340,26 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             return values.new_zeros(inputs.trained.shape).index_copy(1, positions, values) * inputs.trained
 
         return spread(output.log_probs), spread(output.entropy).detach()
+
+    def _routed(self, inputs: PassInputs) -> AbstractContextManager[ExpertReplay | None]:
+        """The scope in which the pass's ids are routed as they were when they were sampled."""
+        if inputs.experts is None:
+            return nullcontext()
+        return replayed_experts(self.accelerator.unwrap_model(self.model), inputs.experts)
+
+    def _experts(self, batch: ForwardPass, width: int) -> torch.Tensor | None:
+        """The recorded experts of a pass, padded; None if none are replayed."""
+        if not self.row_loss.router_replay or not any(item.row.experts for item in batch):
+            return None
+        found = routers(self.accelerator.unwrap_model(self.model))
+        shape = (len(batch), width, len(found), found[0].top_k)
+        experts = torch.full(shape, UNRECORDED, dtype=torch.long)
+        for row, item in enumerate(batch):
+            if item.row.experts:
+                recorded: Experts = unpack(item.row.experts)
+                check_experts(recorded, found, item.length)
+                experts[row, : len(recorded)] = torch.from_numpy(recorded)
+        return experts.to(self.accelerator.device)
 
     def _report_passes(self, ids: int, seconds: float) -> None:
         """Report the passes of all ranks. Raises `PolicyError` for a mismatch beyond the bound."""
@@ -402,10 +427,11 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             row_weights=tensor([[row_weight(item.row, self.row_loss.kind)] for item in batch], torch.float32),
             fresh=tensor(fresh, torch.bool),
             has_sampler=not batch[0].demonstrated,
+            experts=self._experts(batch, width),
         )
         if self.initial is None:
             return inputs
-        with torch.no_grad(), self.initial.in_place():
+        with torch.no_grad(), self.initial.in_place(), self._routed(inputs):
             return replace(inputs, reference=self._token_logps(self.model, inputs)[0])
 
 

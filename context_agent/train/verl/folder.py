@@ -69,6 +69,10 @@ def refuse_unsupported(run: RunConfig) -> None:
             run.async_rollouts is not None,
             "[async_rollouts] is for one machine: verl's own switch is trainer.v1.trainer_mode",
         ),
+        (
+            run.loss.router_replay,
+            "loss.router_replay is for this trainer: verl's own switch is actor.megatron.router_replay.mode",
+        ),
         (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
         (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),
         (run.model.tiny is not None, "[model.tiny] is made on the spot; save it first, and name its folder"),

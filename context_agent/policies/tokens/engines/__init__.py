@@ -30,7 +30,8 @@ class Finish(StrEnum):
 class SampleRequest:
     """A prompt, and how to sample a reply of 1 to `max_tokens` ids.
 
-    Sampling ends at the first id in `stop`. Temperature 0 takes the likeliest token.
+    Sampling ends at the first id in `stop`. Temperature 0 takes the likeliest token. With `experts_from` the sample has
+    the experts of a mixture that the positions from there on were routed to.
     """
 
     prompt: Sequence[int]
@@ -39,6 +40,7 @@ class SampleRequest:
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int | None = None
+    experts_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class Sample:
     `logprobs` are natural logarithms, one per id, of the distribution before top-p, at the request's temperature. At
     temperature 0 they are those of temperature 1. vLLM reports temperature 1 unless it is started otherwise.
     `cached_tokens` counts the prompt ids that came from a prefix cache, None if the engine does not report it.
-    `version` names the weights that sampled.
+    `version` names the weights that sampled. `experts`, if they were asked for, are packed (`tokens.routed_experts`).
+    They lack the last position, which was sampled and not read.
     """
 
     ids: tuple[int, ...]
@@ -56,6 +59,7 @@ class Sample:
     finish: Finish
     cached_tokens: int | None = None
     version: str = ""
+    experts: str = ""
 
 
 class Engine(Protocol):

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
+from context_agent.policies.tokens.engines.routers import joined, recorded_experts
+from context_agent.policies.tokens.routed_experts import Experts, pack, unrecorded
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +42,7 @@ States = tuple[tuple["torch.Tensor", "torch.Tensor"], ...]
 class _Entry:
     ids: tuple[int, ...]
     states: States
+    experts: Experts | None = None
 
     @property
     def bytes(self) -> int:
@@ -76,11 +79,21 @@ class PrefixCache:
             model(input_ids=fresh, past_key_values=cache, use_cache=True, logits_to_keep=1)
         return tuple((layer.keys, layer.values) for layer in cache.layers), shared
 
-    def keep(self, ids: Sequence[int], states: States) -> None:
+    def experts(self, model: Any, ids: Sequence[int]) -> tuple[States, int, Experts]:
+        """Return `states`, and the experts that all but the last of the ids were routed to when they were read."""
+        prompt = tuple(ids[:-1])
+        best = max(self._entries, key=lambda entry: _shared(entry.ids, prompt), default=None)
+        with recorded_experts(model, rows=1) as record:
+            states, shared = self.states(model, ids)
+        fresh = record.row(0)
+        earlier = None if best is None or best.experts is None else best.experts[:shared]
+        return states, shared, joined([unrecorded(shared, like=fresh) if earlier is None else earlier, fresh])
+
+    def keep(self, ids: Sequence[int], states: States, experts: Experts | None = None) -> None:
         """Stores the states of the ids. States of a beginning of them, and the oldest beyond the limit, go."""
         stored = tuple(ids)
         self._entries = [entry for entry in self._entries if stored[: len(entry.ids)] != entry.ids]
-        self._entries.append(_Entry(stored, states))
+        self._entries.append(_Entry(stored, states, experts))
         while self._entries and sum(entry.bytes for entry in self._entries) > self._most_bytes:
             self._entries.pop(0)
 
@@ -184,6 +197,7 @@ class PendingSample:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cached_tokens: int | None = None
+    experts: str = ""
 
     @property
     def done(self) -> bool:
@@ -198,7 +212,8 @@ class PendingSample:
     def finish(self, version: str) -> None:
         """Delivers the sample."""
         finish = Finish.STOP if self.stopped else Finish.LENGTH
-        self.answer.set_result(Sample(tuple(self.ids), tuple(self.logprobs), finish, self.cached_tokens, version))
+        sample = Sample(tuple(self.ids), tuple(self.logprobs), finish, self.cached_tokens, version, self.experts)
+        self.answer.set_result(sample)
 
 
 @dataclass(slots=True)
@@ -437,27 +452,41 @@ def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int, prefix
     with torch.inference_mode():
         # A prompt of one token leaves nothing to read before sampling.
         prefixes = prefixes if min(map(len, prompts)) > 1 else None
-        read = [] if prefixes is None else [prefixes.states(model, prompt) for prompt in prompts]
-        cache = stacked([states for states, _ in read]) if read else None
-        model.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            logits_processor=LogitsProcessorList([sampler]),
-            stopping_criteria=[lambda input_ids, scores: sampler.finished(input_ids)],
-            max_new_tokens=max(pending.request.max_tokens for pending in batch),
-            do_sample=False,
-            eos_token_id=None,
-            pad_token_id=pad_id,
-            past_key_values=cache,
-        )
-    if prefixes is None:
-        return
+        recording = any(pending.request.experts_from is not None for pending in batch)
+        read = [] if prefixes is None else [_read(model, prompt, prefixes, recording) for prompt in prompts]
+        cache = stacked([states for states, _, _ in read]) if read else None
+        recorder = recorded_experts(model, len(batch)) if recording else nullcontext()
+        with recorder as record:
+            model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                logits_processor=LogitsProcessorList([sampler]),
+                stopping_criteria=[lambda input_ids, scores: sampler.finished(input_ids)],
+                max_new_tokens=max(pending.request.max_tokens for pending in batch),
+                do_sample=False,
+                eos_token_id=None,
+                pad_token_id=pad_id,
+                past_key_values=cache,
+            )
     for row, (pending, prompt) in enumerate(zip(batch, prompts, strict=True)):
         # The last token of a reply was sampled, but not read.
         known = [*prompt, *pending.ids[:-1]]
-        start = width - len(prompt)
-        prefixes.keep(known, row_states(cache, row, start, start + len(known)))
-        pending.cached_tokens = read[row][1]
+        experts = None
+        if record is not None:
+            # After a cache, sampling reads the last id of the prompt; without one, all of it behind the padding.
+            earlier = [read[row][2]] if read else []
+            experts = joined([*earlier, record.row(row)[0 if read else width - len(prompt) :]])[: len(known)]
+        if experts is not None and pending.request.experts_from is not None:
+            pending.experts = pack(experts[pending.request.experts_from :])
+        if prefixes is not None:
+            start = width - len(prompt)
+            prefixes.keep(known, row_states(cache, row, start, start + len(known)), experts)
+            pending.cached_tokens = read[row][1]
+
+
+def _read(model: Any, prompt: Sequence[int], prefixes: PrefixCache, recording: bool) -> tuple[States, int, Any]:
+    """The states of a prompt, how many of its ids were cached, and its experts if they are recorded."""
+    return prefixes.experts(model, prompt) if recording else (*prefixes.states(model, prompt), None)
 
 
 class Sampler:

@@ -8,13 +8,19 @@ with vLLM's default `--logprobs-mode raw_logprobs`.
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
 from context_agent.errors import PolicyError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
+from context_agent.policies.tokens.routed_experts import Experts, pack
 
 LARGEST_ID = 2**31
 ROUNDING = 1e-3
@@ -85,7 +91,16 @@ class VllmEngine:
         if self._cache_salt is not None:
             body["cache_salt"] = self._cache_salt
         body.update(extra or {})
-        return await self.endpoint.post("/completions", body, lambda events: _sample(events, body["prompt"], version))
+
+        def read(events: Events) -> Sample:
+            sample = _sample(events, body["prompt"], version)
+            if request.experts_from is None:
+                return sample
+            positions = len(body["prompt"]) + len(sample.ids) - 1
+            experts = _experts(events[0]["choices"][0].get("routed_experts"), positions)
+            return replace(sample, experts=pack(experts[request.experts_from :]))
+
+        return await self.endpoint.post("/completions", body, read)
 
     async def score(self, ids: Sequence[int]) -> Score:
         """Return the server's `prompt_logprobs` of the ids, which it computes without its prefix cache.
@@ -151,6 +166,38 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
         raise PolicyError("the server returned log-probabilities that are not numbers up to 0; the reply is discarded")
     numbers = tuple(-math.inf if value is None else float(value) for value in logprobs)
     return Sample(tuple(ids), numbers, Finish(choice["finish_reason"]), _cached(answer, len(prompt)), version)
+
+
+def _experts(value: object, positions: int) -> Experts:
+    """The experts in a response: an array in numpy's format, of shape (positions, layers, top k), in base64."""
+    if not isinstance(value, str):
+        raise PolicyError(
+            "the server returned no routed_experts, which loss.router_replay = true needs: start vLLM 0.22 or newer "
+            "with --enable-return-routed-experts, for a mixture of experts, or leave out loss.router_replay"
+        )
+    try:
+        raw = base64.b64decode(value, validate=True)
+        file = io.BytesIO(raw)
+        np.lib.format.read_magic(file)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        # The header may claim more than was sent, so nothing is allocated by it.
+        experts = np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"the server returned routed_experts that cannot be read: {error}") from None
+    least, most = experts.min(initial=0), experts.max(initial=0)
+    if (
+        fortran
+        or dtype.kind not in "iu"
+        or experts.ndim != 3
+        or len(experts) != positions
+        or least < 0
+        or most > 65_534
+    ):
+        raise PolicyError(
+            f"the server returned routed_experts of the shape {shape} and type {dtype} from {least} to {most}; expected "
+            f"numbers of experts for {positions} positions, layers and choices"
+        )
+    return experts.astype(np.int32)
 
 
 def _is_logprob(value: object) -> bool:
