@@ -194,8 +194,8 @@ def _experts(value: object, positions: int) -> Experts:
         or most > 65_534
     ):
         raise PolicyError(
-            f"the server returned routed_experts of the shape {shape} and type {dtype} from {least} to {most}; expected "
-            f"numbers of experts for {positions} positions, layers and choices"
+            f"the server returned routed_experts of the shape {shape} and type {dtype} from {least} to {most}; "
+            f"expected numbers of experts for {positions} positions, layers and choices"
         )
     return experts.astype(np.int32)
 

@@ -6,10 +6,14 @@ The script stands in for the protocol only; scripts/check_servers.py checks a re
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from context_agent import Action, SearchAgent, ToolCall
@@ -21,6 +25,7 @@ from context_agent.policies.tokens.engines import Finish, SampleRequest, invente
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
+from context_agent.policies.tokens.routed_experts import unpack
 from context_agent.train.rows import sampled_rows
 from tests.policies.tokens.sampling import QUESTION, small_corpus
 
@@ -185,3 +190,57 @@ def test_given_ids_are_scored_by_prompt_logprobs() -> None:
 def test_a_server_that_does_not_score_the_ids_is_told_so(prompt_logprobs: Any) -> None:
     with pytest.raises(PolicyError, match="log-probabilities of the prompt"):
         scored(prompt_logprobs)
+
+
+def in_base64(array: Any) -> str:
+    file = io.BytesIO()
+    np.save(file, array)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def ask_for_experts(value: Any) -> Any:
+    """The sample of a prompt of two ids and a reply of three, from a server with these routed experts."""
+    changed = {} if value is None else {"routed_experts": value}
+    with ScriptedServer(completions=lambda body: (200, answer(body, (5, 6, 200_002), **changed))) as server:
+        engine = VllmEngine(server.url, "m", retries=0)
+        return asyncio.run(engine.generate(replace(REQUEST, experts_from=1)))
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int16", "int32"])
+def test_routed_experts_are_read_from_the_position_that_was_asked_for(kind: str) -> None:
+    experts = np.arange(4 * 3 * 2).reshape(4, 3, 2)
+    sample = ask_for_experts(in_base64(experts.astype(kind)))
+    assert np.array_equal(unpack(sample.experts), experts[1:])
+
+
+def test_experts_that_nobody_asked_for_are_not_kept() -> None:
+    value = in_base64(np.zeros((4, 3, 2), np.uint8))
+    with ScriptedServer(completions=lambda body: (200, answer(body, (5, 6, 200_002), routed_experts=value))) as server:
+        assert ask(server).experts == ""
+
+
+def claims_more() -> str:
+    """An array whose header claims 8 TB."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"shape": (4, 10**6, 2 * 10**6), "fortran_order": False, "descr": "|u1"})
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "start vLLM 0.22 or newer with --enable-return-routed-experts"),
+        ([[[1]]], "start vLLM 0.22 or newer"),
+        ("no base64", "cannot be read"),
+        (base64.b64encode(b"not numpy").decode(), "cannot be read"),
+        (claims_more(), "cannot be read"),
+        (in_base64(np.zeros((3, 3, 2), np.uint8)), r"of the shape \(3, 3, 2\)"),
+        (in_base64(np.zeros((4, 3), np.uint8)), r"of the shape \(4, 3\)"),
+        (in_base64(np.full((4, 3, 2), -1)), "from -1 to 0"),
+        (in_base64(np.zeros((4, 3, 2))), "type float64"),
+        (in_base64(np.array([[[None]]] * 4)), "cannot be read"),
+    ],
+)
+def test_routed_experts_that_are_missing_or_wrong_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        ask_for_experts(value)
