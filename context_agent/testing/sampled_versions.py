@@ -62,10 +62,10 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
     kept: dict[str, dict[str, Any]] = {}
     push = CopySync.push
 
-    def push_and_keep(self: Any, trainer: Any, step: int) -> None:
+    def push_and_keep(self: Any, trainer: Any, step: int) -> Any:
         model = trainer.accelerator.unwrap_model(trainer.model)
         kept[str(step)] = {name: value.detach().clone() for name, value in model.state_dict().items()}
-        push(self, trainer, step)
+        return push(self, trainer, step)
 
     with mock.patch.object(CopySync, "push", push_and_keep):
         loop.train(run, note=lambda _: None)

@@ -190,6 +190,13 @@ class RunEstimate:
     steps: int
     room: float | None
     """Bytes of a GPU, where the file says."""
+    adapter_bytes: float | None = None
+    """Bytes of the adapters that a sync with a sampler sends, None if all weights are trained."""
+
+    @property
+    def full_bytes(self) -> float:
+        """Bytes of all weights in 16 bits, as a server has them."""
+        return 2.0 * self.shape.parameters
 
     def lines(self) -> list[str]:
         """The estimate in lines of text."""
@@ -200,8 +207,14 @@ class RunEstimate:
             f"model: {self.shape.parameters / 1e9:.3g} billion weights, {self.shape.active / 1e9:.3g} active",
             f"memory of a training GPU: {self.memory.peak / GB:.1f} GB ({parts or 'next to nothing'})",
             *([f"memory of the server, {where}: {server} GB"] if server else []),
-            *self.cost.lines(self.steps),
         ]
+        if self.adapter_bytes is not None:
+            share = self.adapter_bytes / self.full_bytes
+            result.append(
+                f"a weight sync: {self.adapter_bytes / GB:.2f} GB of adapters, {share:.1%} of all weights "
+                f"({self.full_bytes / GB:.1f} GB)"
+            )
+        result += self.cost.lines(self.steps)
         if self.room is not None:
             verdict = "fits" if self.memory.peak <= self.room else "DOES NOT FIT"
             result.insert(2, f"{verdict} in {self.room / GB:.0f} GB")
@@ -218,6 +231,8 @@ class RunEstimate:
             "room": self.room,
             **self.cost.to_json(),
             "steps": self.steps,
+            "sync_bytes": self.adapter_bytes,
+            "full_bytes": self.full_bytes,
         }
 
 
@@ -239,7 +254,8 @@ def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunK
     needs = memory_needs(run, shape, kind=kind, ranks=max(1, run.expected.gpus), sharded=run.expected.sharded)
     room = None if run.expected.gpu_memory is None else run.expected.gpu_memory * GB
     cost = step_cost(run, shape) if kind == "rl" else lessons_cost(run, shape)
-    return RunEstimate(shape, needs, cost, run.rollouts.steps, room)
+    sent = adapter_parameters(shape, run.model.lora) * TRAINED_BYTES if run.model.lora and kind == "rl" else None
+    return RunEstimate(shape, needs, cost, run.rollouts.steps, room, sent)
 
 
 def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import LoraConfig, parse_run
+from context_agent.train.config import LoraConfig, parse_run, read_run
 from context_agent.train.estimate import (
     GB,
     KNOWN,
@@ -57,6 +57,17 @@ def test_the_peak_of_lora_at_the_whole_window_is_what_was_estimated_by_hand() ->
     assert 55 <= sum(needs.parts.values()) / GB <= 70
     assert needs.server["weights"] / GB == pytest.approx(42, abs=0.5)
     assert needs.shared
+
+
+def test_a_sync_sends_the_adapters_and_not_the_model() -> None:
+    estimate = estimate_run(read_run(Path(__file__).parents[2] / "configs" / "gpt-oss-20b-1gpu.toml"))
+    assert estimate.adapter_bytes is not None
+    assert estimate.adapter_bytes / estimate.full_bytes <= 0.05
+    assert "a weight sync: 1.48 GB of adapters, 3.5% of all weights (41.8 GB)" in estimate.lines()
+    assert estimate.to_json()["sync_bytes"] == estimate.adapter_bytes
+    full = estimate_run(run(model={"name": "openai/gpt-oss-20b"}))
+    assert full.adapter_bytes is None
+    assert not any("weight sync" in line for line in full.lines())
 
 
 def test_a_sampler_beside_the_trainer_has_a_copy_of_what_is_trained() -> None:

@@ -217,7 +217,7 @@ class ReinforcementLoop:
         self._pending = StepRows.load(folder, self.rank)
 
     def _push(self, trainer: RowTrainer, update: int) -> None:
-        self.weights.push(trainer, update)
+        trainer.report(self.weights.push(trainer, update).metrics)
         if self.canary is not None:
             # A sampler that shares the model scores without dropout, too.
             with trainer.inference():

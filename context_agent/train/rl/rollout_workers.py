@@ -7,8 +7,8 @@ opened again and given its recorded replies reaches the point where it was pause
 prompt must be the recorded one.
 
 In one process, a trainer and a sampler compete for Python's interpreter lock. With a `RolloutProcess` the trainer sends
-requests and receives replies and trajectories. The model is not sent: its tensors, and the copies that carry new
-weights, are in memory that both processes share.
+requests and receives replies and trajectories. The model is not sent: its tensors are in memory that both processes
+share. New weights come as a file of what changed (`weight_delta`).
 
 A pool of processes, on this machine or others, plays the episodes of a step and samples from the run's model server:
 the trainer sends requests with the name of the weights, and receives trajectories. The model of a trainer that samples
@@ -29,6 +29,8 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from context_agent._support.worker_pool import CallParent, JobLost, WorkerPool
@@ -43,13 +45,13 @@ from context_agent.policies.tokens.engines import (
     Score,
     ScoringEngine,
 )
-from context_agent.policies.tokens.engines.transformers import StagedWeights
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.config import RunConfig
 from context_agent.train.data import build_agent, environment_of, open_corpus
 from context_agent.train.models import load_renderer, local_engine, subagent_engine
 from context_agent.train.rl.rollout_log import RecordedCall
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
+from context_agent.train.rl.weight_delta import WeightChannel, WeightReceiver, WeightSender
 from context_agent.train.rl.weight_sync import served_engine
 from context_agent.train.rows import update_number
 
@@ -63,7 +65,6 @@ POLL_SECONDS = 1.0
 """Seconds between two checks that the other process is alive."""
 CLOSE_TIMEOUT = 10.0
 """Seconds for the last batch of a process that is closed."""
-VERSION_BYTES = 64
 
 
 class RunningEpisode:
@@ -235,7 +236,8 @@ class RolloutProcess:
         self._run, self._version = run, version
         # A forked process would inherit locks of threads that it lacks.
         self._context = processes.get_context("spawn")
-        self._staged: StagedWeights | None = None
+        self._staged: WeightSender | None = None
+        self._folder: TemporaryDirectory[str] | None = None
         self._process: Any = None
         # Of two threads that poll a process at once, one may read a wrong exit code.
         self._polling = threading.Lock()
@@ -253,12 +255,12 @@ class RolloutProcess:
         Returns when the process is ready. Raises `ConfigError` for a model that cannot be sent to it, and `PolicyError`
         if it ends at once.
         """
-        version_name = self._context.Array("c", VERSION_BYTES, lock=False)
-        version_name.value = self._version.encode()
-        self._staged = StagedWeights(model, trained, lock=self._context.Lock(), version=version_name)
-        self._staged.share()
+        self._folder = TemporaryDirectory(prefix="ctx1-weights-")
+        channel = WeightChannel(self._context, Path(self._folder.name) / "changes", self._version)
+        self._staged = WeightSender(model, trained, channel)
         self._connection, remote = self._context.Pipe()
-        arguments = (self._run, model.share_memory(), self._staged, remote, torch.get_num_threads())
+        receiver = WeightReceiver(trained, channel)
+        arguments = (self._run, model.share_memory(), receiver, remote, torch.get_num_threads())
         self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
         try:
             self._process.start()
@@ -274,8 +276,10 @@ class RolloutProcess:
         except EOFError:
             raise self._gone() from None
 
-    def put(self, model: Any, version: str) -> None:
+    def put(self, model: Any, version: str) -> int:
         """The model's current weights sample from the next batch on. Does not wait for the current batch.
+
+        Returns the bytes of what has changed.
 
         Raises `PolicyError` if the process has ended.
         """
@@ -286,7 +290,7 @@ class RolloutProcess:
             if not self._is_alive():
                 raise self._gone()
         try:
-            self._staged.put(model, version)
+            return self._staged.put(model, version)
         finally:
             self._staged.lock.release()
 
@@ -333,6 +337,8 @@ class RolloutProcess:
             if process.is_alive():
                 process.kill()
                 process.join()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _send(self, message: tuple[Any, ...]) -> None:
         if self._process is None or self._has_ended:
@@ -414,7 +420,7 @@ class _ReportedEpisode(RunningEpisode):
         self._remote.send(("call", self._number, call))
 
 
-def _serve(run: RunConfig, model: Any, staged: StagedWeights, remote: Any, threads: int) -> None:
+def _serve(run: RunConfig, model: Any, staged: WeightReceiver, remote: Any, threads: int) -> None:
     """Plays until the trainer closes it or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)

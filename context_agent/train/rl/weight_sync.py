@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,30 @@ from context_agent.policies.tokens.engines.transformers import TransformersEngin
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.train.config import RunConfig
 from context_agent.train.models import LoadedModel, local_engine, sampling_copy
+
+
+@dataclass(frozen=True, slots=True)
+class SentWeights:
+    """The bytes that a sync has sent, and those of all the model's weights."""
+
+    sent: int = 0
+    full: int = 0
+
+    def __add__(self, other: SentWeights) -> SentWeights:
+        return SentWeights(self.sent + other.sent, max(self.full, other.full))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the sync; none if nothing was sent."""
+        return {"sync/bytes": float(self.sent), "sync/full_bytes": float(self.full)} if self.sent else {}
+
+
+NOTHING_SENT = SentWeights()
+
+
+def full_bytes(model: Any) -> int:
+    """Return the bytes of all weights of a model, without those of adapters."""
+    return sum(parameter.nbytes for name, parameter in model.named_parameters() if "lora_" not in name)
 
 
 class WeightSync(Protocol):
@@ -34,7 +59,7 @@ class WeightSync(Protocol):
     def after_update(self) -> None:
         """Called when it has."""
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """Makes the weights after `step` updates those that sample. Raises `PolicyError` where that fails."""
 
 
@@ -66,9 +91,10 @@ class SharedModelSync:
         """Sampling continues."""
         self._engine.lock.release()
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """Names the shared weights by the update."""
         self._engine.version = str(step)
+        return NOTHING_SENT
 
 
 class AdapterSync(SeparateWeights):
@@ -91,12 +117,14 @@ class AdapterSync(SeparateWeights):
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """Writes the adapter, has the server load it, and unloads the previous one."""
-        name = f"{self._name}-{step}"
+        name, sent = f"{self._name}-{step}", NOTHING_SENT
         if trainer.accelerator.is_main_process and name != self._loaded:
             folder = self._folder / name
-            trainer.accelerator.unwrap_model(trainer.model).save_pretrained(folder, selected_adapters=["default"])
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            model.save_pretrained(folder, selected_adapters=["default"])
+            sent = SentWeights(sum(file.stat().st_size for file in folder.iterdir()), full_bytes(model))
             self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
             if self._loaded is not None:
                 self._post("unload_lora_adapter", {"lora_name": self._loaded})
@@ -104,6 +132,7 @@ class AdapterSync(SeparateWeights):
         trainer.accelerator.wait_for_everyone()
         self._loaded = name
         self._engine.model, self._engine.version = name, str(step)
+        return sent
 
     def _post(self, command: str, body: dict[str, str]) -> None:
         server = self._endpoint.base_url
@@ -132,15 +161,17 @@ class NcclSync(SeparateWeights):
     def attach(self, trainer: Any) -> None:
         """Nothing to do: a trainer made with `use_vllm` has its client."""
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """Sends them, once for each update; the server drops its cached prefixes."""
         if step == self._sent:
-            return
+            return NOTHING_SENT
         try:
             trainer.vllm_generation.sync_weights()
         except Exception as error:  # TRL raises plain exceptions
             raise PolicyError(f"the server did not take new weights: {error}") from error
         self._sent, self._engine.version = step, str(step)
+        size = full_bytes(trainer.accelerator.unwrap_model(trainer.model))
+        return SentWeights(size, size)
 
 
 class ModelHolder(Protocol):
@@ -149,8 +180,11 @@ class ModelHolder(Protocol):
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
         """Samples with this model from now on. `put` brings new values of its `trained` parameters, by index."""
 
-    def put(self, model: Any, version: str) -> None:
-        """The model's current weights sample from the next batch on. Does not wait for the current batch."""
+    def put(self, model: Any, version: str) -> int:
+        """The model's current weights sample from the next batch on. Does not wait for the current batch.
+
+        Returns the bytes that were sent.
+        """
 
 
 class CopySync(SeparateWeights):
@@ -170,11 +204,14 @@ class CopySync(SeparateWeights):
         trained = [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
         self._sampler.hold(sampling_copy(model), trained)
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """Sends the trained weights, once for each update."""
-        if step != self._pushed:
-            self._sampler.put(trainer.accelerator.unwrap_model(trainer.model), str(step))
-            self._pushed = step
+        if step == self._pushed:
+            return NOTHING_SENT
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        sent = self._sampler.put(model, str(step))
+        self._pushed = step
+        return SentWeights(sent, full_bytes(model))
 
 
 class PausableRollouts(Protocol):
@@ -206,15 +243,16 @@ class PausingSync:
         """As the weights do."""
         self._weights.after_update()
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """Pauses the episodes, sends the weights, and lets the episodes continue."""
         if step == self._pushed:
-            return
+            return NOTHING_SENT
         started = time.perf_counter()
         with self._rollouts.between_turns(drain=self._drain):
-            self._weights.push(trainer, step)
+            sent = self._weights.push(trainer, step)
         self._pushed = step
         self.seconds += time.perf_counter() - started
+        return sent
 
 
 class CombinedSync:
@@ -238,10 +276,9 @@ class CombinedSync:
         for sync in self._every:
             sync.after_update()
 
-    def push(self, trainer: Any, step: int) -> None:
+    def push(self, trainer: Any, step: int) -> SentWeights:
         """As each does."""
-        for sync in self._every:
-            sync.push(trainer, step)
+        return sum((sync.push(trainer, step) for sync in self._every), NOTHING_SENT)
 
 
 def served_engine(config: RunConfig) -> VllmEngine:

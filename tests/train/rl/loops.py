@@ -17,6 +17,7 @@ from context_agent.train.rl.rollouts import EpisodeScorer, Rollouts, RolloutSour
 pytest.importorskip("trl", reason="needs the train extra")
 
 from context_agent.train.rl.loop import ReinforcementLoop
+from context_agent.train.rl.weight_sync import NOTHING_SENT, SentWeights
 
 
 class NoSync:
@@ -28,7 +29,8 @@ class NoSync:
 
     def after_update(self) -> None: ...
 
-    def push(self, trainer: Any, update: int) -> None: ...
+    def push(self, trainer: Any, update: int) -> SentWeights:
+        return NOTHING_SENT
 
 
 def rollout_loop(

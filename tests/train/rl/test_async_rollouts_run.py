@@ -53,11 +53,11 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
     original_put = RolloutProcess.put
 
-    def put_or_die(self: RolloutProcess, model: Any, version: str) -> None:
+    def put_or_die(self: RolloutProcess, model: Any, version: str) -> int:
         if version == "4":
             os.kill(self._process.pid, signal.SIGKILL)
             connection.wait([self._process.sentinel])
-        original_put(self, model, version)
+        return original_put(self, model, version)
 
     with monkeypatch.context() as patch:
         patch.setattr(RolloutProcess, "put", put_or_die)

@@ -261,6 +261,12 @@ def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_p
         **changes,
     )
     loop.train(run, note=lambda _: None)
-    flipped = [line["sampler/experts_flipped"] for line in runs.timeless(tmp_path) if "sampler/experts_flipped" in line]
+    lines = runs.timeless(tmp_path)
+    flipped = [line["sampler/experts_flipped"] for line in lines if "sampler/experts_flipped" in line]
     assert flipped
     assert flipped[0] == 0, "the sampler computes as the trainer does"
+    sent = [line["sync/bytes"] / line["sync/full_bytes"] for line in lines if "sync/bytes" in line]
+    assert bool(sent) == (sampler is not None), "a sampler that shares the model is sent nothing"
+    assert all(0 < share < 1.1 for share in sent)
+    if sampler == "process":
+        assert min(sent) < 0.97, "rows of words that were not read have not changed"

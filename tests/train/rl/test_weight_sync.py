@@ -25,6 +25,11 @@ class Model:
 
     peft_config = "an adapter's"
 
+    def named_parameters(self) -> Any:
+        import torch
+
+        return iter([("weight", torch.zeros(100)), ("lora_A", torch.zeros(5))])
+
     def save_pretrained(self, folder: Path, *, selected_adapters: list[str]) -> None:
         assert selected_adapters == ["default"]
         folder.mkdir(parents=True)
@@ -71,7 +76,9 @@ def test_each_version_is_loaded_under_its_own_name_and_the_last_one_taken_off(se
     weights.attach(fake_trainer)
     weights.push(fake_trainer, 0)
     assert (engine.model, engine.version) == ("policy-0", "0")
-    weights.push(fake_trainer, 4)
+    sent = weights.push(fake_trainer, 4)
+    assert (sent.sent, sent.full) == (len(b"weights"), 400)
+    assert not weights.push(fake_trainer, 4).metrics, "an update is sent once"
     assert (engine.model, engine.version) == ("policy-4", "4")
     assert server.told == [
         ("/v1/load_lora_adapter", "policy-0", True),

@@ -11,7 +11,7 @@ from context_agent.policies.tokens.engines.transformers import TransformersEngin
 
 pytest.importorskip("trl", reason="needs the train extra")
 
-from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync
+from context_agent.train.rl.weight_sync import CombinedSync, CopySync, PausingSync, SentWeights
 
 torch = pytest.importorskip("torch")
 
@@ -56,8 +56,9 @@ def test_an_update_is_handed_over_once_and_to_all() -> None:
         def after_update(self) -> None:
             events.append((f"{self.name} after", 0))
 
-        def push(self, trainer: Any, step: int) -> None:
+        def push(self, trainer: Any, step: int) -> SentWeights:
             events.append((self.name, step))
+            return SentWeights(step, 7)
 
     class Parking:
         def between_turns(self, *, drain: bool) -> Any:
@@ -71,8 +72,8 @@ def test_an_update_is_handed_over_once_and_to_all() -> None:
     combined.attach(None)
     combined.before_update()
     combined.after_update()
-    combined.push(None, 1)
-    combined.push(None, 1)
+    assert combined.push(None, 1) == SentWeights(2, 7)
+    assert combined.push(None, 1) == SentWeights(1, 7), "the pausing one has sent the update"
     assert events == [
         ("own begins", 0),
         ("server begins", 0),

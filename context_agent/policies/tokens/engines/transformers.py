@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from context_agent.errors import ConfigError, MissingExtraError, PolicyError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
@@ -141,6 +141,15 @@ POLL_SECONDS = 0.005
 """A batch that waits for running episodes checks their number this often."""
 
 
+class NewWeights(Protocol):
+    """Weights that a trainer has sent, and the model does not have yet. Hold `lock` to take them."""
+
+    lock: Any
+
+    def take(self, model: Any) -> str:
+        """Bring the model up to date. Return the version of its weights."""
+
+
 class StagedWeights:
     """New values for some of a model's parameters: a trainer puts them at any time, the sampler takes them later.
 
@@ -158,15 +167,11 @@ class StagedWeights:
         self.lock, self._version = lock, version
         self._taken_version: bytes = version.value
 
-    def share(self) -> None:
-        """Moves copies that are not on a GPU to memory that two processes can access."""
-        for slot in self._slots:
-            slot.share_memory_()
-
-    def put(self, model: Any, version: str) -> None:
-        """Stores the model's present values as those of `version`."""
+    def put(self, model: Any, version: str) -> int:
+        """Stores the model's present values as those of `version`. Returns their bytes."""
         self._copy(self._parameters(model), self._slots)
         self._version.value = version.encode()
+        return sum(slot.nbytes for slot in self._slots)
 
     def take(self, model: Any) -> str:
         """Copies what was put last into the model. Returns its version."""
@@ -259,7 +264,7 @@ class TransformersEngine:
         self.name = f"transformers:{name or model.config.model_type}"
         self.version = version
         self.lock = threading.Lock()
-        self.staged: StagedWeights | None = None
+        self.staged: NewWeights | None = None
         self._wait = wait
         self._max_batch = max_batch
         self._pad_id = pad_id if pad_id is not None else getattr(model.config, "pad_token_id", None) or 0
@@ -278,11 +283,14 @@ class TransformersEngine:
         version = SimpleNamespace(value=self.version.encode())
         self.staged = StagedWeights(model, trained, lock=threading.Lock(), version=version)
 
-    def put(self, model: Any, version: str) -> None:
-        """Samples with this model's present weights from the next batch on. Does not wait for the current batch."""
-        assert self.staged is not None
+    def put(self, model: Any, version: str) -> int:
+        """Samples with this model's present weights from the next batch on. Does not wait for the current batch.
+
+        Returns the bytes that were copied.
+        """
+        assert isinstance(self.staged, StagedWeights)
         with self.staged.lock:
-            self.staged.put(model, version)
+            return self.staged.put(model, version)
 
     def expect(self, episodes: int) -> None:
         """Adds to the number of running episodes (subtracts, if negative).
