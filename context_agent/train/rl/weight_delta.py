@@ -1,9 +1,9 @@
 """What changed in a model's weights since the receiver's version, as a file that the receiver checks.
 
-A sender keeps the weights that the receiver is known to have. It writes the numbers that differ, with their places, to
-a file that it replaces whole. The receiver takes the file only if its digest fits and it builds on the very weights
-that the receiver has. A half-written or damaged file, and one that builds on weights that never arrived, is refused.
-The sender sees that, and sends all weights the next time.
+A sender keeps the weights that the receiver is known to have. It writes the bits that differ to a file that it replaces
+whole. The receiver takes the file only if its digest fits and it builds on the very weights that the receiver has. A
+half-written or damaged file, and one that builds on weights that never arrived, is refused. The sender sees that, and
+sends all weights the next time.
 
 The digest of a version covers the file, and the file names the digest that it builds on. So equal digests mean that
 sender and receiver have applied the same files since all weights were sent.
@@ -14,10 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from context_agent._support.journal import replacing
 from context_agent.errors import DataError, MissingExtraError
@@ -33,6 +36,8 @@ START = hashlib.sha256(b"the weights that both began with").digest()
 """Digest of the weights that sender and receiver share before the first file."""
 WHOLE = b""
 """What a file builds on that has all weights."""
+MOSTLY_ZERO = 0.5
+"""Bytes are compressed if at most this share of them is not 0; others would not become smaller."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -61,17 +66,10 @@ def write_changes(
     """
     tensors: dict[str, torch.Tensor] = {}
     for index, tensor in enumerate(weights):
-        present = tensor.detach().reshape(-1)
         if base == WHOLE:
-            tensors[f"{index}"] = present.cpu()
-            continue
-        places = (_bits(present) != _bits(known[index].reshape(-1))).nonzero()[:, 0]
-        small = places.to(torch.int32 if len(present) < 2**31 else torch.int64)
-        changed = present[places]
-        if small.nbytes + changed.nbytes >= present.nbytes:
-            tensors[f"{index}"] = present.cpu()
-        elif len(places):
-            tensors |= {f"{index}.places": small.cpu(), f"{index}.values": changed.cpu()}
+            tensors[f"{index}"] = tensor.detach().reshape(-1).cpu()
+        else:
+            tensors |= {f"{index}.{name}": part for name, part in _changed_bytes(tensor, known[index]).items()}
     content = save(tensors, {"version": version, "base": base.hex()})
     digest = hashlib.sha256(content).digest()
     with replacing(path) as file:
@@ -106,43 +104,64 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
         before = bytes.fromhex(about["base"])
         changes = [_change(tensors, index, tensor) for index, tensor in enumerate(weights)]
         version = about["version"]
-    except (SafetensorError, KeyError, ValueError, TypeError, struct.error) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError, struct.error, zlib.error) as error:
         raise DataError(f"{path} does not fit the model ({error}): all weights must be sent") from error
     if before not in (WHOLE, base):
         raise DataError(
             f"{path} builds on the weights {before.hex()[:8]}, but these are {base.hex()[:8]}: a version is missing, "
             "and all weights must be sent"
         )
-    for tensor, (places, values) in zip(weights, changes, strict=True):
-        flat = tensor.detach().reshape(-1)
-        if places is None:
-            flat.copy_(values)
-        else:
-            flat[places.to(flat.device, torch.long)] = values.to(flat.device)
-        # Of a tensor that is not contiguous, the flat one is a copy.
-        tensor.detach().copy_(flat.view_as(tensor))
+    for tensor, (is_whole, values) in zip(weights, changes, strict=True):
+        found = values.to(tensor.device)
+        bits = found if is_whole else _bits(tensor) ^ found
+        tensor.detach().copy_(bits.view(tensor.dtype).view_as(tensor))
     return version, digest
 
 
-def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) -> tuple[Any, torch.Tensor]:
-    """The places and new values of a tensor; None for places that are all of them."""
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers as integers, which differ wherever the numbers do in any bit, shape (numbers,)."""
+    return tensor.detach().reshape(-1).contiguous().view(_BITS[tensor.element_size()])
+
+
+def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The bytes that differ, as an exclusive or: first bytes of all numbers together, then the second ones, and so on.
+
+    An update moves a number by little, so its high bytes mostly stay. What is mostly 0 is compressed (`z`), and bytes
+    that are 0 throughout are left out.
+    """
+    differing = (_bits(tensor) ^ _bits(known)).cpu().numpy().view(np.uint8).reshape(-1, tensor.element_size())
+    parts = {}
+    for place, column in enumerate(differing.T):
+        raw = np.ascontiguousarray(column)
+        changed = np.count_nonzero(raw)
+        if changed > MOSTLY_ZERO * len(raw):
+            parts[f"{place}"] = torch.from_numpy(raw)
+        elif changed:
+            packed = np.frombuffer(zlib.compress(raw.data, 1), dtype=np.uint8)
+            parts[f"{place}z"] = torch.from_numpy(packed.copy())
+    return parts
+
+
+def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) -> tuple[bool, torch.Tensor]:
+    """Whether a file has all numbers of a tensor, and their bits: those that they have, or those that flip."""
     values = tensors.get(f"{index}")
     if values is not None:
-        places = None
-        fits = len(values) == tensor.numel()
-    else:
-        places = tensors.get(f"{index}.places", torch.zeros(0, dtype=torch.int32))
-        values = tensors.get(f"{index}.values", torch.zeros(0, dtype=tensor.dtype))
-        inside = not len(places) or (int(places.min()) >= 0 and int(places.max()) < tensor.numel())
-        fits = len(places) == len(values) and inside
-    if not fits or values.dtype != tensor.dtype:
-        raise ValueError(f"weight {index} has another shape or type")
-    return places, values
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers as integers, which differ wherever the numbers do in any bit."""
-    return tensor.detach().contiguous().view(_BITS[tensor.element_size()])
+        if len(values) != tensor.numel() or values.dtype != tensor.dtype:
+            raise ValueError(f"weight {index} has another shape or type")
+        return True, _bits(values)
+    count, width = tensor.numel(), tensor.element_size()
+    differing = np.zeros((count, width), dtype=np.uint8)
+    for place in range(width):
+        raw, packed = tensors.get(f"{index}.{place}"), tensors.get(f"{index}.{place}z")
+        if packed is not None:
+            unpacked = zlib.decompressobj().decompress(packed.numpy().tobytes(), count + 1)
+            raw = torch.frombuffer(bytearray(unpacked), dtype=torch.uint8)
+        if raw is None:
+            continue
+        if len(raw) != count:
+            raise ValueError(f"weight {index} has another shape")
+        differing[:, place] = raw.numpy()
+    return False, torch.from_numpy(differing.reshape(-1)).view(_BITS[width])
 
 
 def _metadata(content: bytes) -> dict[str, str]:

@@ -195,6 +195,24 @@ def test_weights_of_another_model_are_refused_before_anything_changes(tmp_path: 
     assert torch.equal(model[0].weight, before)
 
 
+def test_changes_of_another_model_are_refused_before_anything_changes(tmp_path: Path) -> None:
+    narrow, wide = torch.ones(1), torch.ones(7)
+    write_changes(tmp_path / "changes", [narrow + 1], [narrow], version="1", base=START)
+    with pytest.raises(DataError, match="weight 0 has another shape"):
+        read_changes(tmp_path / "changes", [wide], base=START)
+    assert torch.equal(wide, torch.ones(7))
+
+
+def test_a_small_step_of_every_weight_costs_its_low_bytes(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    with torch.no_grad():
+        for parameter in pair.trained.parameters():
+            parameter.add_(1e-5 * torch.randn_like(parameter).sign())
+    assert pair.sender.put(pair.trained, "1") < 0.75 * pair.full
+    assert pair.receiver.take(pair.sampling) == "1"
+    assert pair.equal()
+
+
 def test_the_receiver_can_be_sent_to_another_process(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     context = multiprocessing.get_context("spawn")
