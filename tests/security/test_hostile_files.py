@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,23 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
-from context_agent.retrieval.loaders.mail import DEEPEST_PART, LONGEST_PARAMETERS, MOST_PARTS, parse_message
-from context_agent.testing.hostile_files import HostileFile, hostile_files, pdf, repeated, stream, word_file, workbook
+from context_agent.retrieval.loaders.mail import (
+    DEEPEST_PART,
+    LARGEST_HEADER,
+    LONGEST_PARAMETERS,
+    MOST_PARTS,
+    parse_message,
+)
+from context_agent.testing.hostile_files import (
+    HostileFile,
+    book,
+    hostile_files,
+    pdf,
+    repeated,
+    stream,
+    word_file,
+    workbook,
+)
 from context_agent.testing.loading import LoadingCost, loading_cost
 from context_agent.types import Document
 
@@ -329,3 +345,37 @@ def test_the_maps_of_a_parquet_file_become_metadata(tmp_path: Path) -> None:
 def test_a_message_that_is_not_one_is_refused() -> None:
     with pytest.raises(DataError, match="not an e-mail message"):
         parse_message(b"\n" * 1_000)
+
+
+def test_a_part_of_any_name_counts_as_unpacked_xml(tmp_path: Path) -> None:
+    package = (
+        b'<package><manifest><item id="a" href="p.dat" media-type="text/html"/></manifest>'
+        b'<spine><itemref idref="a"/></spine></package>'
+    )
+    page = repeated(b"<p>text ", 17 * MB)
+    documents, reasons = read(tmp_path / "a.epub", book(package, {"p.dat": page, "p.jpg": os.urandom(MB)}))
+    assert documents == []
+    assert reasons[0].startswith("its unpacked XML is larger")
+
+
+def test_repeated_fields_of_a_message_are_bounded_together() -> None:
+    mail = parse_message(b"From: a@example.org\n" + b"To: b@example.org\n" * LARGEST_HEADER + b"\nText.")
+    assert mail.text == "Text."
+    assert mail.notices == (f"a header has more than {LARGEST_HEADER:,} bytes: its last fields are left out",)
+
+
+def test_front_matter_of_a_great_many_values_stays_in_the_text(tmp_path: Path) -> None:
+    ((document,), reasons) = read(tmp_path / "a.md", b"---\na: [" + b"a," * 4_000 + b"]\n---\nText.")
+    assert document.text.startswith("---")
+    assert "it has more than 1,500 values" in reasons[0]
+
+
+@pytest.mark.parametrize("kind", ["json", "view"])
+def test_texts_of_every_arrow_type_are_counted(tmp_path: Path, kind: str) -> None:
+    texts = pyarrow.array(['"' + "y" * MB + '"'] * 40)
+    column = pyarrow.ExtensionArray.from_storage(pyarrow.json_(), texts) if kind == "json" else None
+    table = pyarrow.table({"text": column or texts.cast(pyarrow.string_view())})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    report = LoadReport()
+    assert sum(len(document.text) for document in load(tmp_path / "a.parquet", report=report)) <= 20 * MB
+    assert "unpacks to more than 200 times its size" in report.notices[-1].reason

@@ -43,6 +43,8 @@ LARGEST_FRONT = 16_384
 """Characters at the beginning of a file in which front matter must end."""
 DEEPEST_FRONT = 32
 """Lists and mappings inside each other: the time that YAML takes grows with the square of their number."""
+MOST_FRONT_EVENTS = 1_500
+"""Values, lists and mappings of front matter, begun or ended: YAML takes a twentieth of a second for as many."""
 _FRONT = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -102,7 +104,9 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
     import yaml
 
     depth = 0
-    for event in yaml.parse(front, Loader=yaml.SafeLoader):
+    for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
+        if number > MOST_FRONT_EVENTS:
+            raise ValueError(f"it has more than {MOST_FRONT_EVENTS:,} values and marks of lists and fields")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST_FRONT:
             raise ValueError(f"nested too deeply (more than {DEEPEST_FRONT} levels)")

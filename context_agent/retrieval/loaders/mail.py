@@ -37,6 +37,8 @@ LONGEST_FIELD = 20_000
 LONGEST_PARAMETERS = 2_000
 """Bytes of a field with parameters that are read."""
 LONGEST_DATE = 100
+LARGEST_HEADER = 200_000
+"""Bytes of a header that are read, in all fields that matter: a field may be repeated."""
 MOST_PARTS = 1_000
 DEEPEST_PART = 10
 """Levels of parts inside each other."""
@@ -195,14 +197,20 @@ class _Reader:
         """Return the part in [start, end), with the fields that matter, each cut at its limit."""
         header = _HEADER.match(self.data, start, end)
         body = header.end() if header else start
-        kept = []
+        kept: list[bytes] = []
+        size = 0
         for line in _FIELD.finditer(self.data, start, body):
             limit = _LIMITS.get(line[1].lower(), 0)
             length = line.end() - line.end(1)
             if limit < length and limit:
                 self._note(f"field {line[1].decode()} has more than {limit:,} bytes: the rest is left out")
-            if limit:
-                kept.append(self.data[line.start() : min(line.end(), line.end(1) + limit)])
+            if not limit:
+                continue
+            kept.append(self.data[line.start() : min(line.end(), line.end(1) + limit)])
+            size += len(kept[-1])
+            if size > LARGEST_HEADER:
+                self._note(f"a header has more than {LARGEST_HEADER:,} bytes: its last fields are left out")
+                break
         return _Part(BytesHeaderParser().parsebytes(b"\n".join(kept)), body + self.data.startswith(b"\n", body), end)
 
     def _leaves(self, part: _Part, levels: int) -> Iterator[_Part]:

@@ -45,15 +45,28 @@ class Package:
         self._archive = archive
         self._options = reading.options
         self._packed = sum(member.compress_size for member in archive.infolist())
+        self._read: set[str] = set()
+        self._unpacked = 0
+        """Bytes of the parts that were read, each counted once."""
 
     def events(self, part: str, elements: Grammar) -> Iterator[Event]:
         """Yield the XML events of a part. Raise `KeyError` if it is missing."""
+        self._count(part)
         with self._archive.open(part) as stream:
             yield from xml_events(stream, elements)
 
     def data(self, part: str) -> bytes:
         """Return the bytes of a part. Raise `KeyError` if it is missing."""
+        self._count(part)
         return self._archive.read(part)
+
+    def _count(self, part: str) -> None:
+        """Raise `DataError` if the parts that are read are too large. A part of any name may hold XML."""
+        if part not in self._read:
+            self._read.add(part)
+            self._unpacked += self._archive.getinfo(part).file_size
+        if self._unpacked > self._options.max_size:
+            raise DataError(self._options.too_large("its unpacked XML"))
 
     def relationships(self, part: str = "") -> dict[str, Relationship]:
         """Return the relationships of a part by id, without those that lead out of the package; "" is the package."""

@@ -221,6 +221,10 @@ def _produced(array: Array) -> int:
     import pyarrow as pa
     from pyarrow import compute
 
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
     if isinstance(array, pa.DictionaryArray):
         lengths = compute.binary_length(array.dictionary) if _has_length(array.dictionary) else None
         if lengths is None:
@@ -232,7 +236,9 @@ def _produced(array: Array) -> int:
         entries = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
         inner = [part.slice(entries[0], entries[1] - entries[0]) for part in (array.keys, array.items)]
         return TEXT_PER_VALUE * len(array) + sum(map(_produced, inner))
-    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+    if isinstance(
+        array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray | pa.ListViewArray | pa.LargeListViewArray
+    ):
         return TEXT_PER_VALUE * len(array) + _produced(array.flatten())
     characters = compute.sum(compute.binary_length(array)).as_py() if _has_length(array) else 0
     return (characters or 0) + TEXT_PER_VALUE * len(array)
