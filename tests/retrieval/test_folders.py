@@ -232,3 +232,14 @@ def test_a_walk_that_is_left_leaves_no_open_folder(tmp_path: Path) -> None:
     next(files)
     files.close()  # type: ignore[attr-defined]
     assert len(list(descriptors.iterdir())) == before
+
+
+def test_what_the_repository_itself_excludes_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / ".git/info").mkdir(parents=True)
+    (tmp_path / ".git/info/exclude").write_text("secret.txt\nkept.txt\n")
+    (tmp_path / ".gitignore").write_text("!kept.txt\n")
+    (tmp_path / "notes").mkdir()
+    for name in ("secret.txt", "notes/secret.txt", "notes/kept.txt"):
+        (tmp_path / name).write_text("text")
+    assert [document.id for document in load(tmp_path)] == ["notes/kept.txt"]
+    assert [document.id for document in load(tmp_path / "notes")] == ["kept.txt"]

@@ -25,6 +25,8 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.gitignore import MAX_RULES_BYTES, GitIgnore
 
 RULES_FILE = ".gitignore"
+EXCLUDE_FILE = ".git/info/exclude"
+"""The rules of a repository that are not part of it; those of any `.gitignore` come before them."""
 TOOL_FOLDERS = frozenset(
     "__pycache__ __pypackages__ bower_components build dist node_modules site-packages target venv".split()
 )
@@ -128,17 +130,17 @@ class _Rules:
     files: tuple[tuple[int, GitIgnore], ...] = ()
     size: int = 0
 
-    def with_file(self, folder: Path, depth: int, opener: Opener) -> _Rules:
+    def with_file(self, folder: Path, depth: int, opener: Opener, name: str = RULES_FILE) -> _Rules:
         """Return the rules with those of a folder that has `depth` parts. Raises `DataError` if they are unknown."""
         try:
-            with open(RULES_FILE, "rb", opener=opener) as stream:
+            with open(name, "rb", opener=opener) as stream:
                 data = stream.read(MAX_RULES_BYTES + 1)
             rules = GitIgnore.parse(data, room=MAX_RULES_BYTES - self.size)
         except FileNotFoundError:
             return self
         except (OSError, DataError) as error:
             reason = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
-            raise _UnknownRulesError(folder / RULES_FILE, reason) from None
+            raise _UnknownRulesError(folder / name, reason) from None
         return _Rules((*self.files, (depth, rules)), self.size + len(data))
 
     def exclude(self, parts: Parts, *, is_folder: bool) -> bool:
@@ -199,6 +201,8 @@ class FolderWalk:
         root = next((folder for folder in (top, *top.parents) if os.path.lexists(folder / ".git")), top)
         self._above = top.relative_to(root).parts
         rules, folder = _Rules(), root
+        if (root / ".git").is_dir():
+            rules = rules.with_file(root, 0, _opener_in(root), EXCLUDE_FILE)
         for depth, name in enumerate(self._above):
             rules = rules.with_file(folder, depth, _opener_in(folder))
             if rules.exclude(self._above[: depth + 1], is_folder=True):
