@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, model_validator
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate
+from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, ChunkCandidate
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut
 from context_agent.pruning.pruner import BUDGET, ContextPruner, Pruned
@@ -92,10 +92,22 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
 
 
 def _chunks(passages: Sequence[tuple[str, str]], *, counted: bool) -> list[Chunk]:
-    """The passages as chunks. Their size is in tokens if it is `counted`, else in characters, which is cheaper."""
+    """Return the passages as chunks of what the policy analyzes.
+
+    Their size is that of the whole text: in tokens if it is `counted`, else in characters, which is cheaper.
+    """
     count = HarmonyCounter().count if counted else len
     return [
-        Chunk(str(index), str(index), 0, text, 0, len(text), count(text), title)
+        Chunk(
+            str(index),
+            str(index),
+            0,
+            text[:ANALYZED_CHARACTERS],
+            0,
+            len(text),
+            count(text),
+            title[:ANALYZED_CHARACTERS],
+        )
         for index, (title, text) in enumerate(passages)
     ]
 

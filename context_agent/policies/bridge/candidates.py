@@ -47,15 +47,19 @@ _CLAUSE_WORDS = 4
 _COMMON = math.log(2)
 """Weight of a word that is in half of the chunks."""
 _LEAST_TITLE = 3
+ANALYZED_CHARACTERS = 20_000
+"""Characters of a question, a title or a text that are analyzed. An analysis takes hundreds of bytes for a character,
+and a question's terms are compared with each of its clauses."""
 
 
 class AnalyzedPassage:
     """A chunk's title and text, analyzed independently of any question.
 
-    The fields of YAML front matter count as words; it has no names and sentences.
+    Of each, the first `ANALYZED_CHARACTERS` count. The fields of YAML front matter count as words; it has no names and sentences.
     """
 
     def __init__(self, title: str, text: str) -> None:
+        title, text = title[:ANALYZED_CHARACTERS], text[:ANALYZED_CHARACTERS]
         self.heading = title = spelled_title(title)
         front = _FRONT_MATTER.match(text)
         self.text = text[front.end() :] if front else text
@@ -143,6 +147,14 @@ class AnalyzedQuestion:
         return tuple(map(key, self.terms))
 
     @cached_property
+    def rows(self) -> dict[str, list[int]]:
+        """The rows of the terms with each key."""
+        rows: dict[str, list[int]] = {}
+        for row, term_key in enumerate(self.keys):
+            rows.setdefault(term_key, []).append(row)
+        return rows
+
+    @cached_property
     def kin(self) -> tuple[frozenset[str], ...]:
         """The keys of words related to each term."""
         return tuple(map(kin, self.terms))
@@ -174,7 +186,16 @@ class AnalyzedQuestion:
 
 
 def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> AnalyzedQuestion:
-    """The question's analysis; `idf` maps words to their weights, shape (n,)."""
+    """Return the analysis of the question's first `ANALYZED_CHARACTERS`.
+
+    Args:
+        text: The question. The analysis keeps the whole of it for the search.
+        idf: Maps words to their weights, shape (n,).
+
+    Returns:
+        The terms, names and clauses of the question, with their weights.
+    """
+    question, text = text, text[:ANALYZED_CHARACTERS]
     text_words = words(text)
     terms = tuple(dict.fromkeys(word for word in text_words if word not in STOP)) or tuple(dict.fromkeys(text_words))
     weights = idf(terms) if terms else np.zeros(0, dtype=np.float32)
@@ -186,7 +207,7 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
     compares = bool(_COMPARES.search(low)) and (" or " in low or " and " in low)
     pairs = tuple(f" {a} {b} " for a, b in pairwise(text_words) if not (a in STOP and b in STOP))
     return AnalyzedQuestion(
-        text=text,
+        text=question,
         terms=terms,
         idf=weights,
         weight=weights / max(float(weights.sum()), 1e-6),

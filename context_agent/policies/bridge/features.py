@@ -180,10 +180,11 @@ def _pairs(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
 
 
 def _best_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
-    best = 0.0
+    best, weights = 0.0, question.weight.tolist()
+    in_title = question.key_set & passage.title_keys
     for sentence in passage.sentences:
-        keys = sentence | passage.title_keys
-        best = max(best, sum(w for w, key in zip(question.weight.tolist(), question.keys, strict=True) if key in keys))
+        rows = sorted(row for key in in_title | (question.key_set & sentence) for row in question.rows[key])
+        best = max(best, sum(weights[row] for row in rows))
     return best
 
 

@@ -142,6 +142,8 @@ _OPTIONS = re.compile(r"(?:[,?]|(?<![\s,?]))\s++(?:or|and)\s++")
 _ENDING = re.compile(r"[’']s$")
 _LONGEST_OPTION = 10
 _MOST_CONNECTORS = 3
+_LONGEST_NAME = 60
+"""Words and marks of a capitalized run; a longer one is several names."""
 _LEAST = 3
 
 
@@ -218,6 +220,9 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
     for match in _TOKEN.finditer(text):
         piece, start = match.group(), match.start()
         low = piece.lower()
+        if len(run) >= _LONGEST_NAME:
+            yield from _closed(run, text)
+            run, pending = [], []
         if (piece[0].isupper() and (run or low not in MONTHS)) or (piece[0].isdigit() and run and not pending):
             run += [*pending, (piece, start, opening or low in {"the", "a", "an"})]
             pending = []
