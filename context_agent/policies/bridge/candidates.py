@@ -55,7 +55,8 @@ and a question's terms are compared with each of its clauses."""
 class AnalyzedPassage:
     """A chunk's title and text, analyzed independently of any question.
 
-    Of each, the first `ANALYZED_CHARACTERS` count. The fields of YAML front matter count as words; it has no names and sentences.
+    Of each, the first `ANALYZED_CHARACTERS` count. The fields of YAML front matter count as words; it has no names and
+    sentences.
     """
 
     def __init__(self, title: str, text: str) -> None:
