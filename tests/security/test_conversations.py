@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from context_agent.eval.view import MOST_CALLS, model_calls
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
@@ -279,3 +280,10 @@ def test_conversations_beyond_the_bound_are_forgotten() -> None:
     for number in range(700):
         pruners.prune(conversation(f"r{number}", call=f"c{number}-", user=f"Question {number % 7}?"))
         assert pruners.memory <= bound
+
+
+def test_of_a_long_conversation_the_latest_calls_are_viewed() -> None:
+    messages = conversation(*["rain"] * (MOST_CALLS + 50), "done")
+    calls = model_calls(messages, pruner())
+    assert len(calls) == MOST_CALLS
+    assert calls[-1].messages == len(messages)
