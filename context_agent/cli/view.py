@@ -60,7 +60,7 @@ def view(
 
     PATH may also be one FILE.json with the conversation of any agent, as for ctx1 prune. The page shows what goes
     before each call of the model, why, and what it saves and costs. The options under Pruning apply; --json prints a
-    report for each call. Of a long conversation, the latest 200 calls are shown.
+    report for each call. Of a long conversation, the latest 100 calls are shown.
     """
     if text and (out or open_browser or as_json):
         raise click.UsageError("--text prints on the terminal and excludes --out, --open and --json: remove one")

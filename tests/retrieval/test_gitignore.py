@@ -146,7 +146,8 @@ def test_thousands_of_rules_hold() -> None:
         (b"*a*b\n" * 2**18, "more than 262,144 bytes"),
         (b"a\n" * (MAX_RULES + 1), "10,001 rules, more than 10,000"),
         (b"a" * 1_001, "a rule of more than 1,000 bytes"),
-        (b"*a*b\n" * 2_501, "more than 5,000 asterisks"),
+        (b"*a*b\n" * 1_001, "more than 2,000 asterisks"),
+        (b"a" + b"?" * 900 + b"\n" + b"b" + b"?" * 900 + b"\n" + b"[cd]" * 201, "more than 2,000 asterisks"),
     ],
 )
 def test_rules_above_a_bound_are_refused_before_they_are_compiled(data: bytes, reason: str) -> None:
@@ -154,7 +155,7 @@ def test_rules_above_a_bound_are_refused_before_they_are_compiled(data: bytes, r
         GitIgnore.parse(data)
 
 
-@pytest.mark.parametrize("rule", [b"[!a]" * 200, b"?" * 900 + b"*", b"*a" * 400, b"/a/**/b" * 100])
+@pytest.mark.parametrize("rule", [b"[!a]" * 150, b"?" * 150 + b"*", b"*a" * 150, b"/a/**/b" * 50])
 def test_the_cost_of_compiling_is_linear(rule: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     def seconds(rules: int) -> float:
         times = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.eval.view import MOST_CALLS, model_calls
+from context_agent.eval.view import SHOWN_CALLS, model_calls
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
@@ -283,7 +283,7 @@ def test_conversations_beyond_the_bound_are_forgotten() -> None:
 
 
 def test_of_a_long_conversation_the_latest_calls_are_viewed() -> None:
-    messages = conversation(*["rain"] * (MOST_CALLS + 50), "done")
+    messages = conversation(*["rain"] * (SHOWN_CALLS + 50), "done")
     calls = model_calls(messages, pruner())
-    assert len(calls) == MOST_CALLS
+    assert len(calls) == SHOWN_CALLS
     assert calls[-1].messages == len(messages)

@@ -101,19 +101,19 @@ class ModelCall:
     report: PruneReport
 
 
-MOST_CALLS = 200
+SHOWN_CALLS = 100
 """Calls of one conversation that are shown, the latest. Each prune reads all messages before it."""
 
 
 def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None = None) -> list[ModelCall]:
     """Return the prunes before each of the agent's latest turns, and before the turn that comes next.
 
-    At most `MOST_CALLS` are returned.
+    At most `SHOWN_CALLS` are returned.
     """
     roles = [content.role for content in Transcript(messages).contents]
     starts = [n for n, role in enumerate(roles) if role == "assistant" and n and roles[n - 1] != "assistant"]
     ends = [*starts, *([len(roles)] if roles and roles[-1] != "assistant" else [])]
-    return [ModelCall(end, pruner.prune(messages[:end], task).report) for end in ends[-MOST_CALLS:]]
+    return [ModelCall(end, pruner.prune(messages[:end], task).report) for end in ends[-SHOWN_CALLS:]]
 
 
 def conversation_page(messages: Sequence[Any], calls: Sequence[ModelCall], title: str) -> str:

@@ -47,8 +47,9 @@ MAX_STEPS_PER_BYTE, SPARE_STEPS = 2.5, 50_000
 """Steps that the parser may take up to a position: code takes at most 2 a byte, and ambiguous code more."""
 ERROR_STEPS = 2
 """What a step behind a syntax error counts: it costs more."""
-MAX_PARSE_SECONDS = 3.0
-"""Processor time of the parser for one file."""
+PARSE_SECONDS_PER_MB = 3.0
+LEAST_PARSE_SECONDS = 0.5
+"""Processor time of the parser: in proportion to the file, and what any file may take."""
 READ_BYTES = 2**16
 TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
 CELL_VALUES = 16
@@ -164,7 +165,8 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
     """Return the syntax tree. Raises `DataError` above a bound on steps or time."""
     from tree_sitter import Parser
 
-    steps, end = 0, time.thread_time() + MAX_PARSE_SECONDS
+    allowed_seconds = max(LEAST_PARSE_SECONDS, PARSE_SECONDS_PER_MB * len(source) / 2**20)
+    steps, end = 0, time.thread_time() + allowed_seconds
 
     def must_stop(position: int, has_error: bool) -> bool:
         nonlocal steps

@@ -27,8 +27,8 @@ MAX_RULES_BYTES = 2**18
 MAX_RULES = 10_000
 MAX_RULE_BYTES = 1_000
 """Bytes of a rule."""
-MAX_WILDCARDS = 5_000
-"""Asterisks of all expressions: each one may be active at every byte of a name."""
+MAX_WILDCARDS = 2_000
+"""Asterisks, question marks and brackets of all rules with several: each one may be active at every byte of a name."""
 
 _FOLDER_MARK = b"\0"
 """What is appended to the path of a folder, for rules that no file matches."""
@@ -80,6 +80,7 @@ class _Rule:
     excludes: bool
     kind: _Kind
     text: bytes
+    wildcards: int = 0
 
 
 class GitIgnore:
@@ -116,8 +117,8 @@ class GitIgnore:
         if max(map(len, lines), default=0) > MAX_RULE_BYTES:
             raise DataError(f"has a rule of more than {MAX_RULE_BYTES:,} bytes")
         rules = [rule for line in lines if (rule := _rule(line))]
-        if sum(rule.text.count(b"*") for rule in rules) > MAX_WILDCARDS:
-            raise DataError(f"has more than {MAX_WILDCARDS:,} asterisks inside of its rules")
+        if sum(rule.wildcards for rule in rules if rule.wildcards > 1) > MAX_WILDCARDS:
+            raise DataError(f"has more than {MAX_WILDCARDS:,} asterisks, question marks and brackets in its rules")
         return cls(rules)
 
     def excludes(self, path: bytes, *, is_folder: bool) -> bool | None:
@@ -200,10 +201,12 @@ def _rule(line: bytes) -> _Rule | None:
     border = special.start() if special else len(pattern)
     literal, rest = pattern[:border].removeprefix(b"/"), pattern[border:]
     try:
-        expression = re.escape(literal) + b"".join(_translated(rest, by_name))
+        parts = list(_translated(rest, by_name))
     except _NeverMatchesError:
         return None
-    return _Rule(excludes, _Kind.NAME_EXPRESSION if by_name else _Kind.PATH_EXPRESSION, expression + re.escape(mark))
+    kind = _Kind.NAME_EXPRESSION if by_name else _Kind.PATH_EXPRESSION
+    wildcards = sum(part.startswith((b"[", b"(")) for part in parts)
+    return _Rule(excludes, kind, b"".join([re.escape(literal), *parts, re.escape(mark)]), wildcards)
 
 
 def _translated(pattern: bytes, by_name: bool) -> Iterator[bytes]:
