@@ -2,9 +2,10 @@
 
     python benchmarks/hostile_files.py [--megabytes 1,15] [--only NAME,...] [--worst]
 
-The files are those of `context_agent.testing.hostile_files`, made with a hostile part of each of the sizes. Each is
-loaded as `ctx1 index` does, in a process of its own. Seconds per megabyte divide by the size of the file or of its
-hostile part before compression, whichever is larger. Memory is above the process at rest.
+The files are those of `context_agent.testing.hostile_files` and `hostile_code`, made with a hostile part of each of the
+sizes. `--only` also takes `code`, for all files of code. Each is loaded as `ctx1 index` does, in a process of its own.
+Seconds per megabyte divide by the size of the file or of its hostile part before compression, whichever is larger.
+Memory is above the process at rest.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from context_agent.testing.hostile_code import hostile_code
 from context_agent.testing.hostile_files import HostileFile, hostile_files
 from context_agent.testing.loading import LoadingCost, loading_cost
 
@@ -26,6 +28,8 @@ MB = 2**20
 MAX_MEGABYTES = 400
 MAX_SECONDS_PER_MB = 5.0
 MAX_SECONDS = 120.0
+CODE = "code"
+"""The kind of all files of code."""
 WARM_UP = {"txt", "pdf", "parquet", "docx"}
 
 
@@ -81,15 +85,23 @@ def _measured(size: int, parts: tuple[str, ...]) -> Iterator[Line]:
     """Yield the figures of each file."""
     _import_readers()
     with tempfile.TemporaryDirectory() as folder:
-        for file in hostile_files(size):
-            if parts and not any(part in file.name for part in parts):
+        for kind, file in _files(size):
+            if parts and not any(part == kind or part in file.name for part in parts):
                 continue
             path = Path(folder, file.name)
             path.write_bytes(file.data)
             cost = loading_cost(path, max_seconds=MAX_SECONDS)
             path.unlink()
             per_mb = cost.seconds / (max(size, len(file.data)) / MB)
-            yield Line(file.name, file.kind, len(file.data) / MB, per_mb, cost)
+            yield Line(file.name, kind, len(file.data) / MB, per_mb, cost)
+
+
+def _files(size: int) -> Iterator[tuple[str, HostileFile]]:
+    """Yield each hostile file with its kind."""
+    for file in hostile_files(size):
+        yield file.kind, file
+    for item in hostile_code(size):
+        yield CODE, HostileFile(*item)
 
 
 def _import_readers() -> None:
@@ -100,6 +112,8 @@ def _import_readers() -> None:
         for file in hostile_files(1_000):
             if file.kind in WARM_UP:
                 _load_quietly(file, Path(folder), load)
+        for item in hostile_code(1_000):
+            _load_quietly(HostileFile(*item), Path(folder), load)
 
 
 def _load_quietly(file: HostileFile, folder: Path, load: object) -> None:

@@ -79,7 +79,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
-@pytest.mark.parametrize("name", ["comparisons.ts", "scopes.cpp", "braces.c"])
+@pytest.mark.parametrize("name", ["comparisons.ts", "scopes.cpp", "braces.c", "expressions.js"])
 def test_a_megabyte_of_hostile_code_takes_bounded_memory(name: str) -> None:
     command = [sys.executable, "-c", MEASURE_MEMORY, name]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout

@@ -51,6 +51,9 @@ PARSE_SECONDS_PER_MB = 3.0
 LEAST_PARSE_SECONDS = 0.5
 """Processor time of the parser: in proportion to the file, and what any file may take."""
 READ_BYTES = 2**16
+MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
+"""How often the parser may read each block of `READ_BYTES`: it reads the rest of the file again for each token that does
+not end, and keeps what it read in memory."""
 TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
 CELL_VALUES = 16
 """Characters of the size limit per JSON value of a notebook: a parsed value takes about 100 bytes."""
@@ -167,6 +170,7 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
 
     allowed_seconds = max(LEAST_PARSE_SECONDS, PARSE_SECONDS_PER_MB * len(source) / 2**20)
     steps, end = 0, time.thread_time() + allowed_seconds
+    reads_left = SPARE_READS + MOST_READS_PER_BLOCK * (len(source) // READ_BYTES)
 
     def must_stop(position: int, has_error: bool) -> bool:
         nonlocal steps
@@ -175,12 +179,17 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
         return steps > allowed or time.thread_time() > end
 
     def read(position: int, _point: object) -> bytes:
-        return source[position : position + READ_BYTES]
+        nonlocal reads_left
+        reads_left -= 1
+        return source[position : position + READ_BYTES] if reads_left >= 0 else b""
 
     try:
-        return Parser(_language(grammar)).parse(read, progress_callback=must_stop)
+        tree = Parser(_language(grammar)).parse(read, progress_callback=must_stop)
     except ValueError as error:  # the parser was stopped
         raise DataError(TOO_COMPLEX) from error
+    if reads_left < 0:
+        raise DataError(TOO_COMPLEX)
+    return tree
 
 
 class _Found(NamedTuple):
