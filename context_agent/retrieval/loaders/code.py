@@ -52,8 +52,8 @@ LEAST_PARSE_SECONDS = 0.5
 """Processor time of the parser: in proportion to the file, and what any file may take."""
 READ_BYTES = 2**16
 MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
-"""How often the parser may read each block of `READ_BYTES`: it reads the rest of the file again for each token that does
-not end, and keeps what it read in memory."""
+"""How often the parser may read each block of `READ_BYTES`. For each token that does not end it reads the rest of the
+file again, and it keeps what it read."""
 TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
 CELL_VALUES = 16
 """Characters of the size limit per JSON value of a notebook: a parsed value takes about 100 bytes."""
