@@ -129,6 +129,7 @@ def test_senseless_options_are_refused(agent: SearchAgent, options: dict[str, in
 
 @pytest.mark.parametrize("kept", ["folder", "memory"])
 def test_an_existing_store_is_searched_as_it_stands(kept: str, tmp_path: Path) -> None:
+    earlier = set(threading.enumerate())
     model = Counting()
     location = {"persist_directory": str(tmp_path)} if kept == "folder" else {"client": chromadb.EphemeralClient()}
     store = Chroma("films", model, **location)
@@ -146,7 +147,7 @@ def test_an_existing_store_is_searched_as_it_stands(kept: str, tmp_path: Path) -
     assert model.queries > 0
     retriever.close()
     retriever.close()
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - earlier:
         if thread.name.startswith("ctx1"):
             thread.join(5)
             assert not thread.is_alive(), "its worker threads end"

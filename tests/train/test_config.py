@@ -189,7 +189,7 @@ def test_all_of_a_run_binds_but_what_is_named_free() -> None:
         key.split(".")[0] for key in binding_settings(plain)
     }
     # This run has no judge; a run with one binds the model, the rubric and whatever else decides a verdict.
-    assert free == {"out", "checkpoints", "evaluation", "logging", "expected", "judge"}
+    assert free == {"out", "minutes", "checkpoints", "evaluation", "logging", "expected", "judge"}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)

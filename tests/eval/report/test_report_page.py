@@ -87,7 +87,7 @@ def test_nothing_that_a_run_holds_runs_or_asks_for_anything(browser: Browser, ev
     assert browser.complaints() == []
     assert browser.run("return document.querySelectorAll('script, img, iframe, [onload], [onerror]').length") == 0
     # All of it is shown as text, with invisible characters spelled out.
-    for selector in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + table td"):
+    for selector in ("h1", "h2", "tbody th", "#problems li", "#failures + div td", "#settings + div td"):
         assert any(ATTACKS[0] in text for text in browser.texts(selector)), selector
     assert browser.run("return document.body.innerText.includes('\\u202e')") is False
 
