@@ -93,6 +93,15 @@ def test_a_language_model_is_trained_and_served(inside, tmp_path):
     assert rewarded["model"]["adapter"] == "runs/lessons/best"
     steps = [json.loads(line)["step"] for line in (tmp_path / "runs/rewards/metrics.jsonl").read_text().splitlines()]
     assert steps == [0, 1, 2]
+    last = json.loads((tmp_path / "runs/rewards/metrics.jsonl").read_text().splitlines()[-1])
+    assert {"sampled_per_second", "trained_per_second", "replies_truncated"} <= set(last)
+    episodes = (tmp_path / "runs/rewards/episodes.jsonl").read_text().splitlines()
+    assert all("reward" in json.loads(line) for line in episodes)
+    assert len(episodes) >= 6
+    assert (tmp_path / "runs/rewards/episodes.html").exists()
+    refilled = json.loads((tmp_path / "runs/refilled/run.json").read_text())
+    assert refilled["rollouts"]["refill"] == 1
+    assert refilled["rollouts"]["baseline_members"] == "sampled"
     assert (tmp_path / "served/model.safetensors").exists()
     serve, search = served_commands("how-to/serve-what-you-trained.md")
     need_serving()
