@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -68,6 +69,7 @@ def _run(path: Path, writer: int, max_megabytes: int) -> None:
     """Load the file, report the cost, and end the process."""
     from context_agent.retrieval.loaders import LoadReport, load
 
+    gc.freeze()  # or a collection would walk, and copy, all objects of the process that was forked
     limit = _status("VmSize") * 1024 + max_megabytes * MB
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM

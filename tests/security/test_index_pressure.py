@@ -96,11 +96,11 @@ def index_within(folder: Path, megabytes: int) -> int:
 def test_a_writer_without_memory_loses_nothing(folder: Path, megabytes: int) -> None:
     with ChromaCorpus.open(folder, embedder=HashEmbedder()) as reader:
         try:
-            outcome = bounded(index_within, folder, megabytes)
+            outcome = bounded(index_within, folder, megabytes, seconds=30.0)
             assert outcome.value == AFTER or outcome.error is not None
-        except AssertionError as died:
-            # A library without memory ends the process.
-            if "the process died" not in str(died):
+        except AssertionError as ended:
+            # A library without memory ends the process, or waits for a thread that it could not start and is killed.
+            if "the process died" not in str(ended) and "no end after" not in str(ended):
                 raise
         assert reader.count() == BEFORE
         assert reader.search(people(1, 7)[0].text)[0].chunk.id == "person-7_0"
