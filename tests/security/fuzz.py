@@ -15,6 +15,7 @@ import gzip
 import io
 import json
 import logging
+import lzma
 import multiprocessing
 import re
 import resource
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -115,7 +117,7 @@ def changed_package(draw: st.DrawFn, data: bytes, pieces: st.SearchStrategy[byte
             for name in names:
                 content = source.read(name)
                 result.writestr(name, changed(draw, content, pieces) if name == victim else content)
-    except (zipfile.BadZipFile, NotImplementedError, OSError, RuntimeError, UserWarning, ValueError, EOFError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, UserWarning, ValueError, EOFError):
         return changed(draw, data, pieces)
     return target.getvalue()
 
