@@ -116,7 +116,7 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 
 def require_files(paths: Iterable[Path], *, links: bool = True) -> None:
-    """Raise `DataError` for a path that is no file or folder, or for a file that is almost all holes.
+    """Raise `DataError` for a path that is not a file or folder, or for a file that is almost all holes.
 
     Opening a pipe waits forever, and a sparse file of terabytes fits into a small archive.
 

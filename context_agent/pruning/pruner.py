@@ -325,7 +325,7 @@ class ContextPruner:
         opening = _opening(transcript)
         texts: list[tuple[ResultText, str]] = []
         records: list[ResultRecord] = []
-        # A call has one result. What repeats it is no result that was pruned, and each copy would be as long as the
+        # A call has one result. What repeats it is not a result that was pruned, and each copy would be as long as the
         # original.
         for result in {(result.call_id, result.path): result for result in reversed(transcript.results)}.values():
             record, (_, removed) = self._results.find(result, opening), self._results.removed(result)

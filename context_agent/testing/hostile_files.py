@@ -464,7 +464,7 @@ def _rows(size: int) -> Iterator[HostileFile]:
     keys = b"{" + b"".join(b'"k%d":0,' % number for number in range(size // 12)) + b'"text":"a"}'
     yield HostileFile("keys.jsonl", keys, "a row of many fields")
     yield HostileFile("escapes.jsonl", b'{"text": "%b"}' % repeated(b"\\ud800", size), "a text of lone surrogates")
-    yield HostileFile("lines.jsonl", repeated(b"x\n", size), "a great many lines that are no rows")
+    yield HostileFile("lines.jsonl", repeated(b"x\n", size), "a great many lines that are not rows")
     yield HostileFile(
         "copies.jsonl", repeated(b'{"id":"a","text":"%d"}\n', size).replace(b"%d", b"a"), "one row, often"
     )
@@ -668,7 +668,7 @@ def _texts(size: int, randomness: random.Random) -> Iterator[HostileFile]:
         ("cells", repeated(json.dumps(cell).encode() + b",", size)[:-1], "empty cells"),
         ("lines", b'{"source": [' + repeated(b'"a",', size)[:-1] + b"]}", "tiny lines"),
         ("deep", b'{"source": ' + b"[" * (size // 2) + b"]" * (size // 2) + b"}", "lists inside each other"),
-        ("objects", b'{"source": [' + repeated(b"[[]],", size)[:-1] + b"]}", "sources that are no text"),
+        ("objects", b'{"source": [' + repeated(b"[[]],", size)[:-1] + b"]}", "sources that are not text"),
     ):
         data = notebook.replace(b'"cells": []', b'"cells": [%b]' % inside)
         yield HostileFile(f"{name}.ipynb", data, f"a notebook of {attack}")

@@ -145,7 +145,7 @@ def _centered(rewards: Floats, counts: NDArray[np.bool_], baseline: Baseline) ->
         deviation = rewards[counts].std() if np.ptp(rewards[counts]) > EQUAL_REWARDS else rewards.std()
         return np.asarray(centred / deviation, dtype=np.float64)
     if baseline is Baseline.LEAVE_ONE_OUT:
-        # An episode that is no member is compared with all members, as it is.
+        # An episode that is not a member is compared with all members, as it is.
         own_weight = counts.sum() / max(1, counts.sum() - 1)
         return np.where(counts, centred * own_weight, centred)
     return centred

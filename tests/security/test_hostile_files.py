@@ -256,7 +256,7 @@ def test_default_attributes_do_not_multiply_the_size_of_xml(tmp_path: Path) -> N
     xml = b"<!DOCTYPE document [<!ATTLIST p %b>]><document><body>%b</body></document>" % (defaults, b"<p/>" * 9_000)
     documents, reasons = read(tmp_path / "a.docx", word_file(b"", more={"word/document.xml": xml}))
     assert documents == []
-    assert reasons == ["its XML declares an entity or a default attribute: it is no document"]
+    assert reasons == ["its XML declares an entity or a default attribute: it is not a document"]
 
 
 def test_a_sheet_a_slide_or_a_page_that_is_named_often_is_read_once(tmp_path: Path) -> None:

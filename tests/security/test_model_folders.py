@@ -80,7 +80,7 @@ def test_plain_folders_pass(tmp_path: Path) -> None:
         {"megatron_core": "antigravity"},
         {"layer_replication": [[0, 1]] * 100_000},
         {"loftq_config": {"loftq_bits": 4}},
-        {"corda_config": {"cache_file": "/tmp/a.pt"}},
+        {"corda_config": {"cache_file": "cache.pt"}},
         {"eva_config": {"rho": 2}},
         {"a_setting_of_tomorrow": "os.system"},
         {"target_modules": "(a+)+$"},

@@ -100,7 +100,7 @@ class OpenFolder:
 
 
 def open_regular(path: str, flags: int, *, folder: int | None = None) -> int:
-    """Open a regular file that is no link. Raises `DataError` for anything else, and `OSError`."""
+    """Open a regular file that is not a link. Raises `DataError` for anything else, and `OSError`."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
@@ -115,7 +115,7 @@ def open_regular(path: str, flags: int, *, folder: int | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FolderFile:
-    """An entry of a folder that is no folder. `folder` is open until the next entry is asked for."""
+    """An entry of a folder that is not a folder itself. `folder` is open until the next entry is asked for."""
 
     parts: Parts
     folder: OpenFolder
@@ -177,7 +177,7 @@ class FolderWalk:
         self._pending: list[tuple[Parts, _Rules]] = []
 
     def files(self) -> Iterator[FolderFile]:
-        """Yield the entries that are no folders in sorted order, those of a folder before those of its subfolders."""
+        """Yield the entries that are not folders in sorted order, those of a folder before those of its subfolders."""
         try:
             rules = _Rules() if self._ignore is None else self._rules_above()
             root = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -272,7 +272,7 @@ def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _trouble(entry: os.DirEntry[str]) -> str:
-    """Return why an entry that is no folder cannot be read, or "" for a regular file."""
+    """Return why an entry that is not a folder cannot be read, or "" for a regular file."""
     if entry.is_file(follow_symlinks=False):
         return ""
     if not entry.is_symlink():

@@ -185,7 +185,7 @@ def _check_entries(stream: BinaryIO) -> None:
 
 def _check_count(members: int) -> None:
     if members > MOST_MEMBERS:
-        raise DataError(f"has {members:,} members, more than {MOST_MEMBERS:,}: it is no document")
+        raise DataError(f"has {members:,} members, more than {MOST_MEMBERS:,}: it is not a document")
 
 
 def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:

@@ -335,7 +335,7 @@ def _from_lines(reading: Reading, stream: BinaryIO) -> Iterator[Document]:
                 found = True
                 yield document
         if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
-            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are no rows; the rest was not read")
+            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows; the rest was not read")
 
 
 def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:

@@ -178,7 +178,7 @@ def _value(text: str, cell: Attributes, formats: Formats) -> str:
 
 
 def _number(text: str, kind: str, epoch: datetime) -> str:
-    """Return a number as text, or the date or duration that it stands for; a text that is no number as it is."""
+    """Return a number as text, or the date or duration that it stands for. Return any other text unchanged."""
     if len(text) > 100:
         return text
     try:

@@ -32,7 +32,7 @@ def routers(model: Any) -> list[Any]:
     if not found:
         raise ConfigError(
             f"loss.router_replay = true, but {type(model).__name__} has no router that chooses experts by torch.topk: "
-            "leave the setting out for a model that is no mixture of experts"
+            "leave the setting out for a model that is not a mixture of experts"
         )
     return found
 
