@@ -356,9 +356,7 @@ def _load(folder: Path) -> Snapshot:
     if not (type(dimension) is int and 0 <= dimension <= MAX_DIMENSION and type(documents) is int):
         raise CorpusCorruptError(f"{folder / HEAD} has counts that cannot be")
     if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT.fullmatch, names)):
-        raise CorpusCorruptError(
-            f"{folder / HEAD} names files that are not segments, one twice, or too many"
-        )
+        raise CorpusCorruptError(f"{folder / HEAD} names files that are not segments, one twice, or too many")
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
     bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"])
     if bm25.count() != len(rows) or not 0 <= documents <= len(rows):
