@@ -11,7 +11,8 @@ from itertools import islice
 import numpy as np
 
 from context_agent.errors import ConfigError
-from context_agent.pruning.messages import ResultText, Transcript
+from context_agent.pruning.contents import ResultText
+from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.relevance import Scores
 
