@@ -34,7 +34,6 @@ class ResultText:
         is_error: Whether the tool failed.
         form: What stands at the path.
         is_argument: Whether it belongs to a call.
-        copy: The number of earlier texts of the conversation with the same path, call id and text.
         image: The part that holds the image.
         tokens: The tokens of the image.
         text_type: The type of a text part that may take the place of the image.
@@ -47,7 +46,6 @@ class ResultText:
     is_error: bool = False
     form: Form = "text"
     is_argument: bool = False
-    copy: int = 0
     image: Any = None
     tokens: int = 0
     text_type: str = "text"

@@ -6,11 +6,10 @@ or send none: then the latest turn counts, the name, and the position in the tur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 
-from context_agent.pruning.contents import Call, MessageContent, Path, ResultText
+from context_agent.pruning.contents import Call, MessageContent
 
 
 @dataclass(eq=False, slots=True)
@@ -67,7 +66,7 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
         for made in calls
         if not made.answered and made.message < last_turn
     ]
-    return Pairing(tuple(_numbered(paired_contents)), tuple(faults))
+    return Pairing(tuple(paired_contents), tuple(faults))
 
 
 def _answer(
@@ -109,18 +108,3 @@ def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:
         results=tuple(content.results[number] for number in kept),
         result_owner=tuple(content.result_owner[number] for number in kept),
     )
-
-
-def _numbered(contents: Sequence[MessageContent]) -> Iterator[MessageContent]:
-    """Yield the contents with the copies of a text of one call id numbered."""
-    copies: dict[tuple[str, Path, str], count[int]] = {}
-
-    def numbered(results: Sequence[ResultText]) -> tuple[ResultText, ...]:
-        numbers = (next(copies.setdefault((it.call_id, it.path, it.text), count())) for it in results)
-        return tuple(replace(it, copy=number) if number else it for it, number in zip(results, numbers, strict=False))
-
-    for content in contents:
-        if content.results or content.arguments:
-            yield replace(content, results=numbered(content.results), arguments=numbered(content.arguments))
-        else:
-            yield content

@@ -38,8 +38,8 @@ _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
 _LOOKS_LIKE_STUB = re.compile(r"\[\d+ passages? pruned, [\d,]+ tokens; restore: p\d")
 
 
-NUMBER_BYTES, ID_BYTES, DIGEST_BYTES = 32, 96, 49
-"""Bytes of an integer, of a passage's id with the index that it is found by, and of a digest."""
+NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
+"""Bytes of an integer, of a passage's id with the index that it is found by, of a digest, and of a list of one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -157,7 +157,7 @@ class PrunedResults:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._originals: dict[bytes, ResultRecord] = {}
+        self._originals: dict[bytes, list[ResultRecord]] = {}
         self._returned: dict[bytes, tuple[ResultRecord, dict[int, str]]] = {}
         self._sizes: dict[bytes, int] = {}
         self._bytes = 0
@@ -175,26 +175,42 @@ class PrunedResults:
             self._bytes += (size := record.memory) - record.counted
             record.counted = size
 
-    def record(self, result: ResultText, opening: bytes) -> ResultRecord:
-        """Return the record of a result. `opening` tells conversations apart that use the same call ids."""
-        if (record := self.find(result, opening)) is None:
-            record = self._originals[_key(result, opening)] = ResultRecord(replace(result, call_id=""), self._counter)
+    def records(self, results: Iterable[ResultText], opening: bytes) -> list[ResultRecord]:
+        """Return the record of each result, a new one for a result that is new.
+
+        `opening` tells conversations apart that use the same call ids. Equal results of calls with one id have a record
+        each, in their order.
+        """
+        return [record or self._new_record(result, opening) for result, record in self.find(results, opening)]
+
+    def _new_record(self, result: ResultText, opening: bytes) -> ResultRecord:
+        record = ResultRecord(replace(result, call_id=""), self._counter)
+        self._originals.setdefault(_key(result, opening), []).append(record)
+        self._bytes += LIST_BYTES
         return record
 
-    def find(self, result: ResultText, opening: bytes) -> ResultRecord | None:
-        """Return the record of a result, None for one that was never pruned nor kept."""
-        return self.removed(result)[0] or self._originals.get(_key(result, opening))
+    def find(self, results: Iterable[ResultText], opening: bytes) -> list[tuple[ResultText, ResultRecord | None]]:
+        """Return each result with its record, None for one that was never pruned nor kept."""
+        found = [(result, self.removed(result)[0]) for result in results]
+        taken = {id(record) for _, record in found if record is not None}
+        for number, (result, known) in enumerate(found):
+            if known is None:
+                records = self._originals.get(_key(result, opening), ())
+                record = next((record for record in records if id(record) not in taken), None)
+                taken.add(id(record))
+                found[number] = (result, record)
+        return found
 
     def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:
         """Return the record and the ids of the passages that are missing in a text that was returned, else None."""
-        return self._returned.get(_key(replace(result, copy=0)), (None, {}))
+        return self._returned.get(_key(result), (None, {}))
 
     def returned(self, result: ResultText, record: ResultRecord, ids: Mapping[int, str] | None = None) -> str:
         """Return the record's text without these passages, by default those removed, and remember it for that call."""
         ids = record.ids if ids is None else ids
         text = record.without(ids)
         path = (*result.path, "text") if result.form == "image" else result.path
-        if ids and (key := _key(replace(result, path=path, text=text, copy=0))) not in self._returned:
+        if ids and (key := _key(replace(result, path=path, text=text))) not in self._returned:
             entry = self._returned[key] = (record, dict(ids))
             self._bytes += getsizeof(entry) + getsizeof(entry[1])
         return text
@@ -211,7 +227,7 @@ class PrunedResults:
 
 
 def _key(result: ResultText, opening: bytes = b"") -> bytes:
-    return digest(f"{(opening, result.call_id, result.path, result.copy)!r}\0{result.text}")
+    return digest(f"{(opening, result.call_id, result.path)!r}\0{result.text}")
 
 
 class RequestedIds:
@@ -391,10 +407,10 @@ class ContextPruner:
         opening = _opening(transcript)
         values: list[tuple[ResultText, Path, Any]] = []
         records: list[ResultRecord] = []
-        for result in transcript.texts:
-            record, (_, removed) = self._results.find(result, opening), self._results.removed(result)
+        for result, record in self._results.find(transcript.texts, opening):
             if record is None:
                 continue
+            removed = self._results.removed(result)[1]
             pruned_ids |= {*removed.values(), *record.ids.values()}
             record.restore(wanted, removed)
             remaining = {index: name for index, name in removed.items() if name not in wanted}
@@ -430,7 +446,7 @@ class _Prune:
             if not result.is_argument or len(result.text) >= LARGE_ARGUMENTS or memory.removed(result)[0]
         ]
         opening = _opening(transcript)
-        self._records = [memory.record(result, opening) for result in self._results]
+        self._records = memory.records(self._results, opening)
         self._sent = self._rendered({})
         self._requests = RequestedIds(
             self._own_text(content) for content in transcript.contents if content.role in ("user", "assistant")
@@ -613,15 +629,12 @@ class _Prune:
     def _shortened(self, ids: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
         """Return shorter stubs for old results that are gone, by row, as many as it takes until what stays fits."""
         texts = self._rendered(ids)
-        excess, shortened = self._total(texts) - self._limit, dict[int, str]()
-        needed = excess
-        while excess > 0:
-            more = self._shorter_stubs(texts, ids, needed)
-            if len(more) == len(shortened):
-                break
-            shortened = more
+        total = self._total(texts)
+        excess, shortened, needed = total - self._limit, dict[int, str](), total - self._limit
+        while excess > 0 and needed < 2 * total:
+            shortened = self._shorter_stubs(texts, ids, needed)
             excess = self._total([shortened.get(row, text) for row, text in enumerate(texts)]) - self._limit
-            needed += excess
+            needed = max(2 * needed, needed + excess)
         return shortened
 
     def _shorter_stubs(self, texts: Sequence[str], ids: Mapping[int, Mapping[int, str]], needed: int) -> dict[int, str]:
