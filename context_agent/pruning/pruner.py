@@ -392,7 +392,7 @@ class ContextPruner:
         """
         transcript = Transcript(messages)
         if problems := transcript.problems:
-            report = PruneReport("passed through", transcript.kind, self.strategy, warnings=problems)
+            report = PruneReport("passed through", transcript.kind, self.strategy, warnings=(*problems, *transcript.notices))
             return Pruned(list(messages), report)
         goal = Goal(transcript.task if task is None else task, transcript.steps(STEPS))
         return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, self.prices)
