@@ -177,6 +177,7 @@ class ConversationPruners:
         messages: Sequence[Any],
         task: str | None = None,
         *,
+        hint: str = "",
         scope: bytes = b"",
         open_pruner: Callable[[], ContextPruner] | None = None,
     ) -> Pruned:
@@ -186,7 +187,7 @@ class ConversationPruners:
         """
         conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
-            pruned = conversation.pruner.prune(messages, task)
+            pruned = conversation.pruner.prune(messages, task, hint=hint)
             conversation.count_memory()
         self._forget()
         return pruned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from context_agent.pruning.pairing import paired
 
 SHORTEST_TASK = 4
 """Words; a shorter message of the user is read together with the one before."""
+_HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
 CONVERSATION_KEYS = ("messages", "input", "contents")
 """Where the body of a request to a model has its messages."""
 
@@ -75,6 +77,16 @@ class Transcript:
                 if len(task.split()) >= SHORTEST_TASK:
                     break
         return task
+
+    @property
+    def hint(self) -> str:
+        """What the agent says that it is looking for, in a line `looking for: …` of its latest messages."""
+        for content in reversed(self.contents):
+            if content.role == "user":
+                break
+            if content.role == "assistant" and (found := _HINT.findall(content.text)):
+                return str(found[-1]).strip()
+        return ""
 
     @cached_property
     def last_turn(self) -> int:

@@ -382,19 +382,29 @@ class ContextPruner:
         """Bytes that the pruner remembers, after the last prune or restore."""
         return self._results.memory
 
-    def prune(self, messages: Sequence[Any], task: str | None = None) -> Pruned:
+    def prune(self, messages: Sequence[Any], task: str | None = None, *, hint: str = "") -> Pruned:
         """The messages without the passages that matter least for the task, if removing them pays.
 
-        The task is the last user message by default. No message is changed in place, and those that stay as they are
-        are the same objects. What was removed before stays removed, unless the user or the agent wrote `restore:` and
-        its id. A result without a call, or a call without a result, stays as it is, with a warning. A list that has
-        something else than messages is passed through. Raises `ConfigError` if `messages` is no list.
+        What was removed before stays removed, unless the user or the agent wrote `restore:` and its id. No message is
+        changed in place, and those that stay as they are are the same objects. A result without a call, or a call
+        without a result, stays as it is, with a warning.
+
+        Args:
+            messages: The conversation. A list that has something else than messages is passed through.
+            task: What the agent works on, by default the last message of the user.
+            hint: What the agent is looking for. A line `looking for: …` in its latest message says the same.
+
+        Raises:
+            ConfigError: `messages` is no list.
         """
         transcript = Transcript(messages)
         if problems := transcript.problems:
-            report = PruneReport("passed through", transcript.kind, self.strategy, warnings=(*problems, *transcript.notices))
+            report = PruneReport(
+                "passed through", transcript.kind, self.strategy, warnings=(*problems, *transcript.notices)
+            )
             return Pruned(list(messages), report)
-        goal = Goal(transcript.task if task is None else task, transcript.steps(STEPS))
+        parts = (transcript.task if task is None else task, transcript.hint, hint.strip())
+        goal = Goal("\n".join(filter(None, parts)), transcript.steps(STEPS))
         return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, self.prices)
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
