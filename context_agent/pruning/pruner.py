@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -376,13 +377,16 @@ class ContextPruner:
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
         self._judge = _judge(strategy, effort)
         self._results = PrunedResults(counter or HarmonyCounter())
+        self._used: float | None = None
 
     @property
     def memory(self) -> int:
         """Bytes that the pruner remembers, after the last prune or restore."""
         return self._results.memory
 
-    def prune(self, messages: Sequence[Any], task: str | None = None, *, hint: str = "") -> Pruned:
+    def prune(
+        self, messages: Sequence[Any], task: str | None = None, *, hint: str = "", prices: Prices | None = None
+    ) -> Pruned:
         """The messages without the passages that matter least for the task, if removing them pays.
 
         What was removed before stays removed, unless the user or the agent wrote `restore:` and its id. No message is
@@ -393,6 +397,7 @@ class ContextPruner:
             messages: The conversation. A list that has something else than messages is passed through.
             task: What the agent works on, by default the last message of the user.
             hint: What the agent is looking for. A line `looking for: …` in its latest message says the same.
+            prices: Prices for this prune, by default the pruner's.
 
         Raises:
             ConfigError: `messages` is no list.
@@ -405,7 +410,10 @@ class ContextPruner:
             return Pruned(list(messages), report)
         parts = (transcript.task if task is None else task, transcript.hint, hint.strip())
         goal = Goal("\n".join(filter(None, parts)), transcript.steps(STEPS))
-        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, self.prices)
+        prices, now = prices or self.prices, time.monotonic()
+        cold = self._used is not None and now - self._used > prices.lifetime
+        self._used = now
+        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, prices, cold=cold)
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
         """The messages with these passages back where they were; later prunes leave them.
@@ -486,7 +494,7 @@ class _Prune:
         sums = np.cumsum([sizes[row] for row in last])
         return frozenset(last[: int(np.searchsorted(sums, tokens, side="right"))])
 
-    def run(self, strategy: str, judge: Judge | None, prices: Prices) -> Pruned:
+    def run(self, strategy: str, judge: Judge | None, prices: Prices, *, cold: bool = False) -> Pruned:
         """The messages and the report."""
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
@@ -508,7 +516,8 @@ class _Prune:
             return self._pruned(self._over_budget(report))
         texts = self._rendered(ids, shortened)
         freed, lost = total - self._total(texts), self._cached_lost(texts)
-        savings, loss = prices.savings(freed), prices.loss(max(0, lost - restoring))
+        savings = prices.savings(freed, cold=cold)
+        loss = prices.loss(max(0, lost - restoring), cold=cold)
         report = replace(report, outcome="does not pay", freed=freed, cached_lost=lost, savings=savings, loss=loss)
         if savings <= loss:
             return self._pruned(report)

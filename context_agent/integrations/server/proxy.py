@@ -28,7 +28,7 @@ from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
 from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
 from context_agent.integrations.server.observability import log
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pruner import PruneReport
@@ -60,6 +60,7 @@ with extra("serve"):
 
 FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """The paths whose requests are pruned, and the field that holds the conversation."""
+ANTHROPIC_PATH = "/v1/messages"
 PATTERNS = (
     (
         re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
@@ -111,7 +112,16 @@ class BodyPruner:
         """A body that takes more than eight times `max_bytes` of memory when it is decoded is not decoded."""
         self._pruners, self._max_bytes = pruners, max_bytes
 
-    def prune(self, body: bytes, name: str, caller: bytes, *, encodings: str = "", hint: str = "") -> PrunedBody:
+    def prune(
+        self,
+        body: bytes,
+        name: str,
+        caller: bytes,
+        *,
+        encodings: str = "",
+        hint: str = "",
+        states_caching: bool = False,
+    ) -> PrunedBody:
         """Return the body with its conversation pruned.
 
         Args:
@@ -120,18 +130,21 @@ class BodyPruner:
             caller: Tells callers apart, so that none influences the conversation of another.
             encodings: The value of `Content-Encoding`. A body that is pruned comes back without an encoding.
             hint: What the agent is looking for.
+            states_caching: Whether the API caches only what a `cache_control` marks, as Anthropic's does.
 
         Returns:
             The pruned body. It differs from the client's only in the texts that changed. If nothing goes, or no
             conversation is there, it is the same object.
         """
         try:
-            return self._pruned(body, name, caller, encodings, hint)
+            return self._pruned(body, name, caller, encodings, hint, states_caching=states_caching)
         except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
             log("unpruned", logging.ERROR, error=error)
             return PrunedBody(body, {"outcome": "failed"})
 
-    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str) -> PrunedBody:
+    def _pruned(
+        self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, states_caching: bool
+    ) -> PrunedBody:
         try:
             plain = decoded_body(body, encodings, self._max_bytes)
         except UndecodableBody as error:
@@ -142,7 +155,8 @@ class BodyPruner:
             return PrunedBody(body, {"outcome": "no conversation"})
         system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
-        pruned = self._pruners.prune(messages, hint=hint, scope=caller + b"\0" + scope)
+        caching = PrefixCaching(_cache_ttl(plain)) if states_caching else None
+        pruned = self._pruners.prune(messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
         changes = {(name, *path): value for path, value in differences(messages, pruned.messages)}
         if not changes:
             return PrunedBody.of(body, pruned.report)
@@ -158,6 +172,16 @@ class BodyPruner:
         except (ResponseTooLarge, ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
+
+
+def _cache_ttl(body: bytes) -> str:
+    """Return how long the entries live that the `cache_control` of a body asks for; empty without any.
+
+    Inside a string of the JSON the quotes would be escaped, so no text can imitate it.
+    """
+    if not re.search(rb'"cache_control"\s*:\s*\{', body):
+        return ""
+    return "1h" if re.search(rb'"ttl"\s*:\s*"1h"', body) else "5m"
 
 
 def _system_message(value: Any) -> dict[str, Any]:
@@ -259,6 +283,7 @@ class Proxy(GatedService):
             self._bodies.prune,
             encodings=request.headers.get("content-encoding", ""),
             hint=request.headers.get(HINT_HEADER, "")[:HINT_CHARACTERS],
+            states_caching=request.scope["path"] == ANTHROPIC_PATH,
         )
         pruned = await asyncio.to_thread(prune, body, field, caller_of(request.headers))
         record: RequestRecord = request.state.record
