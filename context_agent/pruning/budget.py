@@ -132,5 +132,6 @@ def _number(value: object) -> int | float | None:
         if _COUNT.fullmatch(text):
             return int(text.replace(",", "").replace("_", ""))
         return float(text) if _FRACTION.fullmatch(text) else None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None

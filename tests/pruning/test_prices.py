@@ -49,7 +49,7 @@ def test_bad_prices_say_what_is_expected(values: dict[str, float]) -> None:
 
 @pytest.mark.parametrize(
     ("ttl", "expected"),
-    [("", Prices(cached=1.0)), ("5m", Prices(write=1.25)), ("1h", Prices(write=2.0, lifetime=3_600))],
+    [("", Prices(cached=1.0, write=1.0)), ("5m", Prices(write=1.25)), ("1h", Prices(write=2.0, lifetime=3_600))],
 )
 def test_what_a_request_asks_of_the_cache_sets_the_prices(ttl: str, expected: Prices) -> None:
     assert PrefixCaching(ttl).prices(Prices()) == expected
