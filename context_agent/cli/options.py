@@ -189,7 +189,9 @@ class PruneOptions:
 
     SECTION: ClassVar[str] = "Pruning"
 
-    budget: Annotated[int, Option("Tokens of tool results to keep.", COUNT)] = 8_000
+    budget: Annotated[str, Option("Tokens of tool results to keep, or the share of them, e.g. 25%.", metavar="N")] = (
+        "8000"
+    )
     strategy: Annotated[
         Literal["reader", "age", "random", "bm25", "embedding", "none"], Option("How passages are judged.")
     ] = "reader"

@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     from context_agent.pruning.pruner import PruneReport, RemovedPassage
 
-
-CONVERSATION_KEYS = ("messages", "input")
-"""Where the body of a request to a model has its messages."""
+SHOWN = 12
+"""Messages that the report lists without `--verbose`, those of which most was removed."""
 
 
 @command
@@ -50,16 +49,17 @@ def prune(
     task: Annotated[str | None, Option("What the agent works on.", default="the last message of the user")] = None,
     pruning: PruneOptions,
     out: Annotated[Path | None, Option("Write the pruned conversation to this file.", FILE, "FILE.json")] = None,
+    verbose: Annotated[bool, Option("List every removed passage.")],
     as_json: Json,
 ) -> int:
     """Prune a saved conversation and show what goes.
 
       ctx1 prune conversation.json --budget 4000
-      ctx1 prune request.json --task "Who directed Rope?" --out pruned.json
+      ctx1 prune request.json --budget 25% --out pruned.json
 
     FILE.json (- for standard input) has a list of messages, or the body of a request that holds one: OpenAI's chat
-    messages or response items, or Anthropic's messages. --json prints the pruned messages and the report. The exit code
-    is 1 if the conversation is broken, so that it is passed through.
+    messages or response items, Anthropic's or Bedrock's messages, or Gemini's contents. --json prints the pruned
+    messages and the report. The exit code is 1 if the list holds something else than messages.
     """
     body, key, messages = read_conversation(file)
     pruned = pruning.open().prune(messages, task)
@@ -68,18 +68,22 @@ def prune(
     if as_json:
         output.print_json({"messages": pruned.messages, "report": pruned.report.to_json()})
     else:
-        for line in _lines(pruned.report):
+        for line in _lines(pruned.report, verbose=verbose):
             output.stdout().print(line, soft_wrap=True)
     return 1 if pruned.report.outcome == "passed through" else 0
 
 
 def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
     """The value in the file, the key in it that holds the messages, and the messages. Raises `DataError`."""
+    from context_agent.pruning.messages import CONVERSATION_KEYS
+
     body = _read(file)
     key = next((name for name in CONVERSATION_KEYS if isinstance(body, dict) and name in body), None)
     messages = body[key] if key else body
     if not isinstance(messages, list):
-        raise DataError(f'{_name(file)} is neither a list of messages nor an object with "messages" or "input"')
+        raise DataError(
+            f'{_name(file)} is neither a list of messages nor an object with "messages", "input" or "contents"'
+        )
     return body, key, messages
 
 
@@ -101,15 +105,22 @@ def _write(out: Path, value: Any) -> None:
     replace_file(out, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def _lines(report: PruneReport) -> Iterator[Text]:
-    """The report: what goes from each message, then both sides of the prune."""
+def _lines(report: PruneReport, *, verbose: bool) -> Iterator[Text]:
+    """Yield the report: what goes from each message, then both sides of the prune."""
     from rich.text import Text
 
-    for message, passages in groupby(report.removed, key=lambda item: item.message):
-        rows = list(passages)
-        tokens = sum(row.tokens for row in rows)
-        yield Text(f"message {message}: {output.count(len(rows), 'passage')} removed, {tokens:,} tokens", style="bold")
-        yield from (_line(row) for row in rows)
+    by_message = [(message, list(rows)) for message, rows in groupby(report.removed, key=lambda item: item.message)]
+    largest = sorted(by_message, key=lambda item: -sum(row.tokens for row in item[1]))[: None if verbose else SHOWN]
+    shown = {message for message, _ in largest}
+    for message, rows in by_message:
+        if message in shown:
+            tokens = sum(row.tokens for row in rows)
+            yield Text(
+                f"message {message}: {output.count(len(rows), 'passage')} removed, {tokens:,} tokens", style="bold"
+            )
+            yield from (_line(row) for row in (rows if verbose else rows[:1]))
+    if hidden := len(report.removed) - (len(report.removed) if verbose else len(shown)):
+        yield Text(f"{output.count(hidden, 'more passage')} removed; --verbose lists them", style="dim")
     for warning in report.warnings:
         yield Text(f"warning: {output.one_line(warning)}", style="yellow")
     yield Text(f"{report.outcome}: {_sizes(report)}", style="bold")
@@ -132,7 +143,7 @@ def _line(row: RemovedPassage) -> Text:
 
 def _sizes(report: PruneReport) -> str:
     if report.outcome == "passed through":
-        return "the conversation is broken, so nothing was changed"
+        return "the list holds something else than messages, so nothing was changed"
     return f"{report.tokens_after:,} of {report.tokens_before:,} tokens of tool results remain"
 
 

@@ -34,6 +34,7 @@ from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut
 from context_agent.pruning.pruner import BUDGET, ContextPruner, Pruned
 from context_agent.pruning.relevance import Goal, by_reading
+from context_agent.pruning.selection import Prices
 from context_agent.retrieval.engines.corpus import ASSUMED_SIZE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
@@ -137,6 +138,31 @@ class _Conversation:
         self.memory = CONVERSATION_BYTES + self.pruner.memory
 
 
+HOUR = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCaching:
+    """How a request of Anthropic's API uses the prefix cache.
+
+    Attributes:
+        ttl: The longest lifetime that its `cache_control` asks for: `5m`, `1h`, or empty without any.
+    """
+
+    ttl: str = ""
+
+    def prices(self, prices: Prices) -> Prices:
+        """Return the prices for this request. Figures of Anthropic's price list.
+
+        Without `cache_control` nothing is cached: every token has the fresh price. An entry costs 1.25 times the fresh
+        price for five minutes, and twice for an hour.
+        """
+        if not self.ttl:
+            return replace(prices, cached=prices.fresh, write=prices.fresh)
+        is_long = self.ttl == "1h"
+        return replace(prices, write=(2.0 if is_long else 1.25) * prices.fresh, lifetime=HOUR if is_long else 300.0)
+
+
 class ConversationPruners:
     """A pruner for each of at most `limit` conversations, until nobody used it for `idle` seconds. Safe for threads.
 
@@ -177,6 +203,8 @@ class ConversationPruners:
         messages: Sequence[Any],
         task: str | None = None,
         *,
+        hint: str = "",
+        caching: PrefixCaching | None = None,
         scope: bytes = b"",
         open_pruner: Callable[[], ContextPruner] | None = None,
     ) -> Pruned:
@@ -186,7 +214,9 @@ class ConversationPruners:
         """
         conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
-            pruned = conversation.pruner.prune(messages, task)
+            pruner = conversation.pruner
+            prices = caching.prices(pruner.prices) if caching else None
+            pruned = pruner.prune(messages, task, hint=hint, prices=prices)
             conversation.count_memory()
         self._forget()
         return pruned

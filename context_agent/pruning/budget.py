@@ -1,7 +1,9 @@
-"""The token budget of an episode: its window, the two thresholds in it, and the size of a call's results."""
+"""Token budgets: of an episode with its window and thresholds, and of the tool results of another agent."""
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -73,3 +75,63 @@ class Budget:
         if tokens >= self.hard:
             return Tier.HARD
         return Tier.SOFT if tokens >= self.soft else Tier.OPEN
+
+
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?) ?%")
+_FRACTION = re.compile(r"0?\.\d{1,12}")
+_COUNT = re.compile(r"\d{1,3}(?:,\d{3}){1,4}|\d{1,4}(?:_\d{3}){1,4}|\d{1,15}")
+
+
+@dataclass(frozen=True, slots=True)
+class PruneBudget:
+    """How many tokens of tool results a conversation keeps: a number, or a share of all that they have.
+
+    Attributes:
+        count: The number of tokens; 0 if a share counts.
+        share: The share of the tokens, between 0 and 1; 0 if a number counts.
+    """
+
+    count: int = 0
+    share: float = 0.0
+
+    @classmethod
+    def of(cls, value: object) -> PruneBudget:
+        """Return the budget that a user wrote.
+
+        Args:
+            value: A number of tokens (`8000`, `"8,000"`), or a share (`0.25`, `"25%"`).
+
+        Raises:
+            ConfigError: The value is neither.
+        """
+        if isinstance(value, PruneBudget):
+            return value
+        number = _number(value)
+        if isinstance(number, float) and 0 < number < 1:
+            return cls(share=number)
+        if number is not None and number >= 1 and number == int(number):
+            return cls(count=int(number))
+        raise ConfigError(
+            f"the budget is {value!r}; it must be a number of tokens of at least 1, such as 8000, or a share of the "
+            "tokens of tool results, such as 0.25 or '25%'"
+        )
+
+    def tokens(self, total: int) -> int:
+        """Return the tokens that stay of tool results with `total` tokens, at least 1."""
+        return self.count or max(1, int(self.share * total))
+
+    def __str__(self) -> str:
+        return f"{self.count:,} tokens" if self.count else f"{self.share:.4g} of the tokens"
+
+
+def _number(value: object) -> int | float | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if share := _SHARE.fullmatch(text):
+            return float(share[1]) / 100 if float(share[1]) < 100 else None
+        if _COUNT.fullmatch(text):
+            return int(text.replace(",", "").replace("_", ""))
+        return float(text) if _FRACTION.fullmatch(text) else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None

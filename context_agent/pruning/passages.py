@@ -86,9 +86,16 @@ Span = tuple[int, int, str]
 """(start, end, label)"""
 
 
-def cut(text: str) -> list[Passage]:
-    """The passages of a tool result in order, without overlap. Linear in the length of the text."""
+def cut(text: str, *, as_json: bool = False) -> list[Passage]:
+    """Return the passages of a tool result in order, without overlap. Linear in the length of the text.
+
+    Args:
+        text: The result.
+        as_json: The text must stay JSON: a text that is not JSON has no passages.
+    """
     passages = _json_passages(text)
+    if as_json:
+        return passages
     if 2 * sum(passage.end - passage.start for passage in passages) >= len(text.strip()):
         return passages
     return [Passage(text[start:end], start, end, label) for start, end, label in _text_spans(text)]

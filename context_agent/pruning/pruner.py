@@ -11,13 +11,14 @@ that was returned for the same call. So a text inside a tool result that looks l
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
-from itertools import compress
 from sys import getsizeof
 from typing import Any, Literal
 
@@ -25,7 +26,9 @@ import numpy as np
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
-from context_agent.pruning.messages import LARGEST_RESULT, MessageKind, ResultText, Transcript
+from context_agent.pruning.budget import PruneBudget
+from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
+from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut, without
 from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom
 from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
@@ -36,40 +39,65 @@ _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
 _LOOKS_LIKE_STUB = re.compile(r"\[\d+ passages? pruned, [\d,]+ tokens; restore: p\d")
 
 
-NUMBER_BYTES, ID_BYTES, DIGEST_BYTES = 32, 96, 49
-"""Bytes of an integer, of a passage's id with the index that it is found by, and of a digest."""
+NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
+"""Bytes of an integer, of a passage's id with the index that it is found by, of a digest, and of a list of one."""
 
 
 @dataclass(eq=False, slots=True)
 class ResultRecord:
-    """A text of a tool result as it came. `ids` are those of the passages that are removed, by index.
+    """A text of a conversation as it came.
 
-    `restored` are the indices of passages that came back and stay. `counted` are the bytes that the record had when
-    its conversation last counted them.
+    Attributes:
+        source: The text, and where it was.
+        counter: Counts the tokens of passages.
+        ids: The ids of the passages that are removed, by index.
+        restored: The indices of passages that came back and stay.
+        short: What stands in place of the whole text once even its stub is too long; empty before.
+        counted: The bytes that the record had when its conversation last counted them.
     """
 
-    text: str
+    source: ResultText
     counter: TokenCounter
     ids: dict[int, str] = field(default_factory=dict)
     restored: frozenset[int] = frozenset()
+    short: str = ""
     counted: int = 0
     _passages: list[Passage] | None = None
     _passage_bytes: int = 0
 
     @property
+    def text(self) -> str:
+        """The text as it came."""
+        return self.source.text
+
+    @property
     def passages(self) -> list[Passage]:
-        """The passages of the text, with their sizes."""
+        """The passages of the text, with their sizes. An image is one passage."""
         if self._passages is None:
-            passages = [replace(passage, tokens=self.counter.count(passage.text)) for passage in cut(self.text)]
+            passages = self._cut()
             self._passages, self._passage_bytes = passages, getsizeof(passages) + sum(_passage_bytes(passages))
         return self._passages
+
+    def _cut(self) -> list[Passage]:
+        source = self.source
+        if source.form == "image":
+            return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
+        passages = cut(source.text, as_json=source.form != "text")
+        return [replace(passage, tokens=self.counter.count(passage.text)) for passage in passages]
 
     @property
     def memory(self) -> int:
         """Bytes of the record, its text and passages included."""
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
         restored = getsizeof(self.restored) if self.restored else 0
-        return getsizeof(self) + getsizeof(self.text) + self._passage_bytes + ids + restored
+        texts = getsizeof(self.text) + _text_bytes(self.source.image)
+        return getsizeof(self) + texts + self._passage_bytes + ids + restored
+
+    def can_shorten(self, ids: Mapping[int, str]) -> bool:
+        """Return whether a shorter stub may take the place of the text: beside these ids only its frame stays."""
+        covered = sum(passage.end - passage.start for passage in self.passages)
+        is_gone = len(ids) == len(self.passages) > 0 and covered >= MOSTLY * len(self.text.strip())
+        return is_gone and not self.short and self.source.form == "text" and not self.source.is_argument
 
     def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> None:
         """Bring passages back by id. `removed` has further ids by index, those of a text returned earlier."""
@@ -77,15 +105,40 @@ class ResultRecord:
         if back := {index for index, name in names.items() if name in wanted}:
             self.restored |= back
             self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
+            self.short = ""
 
     def without(self, ids: Mapping[int, str]) -> str:
         """Return the text with stubs in place of these passages."""
-        return without(self.text, self.passages, ids, lambda run: self._stub(run, ids)) if ids else self.text
+        if not ids:
+            return self.text
+        if self.short and len(ids) == len(self.passages):
+            return self.short
+        return without(self.text, self.passages, ids, lambda run: self._stub(run, ids))
+
+    def shortened(self, text: str) -> str:
+        """Return a text as what takes the place of this one: a JSON text if this is one."""
+        return text if self.passages[0].form == "text" else json.dumps(text)
+
+    def value(self, result: ResultText, text: str) -> tuple[Path, Any]:
+        """Return the path and the value of `text`, the record's text with stubs, in the message of `result`."""
+        source = self.source
+        if source.form != "image":
+            return result.path, text
+        path = result.path if result.form == "image" else result.path[:-1]
+        part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
+        return path, source.image if text == source.text else part
 
     def _stub(self, run: Sequence[int], ids: Mapping[int, str]) -> str:
         tokens = sum(self.passages[index].tokens for index in run)
         noun = "passage" if len(run) == 1 else "passages"
         return f"[{len(run)} {noun} pruned, {tokens:,} tokens; restore: {id_ranges([ids[index] for index in run])}]"
+
+
+def _text_bytes(value: Any) -> int:
+    """Return the bytes of the texts in a part."""
+    if isinstance(value, Mapping):
+        return sum(map(_text_bytes, value.values()))
+    return getsizeof(value) if isinstance(value, str | bytes) else 0
 
 
 def _passage_bytes(passages: Sequence[Passage]) -> Iterator[int]:
@@ -105,7 +158,7 @@ class PrunedResults:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._originals: dict[bytes, ResultRecord] = {}
+        self._originals: dict[bytes, list[ResultRecord]] = {}
         self._returned: dict[bytes, tuple[ResultRecord, dict[int, str]]] = {}
         self._sizes: dict[bytes, int] = {}
         self._bytes = 0
@@ -123,15 +176,31 @@ class PrunedResults:
             self._bytes += (size := record.memory) - record.counted
             record.counted = size
 
-    def record(self, result: ResultText, opening: bytes) -> ResultRecord:
-        """Return the record of a result. `opening` tells conversations apart that use the same call ids."""
-        if (record := self.find(result, opening)) is None:
-            record = self._originals[_key(result, opening)] = ResultRecord(result.text, self._counter)
+    def records(self, results: Iterable[ResultText], opening: bytes) -> list[ResultRecord]:
+        """Return the record of each result, a new one for a result that is new.
+
+        `opening` tells conversations apart that use the same call ids. Equal results of calls with one id have a record
+        each, in their order.
+        """
+        return [record or self._new_record(result, opening) for result, record in self.find(results, opening)]
+
+    def _new_record(self, result: ResultText, opening: bytes) -> ResultRecord:
+        record = ResultRecord(replace(result, call_id=""), self._counter)
+        self._originals.setdefault(_key(result, opening), []).append(record)
+        self._bytes += LIST_BYTES
         return record
 
-    def find(self, result: ResultText, opening: bytes) -> ResultRecord | None:
-        """Return the record of a result, None for one that was never pruned nor kept."""
-        return self.removed(result)[0] or self._originals.get(_key(result, opening))
+    def find(self, results: Iterable[ResultText], opening: bytes) -> list[tuple[ResultText, ResultRecord | None]]:
+        """Return each result with its record, None for one that was never pruned nor kept."""
+        found = [(result, self.removed(result)[0]) for result in results]
+        taken = {id(record) for _, record in found if record is not None}
+        for number, (result, known) in enumerate(found):
+            if known is None:
+                records = self._originals.get(_key(result, opening), ())
+                record = next((record for record in records if id(record) not in taken), None)
+                taken.add(id(record))
+                found[number] = (result, record)
+        return found
 
     def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:
         """Return the record and the ids of the passages that are missing in a text that was returned, else None."""
@@ -141,13 +210,16 @@ class PrunedResults:
         """Return the record's text without these passages, by default those removed, and remember it for that call."""
         ids = record.ids if ids is None else ids
         text = record.without(ids)
-        if ids and (key := _key(replace(result, text=text))) not in self._returned:
+        path = (*result.path, "text") if result.form == "image" else result.path
+        if ids and (key := _key(replace(result, path=path, text=text))) not in self._returned:
             entry = self._returned[key] = (record, dict(ids))
             self._bytes += getsizeof(entry) + getsizeof(entry[1])
         return text
 
-    def tokens(self, text: str) -> int:
-        """Return the tokens of a text, counted once."""
+    def tokens(self, text: str, record: ResultRecord | None = None) -> int:
+        """Return the tokens of a text of a record, or of another text, counted once."""
+        if record is not None and record.source.form == "image" and text == record.text:
+            return record.source.tokens
         key = digest(text)
         if key not in self._sizes:
             self._sizes[key] = self._counter.count(text)
@@ -208,6 +280,10 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
+MOSTLY = 0.8
+"""Share of a text that its passages cover if what is between them does not matter without them."""
+LARGE_ARGUMENTS = 1_000
+"""Characters; shorter arguments of a call are not counted and stay as they are."""
 BUDGET = 8_000
 STEPS = 3
 """Latest messages of the agent that passages are judged against, beside the task."""
@@ -215,7 +291,8 @@ PREVIEW = 100
 """Characters of a removed passage in the report."""
 STRATEGIES = (*JUDGES, "none")
 Effort = Literal["careful", "fast"]
-Outcome = Literal["pruned", "within budget", "does not pay", "nothing to remove", "passed through"]
+Outcome = Literal["pruned", "within budget", "over budget", "does not pay", "nothing to remove", "passed through"]
+"""What a prune did. `over budget`: all that may go is gone, and what stays is still more than the budget allows."""
 PassageStrategy = Callable[[Sequence[Passage], str], Iterable[float]]
 """(passages, task) -> a score for each passage, higher for what should stay."""
 
@@ -273,47 +350,70 @@ class Pruned:
 class ContextPruner:
     """Prunes the conversations of an agent. It remembers what it removed: use the same pruner for every turn.
 
-    `budget` is the number of tokens of tool results to keep. Of these, the last turn's, which stay, take at most half.
-    `strategy` is `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
-    `effort="fast"` lets `reader` judge without reading. `prices` decide when a prune pays. Not for several threads.
-    Raises `ConfigError` for a budget, a strategy or an effort that does not exist.
+    A pruner is not safe for several threads.
+
+    Args:
+        budget: The number of tokens of tool results to keep, or the share of them that stays: `0.25` or `"25%"`.
+            Results of the last turn stay if they fit. Beside them, older results keep half of the budget.
+        strategy: `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
+        effort: `fast` lets `reader` judge without reading.
+        prices: Decide when a prune pays.
+        counter: Counts tokens, by default as gpt-oss does.
+
+    Raises:
+        ConfigError: The budget, the strategy or the effort does not exist.
     """
 
     def __init__(
         self,
-        budget: int = BUDGET,
+        budget: float | str = BUDGET,
         *,
         strategy: str | PassageStrategy = "reader",
         effort: Effort = "careful",
         prices: Prices | None = None,
         counter: TokenCounter | None = None,
     ) -> None:
-        if budget < 1:
-            raise ConfigError(f"the budget is {budget} tokens; it must be at least 1")
-        self.budget, self.prices = budget, prices or Prices()
+        self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
         self._judge = _judge(strategy, effort)
         self._results = PrunedResults(counter or HarmonyCounter())
+        self._used: float | None = None
 
     @property
     def memory(self) -> int:
         """Bytes that the pruner remembers, after the last prune or restore."""
         return self._results.memory
 
-    def prune(self, messages: Sequence[Any], task: str | None = None) -> Pruned:
+    def prune(
+        self, messages: Sequence[Any], task: str | None = None, *, hint: str = "", prices: Prices | None = None
+    ) -> Pruned:
         """The messages without the passages that matter least for the task, if removing them pays.
 
-        The task is the last user message by default. No message is changed in place, and those that stay as they are
-        are the same objects. What was removed before stays removed, unless the user or the agent wrote `restore:` and
-        its id. A conversation that a provider would refuse is passed through, with the reasons among the warnings.
-        Raises `ConfigError` if `messages` is no list of messages.
+        What was removed before stays removed, unless the user or the agent wrote `restore:` and its id. No message is
+        changed in place, and those that stay as they are are the same objects. A result without a call, or a call
+        without a result, stays as it is, with a warning.
+
+        Args:
+            messages: The conversation. A list that has something else than messages is passed through.
+            task: What the agent works on, by default the last message of the user.
+            hint: What the agent is looking for. A line `looking for: …` in its latest message says the same.
+            prices: Prices for this prune, by default the pruner's.
+
+        Raises:
+            ConfigError: `messages` is no list.
         """
         transcript = Transcript(messages)
         if problems := transcript.problems:
-            report = PruneReport("passed through", transcript.kind, self.strategy, warnings=problems)
+            report = PruneReport(
+                "passed through", transcript.kind, self.strategy, warnings=(*problems, *transcript.notices)
+            )
             return Pruned(list(messages), report)
-        goal = Goal(transcript.task if task is None else task, transcript.steps(STEPS))
-        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, self.prices)
+        parts = (transcript.task if task is None else task, transcript.hint, hint.strip())
+        goal = Goal("\n".join(filter(None, parts)), transcript.steps(STEPS))
+        prices, now = prices or self.prices, time.monotonic()
+        cold = self._used is not None and now - self._used > prices.lifetime
+        self._used = now
+        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, prices, cold=cold)
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
         """The messages with these passages back where they were; later prunes leave them.
@@ -323,24 +423,23 @@ class ContextPruner:
         """
         transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
         opening = _opening(transcript)
-        texts: list[tuple[ResultText, str]] = []
+        values: list[tuple[ResultText, Path, Any]] = []
         records: list[ResultRecord] = []
-        # A call has one result. What repeats it is not a result that was pruned, and each copy would be as long as the
-        # original.
-        for result in {(result.call_id, result.path): result for result in reversed(transcript.results)}.values():
-            record, (_, removed) = self._results.find(result, opening), self._results.removed(result)
+        for result, record in self._results.find(transcript.texts, opening):
             if record is None:
                 continue
+            removed = self._results.removed(result)[1]
             pruned_ids |= {*removed.values(), *record.ids.values()}
             record.restore(wanted, removed)
             remaining = {index: name for index, name in removed.items() if name not in wanted}
-            texts.append((result, self._results.returned(result, record, remaining)))
             records.append(record)
+            if (text := self._results.returned(result, record, remaining)) != result.text:
+                values.append((result, *record.value(result, text)))
         self._results.count_memory(records)
         if unknown := sorted(wanted - pruned_ids):
             hint = suggestion(unknown[0], pruned_ids) if pruned_ids else "nothing is pruned in it"
             raise ConfigError(f"no stub in this conversation names {unknown[0]!r}: {hint}")
-        return transcript.rewritten(texts)
+        return transcript.rewritten(values)
 
 
 def _judge(strategy: str | PassageStrategy, effort: Effort) -> Judge | None:
@@ -357,48 +456,85 @@ def _judge(strategy: str | PassageStrategy, effort: Effort) -> Judge | None:
 class _Prune:
     """One prune of one conversation."""
 
-    def __init__(self, transcript: Transcript, goal: Goal, memory: PrunedResults, budget: int) -> None:
+    def __init__(self, transcript: Transcript, goal: Goal, memory: PrunedResults, budget: PruneBudget) -> None:
         self._transcript, self._goal, self._memory = transcript, goal, memory
-        self._results = [result for result in transcript.results if len(result.text) <= LARGEST_RESULT]
+        self._results = [
+            result
+            for result in transcript.texts
+            if not result.is_argument or len(result.text) >= LARGE_ARGUMENTS or memory.removed(result)[0]
+        ]
         opening = _opening(transcript)
-        self._records = [memory.record(result, opening) for result in self._results]
+        self._records = memory.records(self._results, opening)
         self._sent = self._rendered({})
         self._requests = RequestedIds(
-            content.text for content in transcript.contents if content.role in ("user", "assistant")
+            self._own_text(content) for content in transcript.contents if content.role in ("user", "assistant")
         )
         self._restored = self._restore()
         self._texts = self._rendered({}) if self._restored else self._sent
-        in_last_turn = [result.message >= transcript.last_turn for result in self._results]
-        self._limit = max(budget, budget // 2 + self._total(compress(self._texts, in_last_turn)))
+        # What fits is decided by the texts as they came: a second prune must find the same limit.
+        sizes = self._sizes([record.text for record in self._records])
+        tokens = budget.tokens(sum(sizes))
+        self._newest = self._fitting(sizes, tokens)
+        self._limit = max(tokens, tokens // 2 + sum(sizes[row] for row in self._newest))
         self._total_before = self._total(self._texts)
 
-    def run(self, strategy: str, judge: Judge | None, prices: Prices) -> Pruned:
+    def _own_text(self, content: MessageContent) -> str:
+        """Return what the author wrote: a stub in the arguments of a call is not a request to restore."""
+        text = content.text
+        for argument in content.arguments:
+            record = self._memory.removed(argument)[0]
+            if record is not None:
+                text = text.replace(argument.text, record.text)
+        return text
+
+    def _fitting(self, sizes: Sequence[int], tokens: int) -> frozenset[int]:
+        """Return the rows of the last turn's results that stay whole: the smaller ones, as long as they fit."""
+        last = [row for row, result in enumerate(self._results) if result.message >= self._transcript.last_turn]
+        last.sort(key=lambda row: sizes[row])
+        sums = np.cumsum([sizes[row] for row in last])
+        return frozenset(last[: int(np.searchsorted(sums, tokens, side="right"))])
+
+    def run(self, strategy: str, judge: Judge | None, prices: Prices, *, cold: bool = False) -> Pruned:
         """The messages and the report."""
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
         report = replace(report, cached_lost=restoring, restored=tuple(self._restored))
-        if total <= self._limit or judge is None:
+        if total <= self._limit:
             return self._pruned(report)
+        if judge is None:
+            return self._pruned(self._over_budget(report))
         candidates = self._candidates()
         staying = self._staying(candidates)
         report = replace(report, outcome="nothing to remove", protected=dict(Counter(staying.values())))
         scores = self._scores(candidates, staying, judge)
         repeated = copies(candidates, self._removed(candidates))
         names = self._names(self._least_relevant(candidates, scores, staying))
-        if not names:
-            return self._pruned(report)
-        texts = self._rendered(self._ids(candidates, names))
+        ids = self._ids(candidates, names)
+        shortened = self._shortened(ids)
+        if not names and not shortened:
+            return self._pruned(self._over_budget(report))
+        texts = self._rendered(ids, shortened)
         freed, lost = total - self._total(texts), self._cached_lost(texts)
-        savings, loss = prices.savings(freed), prices.loss(max(0, lost - restoring))
+        savings = prices.savings(freed, cold=cold)
+        loss = prices.loss(max(0, lost - restoring), cold=cold)
         report = replace(report, outcome="does not pay", freed=freed, cached_lost=lost, savings=savings, loss=loss)
         if savings <= loss:
             return self._pruned(report)
-        self._commit(candidates, names)
+        self._commit(candidates, names, shortened)
         removed = tuple(
             self._removed_passage(candidates[row], name, scores[row], row in repeated) for row, name in names.items()
         )
-        return self._pruned(replace(report, outcome="pruned", tokens_after=total - freed, removed=removed))
+        report = replace(report, outcome="pruned", tokens_after=total - freed, removed=removed)
+        return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
+
+    def _over_budget(self, report: PruneReport) -> PruneReport:
+        """Return the report of a conversation of which more stays than fits."""
+        warning = (
+            f"{report.tokens_after:,} tokens of tool results stay, {self._limit:,} fit: what remains is protected, "
+            "restored, or too small to remove"
+        )
+        return replace(report, outcome="over budget", warnings=(*report.warnings, warning))
 
     def _restore(self) -> list[str]:
         """Restores what the user and the agent ask for; returns the ids."""
@@ -421,7 +557,32 @@ class _Prune:
         restored = {
             row: "restored" for row, item in enumerate(candidates) if item.index in self._records[item.number].restored
         }
-        return protected(candidates, self._transcript) | restored
+        reasons = protected(candidates, self._transcript)
+        newest = [row for row, reason in reasons.items() if reason == "last turn"]
+        reasons = {
+            row: reason
+            for row, reason in reasons.items()
+            if reason != "last turn" or candidates[row].number in self._newest
+        }
+        self._release(candidates, reasons)
+        if newest and (images := [row for row, item in enumerate(candidates) if item.source.form == "image"]):
+            reasons[images[-1]] = "latest image"
+        return reasons | restored
+
+    def _release(self, candidates: Sequence[Candidate], reasons: dict[int, str]) -> None:
+        """Let the largest errors go until what stays fits: one giant error must not keep the rest out."""
+        rows_of: dict[int, list[int]] = {}
+        for row, reason in reasons.items():
+            if reason == "error":
+                rows_of.setdefault(candidates[row].number, []).append(row)
+        sizes = {number: sum(candidates[row].passage.tokens for row in rows) for number, rows in rows_of.items()}
+        excess = sum(candidates[row].passage.tokens for row in reasons) - self._limit
+        for number in sorted(sizes, key=lambda number: -sizes[number]):
+            if excess <= 0:
+                break
+            for row in rows_of[number]:
+                del reasons[row]
+            excess -= sizes[number]
 
     def _removed(self, candidates: Sequence[Candidate]) -> frozenset[int]:
         return frozenset(row for row, item in enumerate(candidates) if item.index in self._records[item.number].ids)
@@ -436,6 +597,9 @@ class _Prune:
                 f"the strategy returned scores of shape {scores.shape} for {len(passages)} passages: it must return a "
                 "number for each of them"
             )
+        # What an image shows is not judged: the later it is, the longer it stays.
+        images = [row for row, candidate in enumerate(candidates) if candidate.source.form == "image"]
+        scores[images] = np.sort(scores[images])
         return scores
 
     def _least_relevant(
@@ -473,29 +637,81 @@ class _Prune:
             ids.setdefault(candidates[row].number, {})[candidates[row].index] = name
         return ids
 
-    def _rendered(self, ids: Mapping[int, Mapping[int, str]]) -> list[str]:
+    def _rendered(self, ids: Mapping[int, Mapping[int, str]], shortened: Mapping[int, str] | None = None) -> list[str]:
         """The text of each result without these passages and those that were removed before."""
-        return [record.without({**record.ids, **ids.get(row, {})}) for row, record in enumerate(self._records)]
+        short = shortened or {}
+        return [
+            short.get(row) or record.without({**record.ids, **ids.get(row, {})})
+            for row, record in enumerate(self._records)
+        ]
 
-    def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str]) -> None:
+    def _shortened(self, ids: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
+        """Return shorter stubs for old results that are gone, by row, as many as it takes until what stays fits."""
+        texts = self._rendered(ids)
+        total = self._total(texts)
+        excess, shortened, needed = total - self._limit, dict[int, str](), total - self._limit
+        while excess > 0 and needed < 2 * total:
+            shortened = self._shorter_stubs(texts, ids, needed)
+            excess = self._total([shortened.get(row, text) for row, text in enumerate(texts)]) - self._limit
+            needed = max(2 * needed, needed + excess)
+        return shortened
+
+    def _shorter_stubs(self, texts: Sequence[str], ids: Mapping[int, Mapping[int, str]], needed: int) -> dict[int, str]:
+        """Return stubs that take about `needed` tokens less, the oldest first.
+
+        Neighbors share a stub: the first one names the ids of all, each other only its own.
+        """
+        stubs: dict[int, str] = {}
+        groups: list[list[int]] = []
+        removed = [{**record.ids, **ids.get(row, {})} for row, record in enumerate(self._records)]
+        for row, (result, record) in enumerate(zip(self._results, self._records, strict=True)):
+            if needed <= 0:
+                break
+            if result.message >= self._transcript.last_turn or not record.can_shorten(removed[row]):
+                continue
+            stub = record.shortened(id_ranges([*removed[row].values()]))
+            if (saved := self._memory.tokens(texts[row]) - self._memory.tokens(stub)) > 0:
+                stubs[row] = stub
+                needed -= saved
+                if groups and groups[-1][-1] == row - 1:
+                    groups[-1].append(row)
+                else:
+                    groups.append([row])
+        for group in groups:
+            if len(group) > 1:
+                names = id_ranges([name for row in group for name in removed[row].values()])
+                tokens = sum(passage.tokens for row in group for passage in self._records[row].passages)
+                first = f"[{len(group)} results pruned, {tokens:,} tokens; restore: {names}]"
+                stubs[group[0]] = self._records[group[0]].shortened(first)
+        return stubs
+
+    def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str], shortened: Mapping[int, str]) -> None:
         for number, ids in self._ids(candidates, names).items():
             self._records[number].ids |= ids
-        self._memory.last_id = max(int(name[1:]) for name in names.values())
+        for row, text in shortened.items():
+            self._records[row].short = text
+        if names:
+            self._memory.last_id = max(int(name[1:]) for name in names.values())
 
-    def _total(self, texts: Iterable[str]) -> int:
-        return sum(map(self._memory.tokens, texts))
+    def _sizes(self, texts: Sequence[str]) -> list[int]:
+        """Return the tokens of a text of each record."""
+        return [self._memory.tokens(text, record) for text, record in zip(texts, self._records, strict=True)]
+
+    def _total(self, texts: Sequence[str]) -> int:
+        return sum(self._sizes(texts))
 
     def _cached_lost(self, texts: Sequence[str]) -> int:
         """Tokens that stay behind the first change and were in the cache: all but the last turn was sent before."""
-        changed = iter(zip(self._results, self._sent, texts, strict=True))
+        changed = zip(self._results, self._records, self._sent, texts, strict=True)
         lost, is_broken = 0, False
-        by_message: dict[int, list[tuple[str, str]]] = {}
-        for result, before, after in changed:
-            by_message.setdefault(result.message, []).append((before, after))
+        by_message: dict[int, list[tuple[ResultRecord, str, str]]] = {}
+        for result, record, before, after in changed:
+            by_message.setdefault(result.message, []).append((record, before, after))
         for message, content in enumerate(self._transcript.contents[: self._transcript.last_turn]):
-            for before, after in by_message.get(message, ()):
+            for record, before, after in by_message.get(message, ()):
                 if is_broken or before != after:
-                    lost += self._memory.tokens(after[0 if is_broken else _shared_prefix(before, after) :])
+                    start = 0 if is_broken else _shared_prefix(before, after)
+                    lost += self._memory.tokens(after[start:], record)
                     is_broken = True
             lost += self._memory.tokens(content.text) if is_broken else 0
         return lost
@@ -521,12 +737,13 @@ class _Prune:
         return (*self._transcript.notices, *imitations)
 
     def _pruned(self, report: PruneReport) -> Pruned:
-        texts = [
-            (result, self._memory.returned(result, record))
+        values = [
+            (result, *record.value(result, text))
             for result, record in zip(self._results, self._records, strict=True)
+            if (text := self._memory.returned(result, record)) != result.text
         ]
         self._memory.count_memory(self._records)
-        return Pruned(self._transcript.rewritten(texts), report)
+        return Pruned(self._transcript.rewritten(values), report)
 
 
 def _shared_prefix(before: str, after: str) -> int:
@@ -536,6 +753,7 @@ def _shared_prefix(before: str, after: str) -> int:
 
 
 def _opening(transcript: Transcript) -> bytes:
-    """A digest of what comes before the first result, which tells conversations apart."""
+    """Return a digest of what users and the system wrote before the first result, which tells conversations apart."""
     first = next((index for index, content in enumerate(transcript.contents) if content.results), 0)
-    return digest("\0".join(content.text for content in transcript.contents[:first]))
+    opening = (content.text for content in transcript.contents[:first] if content.role != "assistant")
+    return digest("\0".join(opening))

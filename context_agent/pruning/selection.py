@@ -11,7 +11,8 @@ from itertools import islice
 import numpy as np
 
 from context_agent.errors import ConfigError
-from context_agent.pruning.messages import ResultText, Transcript
+from context_agent.pruning.contents import ResultText
+from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.relevance import Scores
 
@@ -31,15 +32,24 @@ _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What decides whether a prune pays: the price of an input token, fresh and from the cache, and the turns to come.
+    """What decides whether a prune pays: prices of an input token, the turns to come, and how long a cache lives.
 
-    Only the ratio of the two prices counts. With equal prices, as without a prefix cache, every prune pays.
+    Only the ratios of the prices count. With equal prices, as without a prefix cache, every prune pays.
+
+    Attributes:
+        fresh: The price of an input token that is not in the cache.
+        cached: The price of one that is.
+        turns: Requests still to come, each of which reads the whole conversation.
+        write: The price of a token that is written to the cache, by default that of a fresh one. At Anthropic it is
+            1.25 times as much for five minutes, and twice as much for an hour.
+        lifetime: Seconds after which an unused cache is gone. Then all is read afresh, so a prune costs nothing.
     """
 
     fresh: float = 1.0
     cached: float = 0.1
     turns: float = 10
-    """Requests still to come, each of which reads the whole conversation."""
+    write: float | None = None
+    lifetime: float = 300.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
@@ -47,14 +57,33 @@ class Prices:
                 f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached={self.cached}, "
                 f"fresh={self.fresh}, turns={self.turns}"
             )
+        if self.writing < self.cached or self.lifetime < 0:
+            raise ConfigError(
+                f"prices must obey write >= cached and lifetime >= 0; got write={self.writing}, lifetime={self.lifetime}"
+            )
 
-    def savings(self, freed: int) -> float:
-        """What the freed tokens would have cost, in fresh input tokens."""
-        return freed * self.turns * self.cached / self.fresh
+    @property
+    def writing(self) -> float:
+        """The price of a token that is written to the cache."""
+        return self.fresh if self.write is None else self.write
 
-    def loss(self, recomputed: int) -> float:
-        """What it costs to read tokens afresh whose cached prefix broke, in fresh input tokens."""
-        return recomputed * (1 - self.cached / self.fresh)
+    def savings(self, freed: int, *, cold: bool = False) -> float:
+        """Return what the freed tokens would have cost, in fresh input tokens.
+
+        Args:
+            freed: The number of tokens.
+            cold: The cache is gone, so this request would have written them to it.
+        """
+        return freed * (self.turns * self.cached + (self.writing if cold else 0.0)) / self.fresh
+
+    def loss(self, recomputed: int, *, cold: bool = False) -> float:
+        """Return what it costs to read tokens afresh whose cached prefix broke, in fresh input tokens.
+
+        Args:
+            recomputed: The number of tokens.
+            cold: The cache is gone, so they would be read afresh anyway.
+        """
+        return 0.0 if cold else recomputed * (self.writing - self.cached) / self.fresh
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def test_broken_input_is_an_error(inside, tmp_path, content, message, code):
     assert message in process.stderr
 
 
-def test_a_broken_conversation_is_passed_through_with_exit_code_1(inside, tmp_path):
+def test_a_list_of_something_else_is_passed_through_with_exit_code_1(inside, tmp_path):
     messages = [{"role": "tool", "tool_call_id": "x", "content": "y"}, 3]
     (tmp_path / "broken.json").write_text(json.dumps(messages), encoding="utf-8")
     process = inside("prune", "broken.json")

@@ -128,7 +128,7 @@ def test_a_message_of_many_results_is_rewritten_in_linear_time() -> None:
 
     def rewrite(messages: list[dict[str, Any]]) -> None:
         transcript = Transcript(messages)
-        changed = transcript.rewritten((result, "y") for result in transcript.results)
+        changed = transcript.rewritten((result, result.path, "y") for result in transcript.results)
         assert all(part["content"] == "y" for part in changed[1]["content"])
         assert messages[1]["content"][0]["content"] == "x"
 

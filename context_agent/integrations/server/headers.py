@@ -25,13 +25,19 @@ _HOP_BY_HOP = frozenset((
 """Fields that belong to one connection."""
 _RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
 """Fields of a request that the client of the upstream writes itself."""
+_OF_THE_BODY = frozenset((b"content-encoding", b"content-digest", b"repr-digest", b"digest", b"content-md5"))
+"""Fields of a request that describe the bytes of its body."""
 _OF_THE_ORIGIN = frozenset((b"alt-svc", b"strict-transport-security"))
 """Fields of a response that hold for a whole origin. The upstream's origin is not the proxy's."""
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return the fields of a client's request that go to the upstream, names in lower case."""
-    return _end_to_end(headers, _RECOMPUTED)
+def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = False) -> RawHeaders:
+    """Return the fields of a client's request that go to the upstream, names in lower case.
+
+    Fields for the proxy itself stay here, and so does the encoding and the digest of a body that was `recoded`.
+    """
+    passed = _end_to_end(headers, _RECOMPUTED | _OF_THE_BODY if recoded else _RECOMPUTED)
+    return [item for item in passed if not item[0].startswith(OWN_PREFIX)]
 
 
 def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

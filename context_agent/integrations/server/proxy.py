@@ -1,8 +1,9 @@
 """A proxy before a model server that prunes conversations on their way: `ctx1 proxy`.
 
-Requests to `/v1/chat/completions`, `/v1/responses` and `/v1/messages` are pruned; everything else, and every body that
-is no sound conversation, passes through byte for byte. Answers are relayed as they arrive, headers included. The proxy
-adds no key, follows no redirect and keeps no cookie; keys in headers pass through and are neither stored nor logged.
+Requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Gemini's `generateContent` and Bedrock's `converse`
+are pruned. In a pruned body only the texts that changed differ. Everything else passes through byte for byte. Answers
+are relayed as they arrive, headers included. The proxy adds no key, follows no redirect and keeps no cookie; keys in
+headers pass through and are neither stored nor logged.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,12 +21,14 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from context_agent._support.compression import UndecodableBody, decoded_body
 from context_agent._support.credentials import checked_address
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS
 from context_agent._support.http_body import Allowance, ResponseTooLarge
+from context_agent._support.json_text import differences, with_values
 from context_agent.errors import ConfigError
-from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
 from context_agent.integrations.server.observability import log
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pruner import PruneReport
@@ -56,7 +60,16 @@ with extra("serve"):
 
 FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """The paths whose requests are pruned, and the field that holds the conversation."""
-SYSTEM_FIELDS = ("system", "instructions")
+ANTHROPIC_PATH = "/v1/messages"
+PATTERNS = (
+    (
+        re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
+        "contents",
+    ),
+    (re.compile(r"/model/[^/]{1,400}/converse(?:-stream)?"), "messages"),
+)
+"""The same for paths that name a model: of Gemini's API and of Bedrock's Converse API."""
+SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruction")
 """Fields beside the conversation that hold the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
@@ -64,7 +77,9 @@ MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
 PAUSE = 600.0
 """Seconds that a model may be silent."""
-KEY_HEADERS = ("authorization", "x-api-key", "api-key")
+KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
+"""The header in which an agent may say what it is looking for, and how much of it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +112,57 @@ class BodyPruner:
         """A body that takes more than eight times `max_bytes` of memory when it is decoded is not decoded."""
         self._pruners, self._max_bytes = pruners, max_bytes
 
-    def prune(self, body: bytes, name: str, caller: bytes) -> PrunedBody:
-        """The body with its conversation, the field `name`, pruned; the same body if nothing goes, or none is there.
+    def prune(
+        self,
+        body: bytes,
+        name: str,
+        caller: bytes,
+        *,
+        encodings: str = "",
+        hint: str = "",
+        states_caching: bool = False,
+    ) -> PrunedBody:
+        """Return the body with its conversation pruned.
 
-        `caller` tells callers apart, so that none influences the conversation of another.
+        Args:
+            body: The body as the client sent it.
+            name: The field that holds the conversation.
+            caller: Tells callers apart, so that none influences the conversation of another.
+            encodings: The value of `Content-Encoding`. A body that is pruned comes back without an encoding.
+            hint: What the agent is looking for.
+            states_caching: Whether the API caches only what a `cache_control` marks, as Anthropic's does.
+
+        Returns:
+            The pruned body. It differs from the client's only in the texts that changed. If nothing goes, or no
+            conversation is there, it is the same object.
         """
         try:
-            return self._pruned(body, name, caller)
+            return self._pruned(body, name, caller, encodings, hint, states_caching=states_caching)
         except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
             log("unpruned", logging.ERROR, error=error)
             return PrunedBody(body, {"outcome": "failed"})
 
-    def _pruned(self, body: bytes, name: str, caller: bytes) -> PrunedBody:
-        request = self._decoded(body)
+    def _pruned(
+        self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, states_caching: bool
+    ) -> PrunedBody:
+        try:
+            plain = decoded_body(body, encodings, self._max_bytes)
+        except UndecodableBody as error:
+            return PrunedBody(body, {"outcome": "no conversation"}, (str(error),))
+        request = self._decoded(plain)
         messages = None if request is None else request.get(name)
         if request is None or not isinstance(messages, list):
             return PrunedBody(body, {"outcome": "no conversation"})
-        system = Transcript([{"role": "system", "content": request.get(field)} for field in SYSTEM_FIELDS]).contents
+        system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
-        pruned = self._pruners.prune(messages, scope=caller + b"\0" + scope)
-        if pruned.messages == messages:
+        caching = PrefixCaching(_cache_ttl(plain)) if states_caching else None
+        pruned = self._pruners.prune(messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
+        changes = {(name, *path): value for path, value in differences(messages, pruned.messages)}
+        if not changes:
             return PrunedBody.of(body, pruned.report)
-        changed = json.dumps({**request, name: pruned.messages}, allow_nan=False, separators=(",", ":"))
-        return PrunedBody.of(changed.encode(), pruned.report)
+        encoding = json.detect_encoding(plain)
+        changed = with_values(plain.decode(encoding, "surrogatepass"), changes)
+        return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report)
 
     def _decoded(self, body: bytes) -> dict[str, Any] | None:
         """The body's JSON object; None if it is none, or too costly to decode."""
@@ -131,10 +174,33 @@ class BodyPruner:
         return value if isinstance(value, dict) else None
 
 
+def _cache_ttl(body: bytes) -> str:
+    """Return how long the entries live that the `cache_control` of a body asks for; empty without any.
+
+    Inside a string of the JSON the quotes would be escaped, so no text can imitate it.
+    """
+    if not re.search(rb'"cache_control"\s*:\s*\{', body):
+        return ""
+    return "1h" if re.search(rb'"ttl"\s*:\s*"1h"', body) else "5m"
+
+
+def _system_message(value: Any) -> dict[str, Any]:
+    """Return the system text of a request as a message. Gemini's is a content with parts."""
+    if isinstance(value, dict) and isinstance(value.get("parts"), list):
+        return {"role": "system", "parts": value["parts"]}
+    return {"role": "system", "content": value}
+
+
+def conversation_field(path: str) -> str | None:
+    """Return the field that holds the conversation in requests to this path, None for any other path."""
+    if path in FIELDS:
+        return FIELDS[path]
+    return next((field for pattern, field in PATTERNS if pattern.fullmatch(path)), None)
+
+
 def proxy_application(proxy: Proxy) -> ASGIApp:
     """The ASGI application of a proxy."""
-    table = [Route(path, proxy.converse, methods=["POST"]) for path in FIELDS]
-    table.append(Route("/{path:path}", proxy.relay, methods=sorted(METHODS)))
+    table = [Route("/{path:path}", proxy.relay, methods=sorted(METHODS))]
     return assemble(table, proxy, proxy.connected, path_problem)
 
 
@@ -185,14 +251,12 @@ class Proxy(GatedService):
         self._transport = None
 
     async def relay(self, request: Request) -> ASGIApp:
-        """Any path: the request as it is."""
+        """Relay a request: with a pruned conversation, if its path is one of those that have one."""
         body = await read_body(request, self.settings.max_body)
-        return await self._answer(request, partial(self._send, request, body))
-
-    async def converse(self, request: Request) -> ASGIApp:
-        """A path of `FIELDS`: the request with a pruned conversation."""
-        body = await read_body(request, self.settings.max_body)
-        return await self._answer(request, partial(self._prune_and_send, request, body))
+        field = conversation_field(request.scope["path"]) if request.method == "POST" else None
+        if field is None or _is_signed(request.headers):
+            return await self._answer(request, partial(self._send, request, body))
+        return await self._answer(request, partial(self._prune_and_send, request, body, field))
 
     async def _answer(self, request: Request, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> ASGIApp:
         """The upstream's answer, when it is the request's turn; the answer leaves the gate when it is relayed."""
@@ -214,22 +278,30 @@ class Proxy(GatedService):
             raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
         return await exchange()
 
-    async def _prune_and_send(self, request: Request, body: bytes) -> UpstreamAnswer:
-        field, caller = FIELDS[request.scope["path"]], caller_of(request.headers)
-        pruned = await asyncio.to_thread(self._bodies.prune, body, field, caller)
+    async def _prune_and_send(self, request: Request, body: bytes, field: str) -> UpstreamAnswer:
+        prune = partial(
+            self._bodies.prune,
+            encodings=request.headers.get("content-encoding", ""),
+            hint=request.headers.get(HINT_HEADER, "")[:HINT_CHARACTERS],
+            states_caching=request.scope["path"] == ANTHROPIC_PATH,
+        )
+        pruned = await asyncio.to_thread(prune, body, field, caller_of(request.headers))
         record: RequestRecord = request.state.record
         record.notes["prune"] = pruned.counts
-        answer = await self._send(request, pruned.body)
+        answer = await self._send(request, pruned.body, recoded=pruned.body is not body)
         answer.headers.append((REPORT_HEADER, pruned.header))
         return answer
 
-    async def _send(self, request: Request, body: bytes) -> UpstreamAnswer:
-        """Sends the request; returns when the upstream's header is there. Raises `Problem`."""
+    async def _send(self, request: Request, body: bytes, *, recoded: bool = False) -> UpstreamAnswer:
+        """Send the request; return when the upstream's header is there. Raise `Problem`.
+
+        A body that is `recoded` has no content encoding any more.
+        """
         assert self._transport is not None
         outgoing = httpx.Request(
             request.method,
             self._base,
-            headers=request_headers(request.headers.raw),
+            headers=request_headers(request.headers.raw, recoded=recoded),
             content=body,
             extensions={"timeout": self._timeout, "target": self._target(request.scope)},
         )
@@ -307,6 +379,11 @@ def upstream_address(address: str) -> httpx.URL:
     if url.userinfo or url.query:
         raise ConfigError("--upstream must hold no user, password or query: clients send their keys in headers")
     return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
+
+
+def _is_signed(headers: Headers) -> bool:
+    """Return whether a signature covers the body, as AWS has it: a changed body would be refused."""
+    return headers.get("authorization", "").startswith("AWS4-")
 
 
 def caller_of(headers: Headers) -> bytes:

@@ -148,7 +148,9 @@ class PruneRequest(_Request):
         description="OpenAI's chat messages, items of its Responses API, or Anthropic's messages.",
     )
     task: Text | None = Field(default=None, description="What the agent works on; the last user message by default.")
-    budget: int = Field(default=8_000, ge=1, le=10_000_000, description="Tokens of tool results to keep.")
+    budget: Annotated[int, Field(ge=1, le=10_000_000)] | Annotated[str, Field(pattern=r"^\d{1,2}(\.\d{1,4})?%$")] = (
+        Field(default=8_000, description="Tokens of tool results to keep, or the share of them, e.g. 25%.")
+    )
     strategy: Literal["reader", "age", "random", "bm25", "none"] = "reader"
     effort: Literal["careful", "fast"] = "careful"
     turns: float = Field(default=10.0, ge=0, le=1e6, description="Expected number of further requests.")

@@ -46,7 +46,7 @@ def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
         answer = server.client.post("/v1/prune", json={"messages": messages, "budget": 1}).json()
     assert answer["messages"] == messages
     assert answer["report"]["outcome"] == "passed through"
-    assert "result without a call" in answer["report"]["warnings"][0]
+    assert any("result without a call" in warning for warning in answer["report"]["warnings"])
 
 
 @pytest.mark.parametrize(

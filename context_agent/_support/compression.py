@@ -1,0 +1,106 @@
+"""Bodies of HTTP requests without their compression, within a bound on what they unpack to."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+
+from context_agent._support.extras import extra
+
+MOST_ENCODINGS = 3
+"""Encodings of one body that are undone."""
+LARGEST_WINDOW = 1 << 27
+"""Bytes that a decoder of zstd may allocate: the bound that RFC 9659 gives for HTTP is 8 MB, of its tools 128 MB."""
+
+
+class UndecodableBody(ValueError):
+    """A body that is damaged, too large when unpacked, or in an encoding that is not known."""
+
+
+def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
+    """Return the body without its encodings.
+
+    Args:
+        body: The bytes of the request.
+        encodings: The value of `Content-Encoding`: names in the order in which they were applied.
+        limit: Bytes that the body may have after each step.
+
+    Raises:
+        UndecodableBody: The body cannot be decoded within the limit.
+    """
+    names = [name.strip().lower() for name in encodings.split(",") if name.strip()]
+    if len(names) > MOST_ENCODINGS:
+        raise UndecodableBody(f"the body has {len(names)} encodings; at most {MOST_ENCODINGS} are undone")
+    for name in reversed(names):
+        if name == "identity":
+            continue
+        if name not in _DECODERS:
+            raise UndecodableBody(f"the encoding {name[:20]!r} is not known: use gzip, deflate, br or zstd")
+        try:
+            body = _DECODERS[name](body, limit + 1)
+        except UndecodableBody:
+            raise
+        except Exception as error:
+            # Each library has errors of its own.
+            raise UndecodableBody(f"the body is not valid {name}: {error}") from error
+        if len(body) > limit:
+            raise UndecodableBody(f"the body unpacks to more than {limit:,} bytes")
+    return body
+
+
+def _gunzip(body: bytes, most: int) -> bytes:
+    return _inflate(body, most, zlib.MAX_WBITS | 16)
+
+
+def _inflate_deflate(body: bytes, most: int) -> bytes:
+    """Undo `deflate`: a zlib stream, or a bare one, which some clients send."""
+    try:
+        return _inflate(body, most, zlib.MAX_WBITS)
+    except zlib.error:
+        return _inflate(body, most, -zlib.MAX_WBITS)
+
+
+def _inflate(body: bytes, most: int, window: int) -> bytes:
+    parts: list[bytes] = []
+    while body and most > 0:
+        # A body may be several streams, one after the other.
+        stream = zlib.decompressobj(window)
+        parts.append(stream.decompress(body, most))
+        most -= len(parts[-1])
+        if most > 0 and not stream.eof:
+            raise UndecodableBody("the body ends in the middle")
+        body = stream.unused_data
+    return b"".join(parts)
+
+
+def _unzstd(body: bytes, most: int) -> bytes:
+    with extra("serve"):
+        import zstandard
+    decoder = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW)
+    with decoder.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
+        unpacked = bytes(reader.read(most))
+    if not unpacked:
+        raise UndecodableBody("the body is empty or ends in the middle")
+    return unpacked
+
+
+def _unbrotli(body: bytes, most: int) -> bytes:
+    with extra("serve"):
+        import brotli
+    decoder = brotli.Decompressor()
+    unpacked = bytearray(decoder.process(body, output_buffer_limit=most))
+    while len(unpacked) < most and not decoder.is_finished():
+        if not (more := decoder.process(b"", output_buffer_limit=most - len(unpacked))):
+            raise UndecodableBody("the body ends in the middle")
+        unpacked += more
+    return bytes(unpacked)
+
+
+_DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
+    "gzip": _gunzip,
+    "x-gzip": _gunzip,
+    "deflate": _inflate_deflate,
+    "br": _unbrotli,
+    "zstd": _unzstd,
+}

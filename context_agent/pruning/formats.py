@@ -1,0 +1,404 @@
+"""Reads one message in the format of each provider.
+
+Six kinds of message are read: those of OpenAI's chat completions, the items of OpenAI's Responses API, Anthropic's
+messages, the messages of Bedrock's Converse API, Gemini's contents, and LangChain's message objects. Messages may be
+dicts or objects; no framework is imported. Files and everything unknown are passed through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_agent.pruning.contents import IMAGE_RULES, Call, Form, MessageContent, MessageKind, Path, ResultText
+from context_agent.pruning.images import image_tokens
+
+LONGEST_PATH = 8
+"""Steps from a message to a list of parts. What is nested deeper is passed through unread."""
+LONGEST_ERROR = 2_000
+"""Characters; a longer result counts as an error only if the provider's own field says so."""
+_ERROR = re.compile(
+    r"\W{0,3}(?:\w{0,40}error|exception|traceback|fatal|failed|failure|panic|exit (?:code|status):? [1-9])\b", re.I
+)
+_ERROR_FIELD = re.compile(r'\s*+\{\s*+"(?:error|exception)"\s*+:\s*+(?P<none>null|false|""|\{\})?')
+_ROLES = {
+    "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
+    "ai": "assistant", "model": "assistant", "tool": "tool", "function": "tool", "HumanMessageChunk": "user",
+    "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
+}  # fmt: skip
+_TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "refusal", "thinking"))
+_IMAGE_PARTS = frozenset(("image", "image_url", "input_image"))
+_OPAQUE_PARTS = frozenset((
+    *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
+    "server_tool_use", "container_upload", "tool_reference", "tool_call", "search_result",
+))  # fmt: skip
+"""Parts that are known and have no text to judge, or none that pruning may change."""
+_OPAQUE_ITEMS = frozenset(("reasoning", "item_reference", "compaction", "mcp_list_tools", "mcp_approval_request"))
+_BEDROCK_OPAQUE = ("image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent")
+_GEMINI_OPAQUE = (
+    "inlineData", "inline_data", "fileData", "file_data", "executableCode", "executable_code", "codeExecutionResult",
+    "code_execution_result", "thoughtSignature", "thought_signature",
+)  # fmt: skip
+
+
+def read_content(message: Any, index: int) -> MessageContent:
+    """Return what one message holds.
+
+    Args:
+        message: The message, a dict or an object; a pair of a role and a text counts as one.
+        index: Its number in the conversation.
+
+    Returns:
+        The content. Its role is `unknown` for a message that is passed through, and empty for what is no message.
+    """
+    if isinstance(message, tuple | list) and len(message) == 2 and all(isinstance(item, str) for item in message):
+        message = {"role": message[0], "content": message[1]}
+    kind, role = _name(message, "type"), _name(message, "role")
+    if not kind and not role:
+        return MessageContent("", unknown=(type(message).__name__,))
+    if not role and (kind.endswith(("_call", "_output")) or kind in _OPAQUE_ITEMS):
+        return _item(message, kind, index)
+    is_langchain = not role and not isinstance(message, Mapping)
+    author = _ROLES.get(kind if is_langchain else role)
+    if author is None:
+        return MessageContent("unknown", unknown=(role or kind,))
+    family: MessageKind | None = "langchain" if is_langchain else "responses" if kind == "message" else None
+    return _of_author(message, index, author, family)
+
+
+def _of_author(message: Any, index: int, author: str, kind: MessageKind | None) -> MessageContent:
+    """Return what a message with a role holds."""
+    if _is_gemini(message):
+        return _gemini_content(message, index, author)
+    if _is_bedrock(message):
+        return _bedrock_message(message, index, author)
+    if author == "tool":
+        return _tool_message(message, index, kind or "openai")
+    return _authored(message, index, author, kind)
+
+
+@dataclass
+class _Reading:
+    """Collects what a message holds."""
+
+    index: int
+    kind: MessageKind | None
+    words: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    answers: list[Call] = field(default_factory=list)
+    results: list[ResultText] = field(default_factory=list)
+    arguments: list[ResultText] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def add_call(self, call: Call, arguments: Any, path: Path, form: Form) -> None:
+        """Add a call. Its arguments, at the path, are words of the agent, and may be shortened."""
+        self.calls.append(call)
+        written = _written(arguments)
+        self.words.append(f"{call.name} {written}")
+        text = _json_text(arguments) if form == "value" else written
+        if text is not None:
+            key = call.id or call.name
+            self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))
+
+    def add_results(self, answer: Call, texts: Iterable[ResultText], *, flagged: bool) -> None:
+        """Add the texts of the result of a call."""
+        key = answer.id or answer.name
+        for result in texts:
+            failed = flagged or (result.form != "image" and _is_error(result.text))
+            values = {"message": self.index, "call_id": key, "is_error": failed}
+            self.results.append(_replaced(result, values))
+            self.owners.append(len(self.answers))
+        self.answers.append(answer)
+
+    def content(self, role: str) -> MessageContent:
+        """Return what was collected, as a message of this role."""
+        return MessageContent(
+            role,
+            self.kind,
+            "\n".join(filter(None, self.words)),
+            tuple(self.calls),
+            tuple(self.answers),
+            tuple(self.results),
+            tuple(self.arguments),
+            tuple(self.owners),
+            tuple(self.unknown),
+        )
+
+
+def _replaced(result: ResultText, values: Mapping[str, Any]) -> ResultText:
+    fields = {name: getattr(result, name) for name in ResultText.__slots__}
+    return ResultText(**{**fields, **values})
+
+
+def _item(item: Any, kind: str, index: int) -> MessageContent:
+    """Return what an item of the Responses API holds that is no message."""
+    call_id = _name(item, "call_id")
+    reading = _Reading(index, "responses")
+    if kind.endswith("_call"):
+        if not call_id and kind != "function_call":
+            # Calls that the provider answers itself have no id for a result.
+            return MessageContent("assistant", "responses")
+        name = next((name for name in ("arguments", "input", "action") if _get(item, name)), "")
+        call = Call(call_id, _name(item, "name") or kind)
+        is_text = isinstance(_get(item, name), str) if name else False
+        reading.add_call(call, _get(item, name) if name else "", (name,), _written_form(name, is_text=is_text))
+        return reading.content("assistant")
+    if not kind.endswith("_output"):
+        return MessageContent("assistant", "responses")
+    texts, reading.unknown = _texts(_get(item, "output"), ("output",), "responses")
+    reading.add_results(Call(call_id, _name(item, "name")), texts, flagged=False)
+    return reading.content("tool")
+
+
+def _written_form(name: str, *, is_text: bool) -> Form:
+    return "value" if not is_text else "json" if name == "arguments" else "text"
+
+
+def _tool_message(message: Any, index: int, kind: MessageKind) -> MessageContent:
+    """Return the result in a tool message of OpenAI's chat, also the older `function`, or of LangChain."""
+    reading = _Reading(index, kind)
+    texts, reading.unknown = _texts(_get(message, "content"), ("content",), kind)
+    answer = Call(_name(message, "tool_call_id"), _name(message, "name") or _name(message, "tool_name"))
+    reading.add_results(answer, texts, flagged=_get(message, "status") == "error")
+    return reading.content("tool")
+
+
+def _authored(message: Any, index: int, role: str, kind: MessageKind | None) -> MessageContent:
+    """Return a message of the system, the user or the assistant; Anthropic's user messages hold tool results."""
+    reading = _Reading(index, kind)
+    content = _get(message, "content")
+    for number, part in enumerate([content] if isinstance(content, str) else _items(content)):
+        name = "text" if isinstance(part, str) else _name(part, "type")
+        if name == "tool_use":
+            call = Call(_name(part, "id"), _name(part, "name"))
+            if kind != "langchain":
+                reading.add_call(call, _get(part, "input"), ("content", number, "input"), "value")
+                reading.kind = reading.kind or "anthropic"
+        elif name == "tool_result":
+            texts, more = _texts(_get(part, "content"), ("content", number, "content"), "anthropic")
+            answer = Call(_name(part, "tool_use_id"))
+            reading.add_results(answer, texts, flagged=_get(part, "is_error") is True)
+            reading.unknown += more
+            reading.kind = reading.kind or "anthropic"
+        elif name in _TEXT_PARTS:
+            reading.words.append(part if isinstance(part, str) else _text_of(part))
+        elif name not in _OPAQUE_PARTS and not name.endswith("_tool_result"):
+            reading.unknown.append(name)
+    for number, call in enumerate(_items(_get(message, "tool_calls"))):
+        _add_tool_call(reading, call, number)
+    if (body := _get(message, "function_call")) and _name(body, "name") and not reading.calls:
+        path: Path = ("function_call", "arguments")
+        reading.add_call(Call("", _name(body, "name")), _get(body, "arguments"), path, "json")
+        reading.kind = reading.kind or "openai"
+    return reading.content("tool" if reading.answers and not any(reading.words) else role)
+
+
+def _add_tool_call(reading: _Reading, call: Any, number: int) -> None:
+    """Add a call of OpenAI's chat or of LangChain."""
+    holder = next((name for name in ("function", "custom") if _get(call, name)), "")
+    body = _get(call, holder) if holder else call
+    name = next((name for name in ("arguments", "args", "input") if _get(body, name) is not None), "arguments")
+    arguments = _get(body, name)
+    path: Path = ("tool_calls", number, *((holder,) if holder else ()), name)
+    form = _written_form(name, is_text=isinstance(arguments, str))
+    reading.add_call(Call(_name(call, "id"), _name(body, "name")), arguments, path, form)
+    reading.kind = reading.kind or "openai"
+
+
+def _is_bedrock(message: Any) -> bool:
+    """Return whether a message has parts of Bedrock's Converse API: keys in place of types."""
+    parts = _items(_get(message, "content"))
+    named = ("toolUse", "toolResult", "text", *_BEDROCK_OPAQUE)
+    return bool(parts) and all(
+        isinstance(part, Mapping) and "type" not in part and any(name in part for name in named) for part in parts
+    )
+
+
+def _bedrock_message(message: Any, index: int, role: str) -> MessageContent:
+    reading = _Reading(index, None)
+    for number, part in enumerate(_items(_get(message, "content"))):
+        if use := _get(part, "toolUse"):
+            call = Call(_name(use, "toolUseId"), _name(use, "name"))
+            reading.add_call(call, _get(use, "input"), ("content", number, "toolUse", "input"), "value")
+            reading.kind = "bedrock"
+        elif result := _get(part, "toolResult"):
+            path: Path = ("content", number, "toolResult", "content")
+            texts, more = _bedrock_texts(_get(result, "content"), path)
+            failed = _get(result, "status") == "error"
+            reading.add_results(Call(_name(result, "toolUseId")), texts, flagged=failed)
+            reading.unknown += more
+            reading.kind = "bedrock"
+        elif isinstance(text := _get(part, "text"), str):
+            reading.words.append(text)
+        elif not any(_get(part, name) is not None for name in _BEDROCK_OPAQUE):
+            reading.unknown.append(_first_key(part))
+    return reading.content("tool" if reading.answers and not any(reading.words) else role)
+
+
+def _bedrock_texts(content: Any, path: Path) -> tuple[list[ResultText], list[str]]:
+    texts: list[ResultText] = []
+    unknown: list[str] = []
+    for number, part in enumerate(_items(content)):
+        here = (*path, number)
+        if isinstance(text := _get(part, "text"), str):
+            texts.append(_text((*here, "text"), text))
+        elif (value := _get(part, "json")) is not None:
+            texts += _value((*here, "json"), value)
+        elif image := _get(part, "image"):
+            texts += _image(here, part, _get(_get(image, "source"), "bytes"), "bedrock", "")
+        elif not any(_get(part, name) is not None for name in _BEDROCK_OPAQUE):
+            unknown.append(_first_key(part))
+    return texts, unknown
+
+
+def _is_gemini(message: Any) -> bool:
+    return isinstance(_get(message, "parts"), list | tuple)
+
+
+def _gemini_content(message: Any, index: int, role: str) -> MessageContent:
+    reading = _Reading(index, "gemini")
+    for number, part in enumerate(_items(_get(message, "parts"))):
+        call_name, call = _first_field(part, "functionCall", "function_call")
+        result_name, result = _first_field(part, "functionResponse", "function_response")
+        if call is not None:
+            path: Path = ("parts", number, call_name, "args")
+            reading.add_call(Call(_name(call, "id"), _name(call, "name")), _get(call, "args"), path, "value")
+        elif result is not None:
+            path = ("parts", number, result_name, "response")
+            answer = Call(_name(result, "id"), _name(result, "name"))
+            value = _get(result, "response")
+            failed = isinstance(value, Mapping) and bool(value.get("error"))
+            reading.add_results(answer, _value(path, value), flagged=failed)
+        elif isinstance(text := _get(part, "text"), str):
+            reading.words.append(text)
+        elif not any(_get(part, name) is not None for name in _GEMINI_OPAQUE):
+            reading.unknown.append(_first_key(part))
+    return reading.content("tool" if reading.answers and not any(reading.words) else role)
+
+
+def _first_key(part: Any) -> str:
+    return str(next(iter(part), "")) if isinstance(part, Mapping) else type(part).__name__
+
+
+def _texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[ResultText], list[str]]:
+    """Return the texts and images in the content of a tool result, and the types of unknown parts."""
+    if isinstance(content, str):
+        return [_text(path, content)], []
+    texts: list[ResultText] = []
+    unknown: list[str] = []
+    text_type = "input_text" if kind == "responses" else "text"
+    for number, part in enumerate(_items(content)):
+        here, name = (*path, number), _name(part, "type")
+        if isinstance(part, str):
+            texts.append(_text(here, part))
+        elif name in _TEXT_PARTS and isinstance(text := _get(part, "text"), str):
+            texts.append(_text((*here, "text"), text))
+        elif name in _IMAGE_PARTS:
+            texts += _image(here, part, _image_data(part, name), kind, text_type)
+        elif name == "search_result" and len(path) < LONGEST_PATH:
+            texts += _texts(_get(part, "content"), (*here, "content"), kind)[0]
+        elif not name and (streams := [stream for stream in ("stdout", "stderr") if _name(part, stream)]):
+            texts += [_text((*here, stream), _name(part, stream)) for stream in streams]
+        elif name not in _OPAQUE_PARTS:
+            unknown.append(name)
+    return texts, unknown
+
+
+def _image_data(part: Any, name: str) -> Any:
+    """Return what a part says of its image: its bytes, base64 text or address."""
+    source = _get(part, "source")
+    if source is not None and not isinstance(source, str):
+        return _first(source, "data", "url", "bytes")
+    value = _get(part, name if name == "image_url" else "image_url")
+    if value is not None and not isinstance(value, str):
+        value = _get(value, "url")
+    return value if value is not None else _first(part, "data", "base64", "url")
+
+
+def _text(path: Path, text: str) -> ResultText:
+    return ResultText(0, path, "", text)
+
+
+def _value(path: Path, value: Any) -> list[ResultText]:
+    """Return a JSON value as its text; nothing for a value that is not JSON."""
+    text = None if value is None else _json_text(value)
+    return [] if text is None else [ResultText(0, path, "", text, form="value")]
+
+
+def _image(path: Path, part: Any, data: Any, kind: MessageKind, text_type: str) -> Iterator[ResultText]:
+    """Yield the image of a part that pruning can replace: a dict."""
+    if not isinstance(part, Mapping):
+        return
+    data = data if isinstance(data, str | bytes) else ""
+    seen = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    name = hashlib.blake2b(seen, digest_size=16).hexdigest()
+    tokens = image_tokens(data, IMAGE_RULES[kind])
+    yield ResultText(0, path, "", f"image {name}", form="image", image=part, tokens=tokens, text_type=text_type)
+
+
+def _is_error(text: str) -> bool:
+    """Return whether a short result reads as the message of a tool that failed."""
+    if len(text) > LONGEST_ERROR:
+        return False
+    if field := _ERROR_FIELD.match(text):
+        return field["none"] is None
+    return _ERROR.match(text) is not None
+
+
+def _json_text(value: Any) -> str | None:
+    """Return the JSON text of a value; None if it has none, or if reading it back would give another value."""
+    try:
+        return json.dumps(value, ensure_ascii=False) if json_like(value) else None
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def json_like(value: Any) -> bool:
+    """Return whether a value is made of what JSON has: dicts with texts as keys, lists, texts, numbers, null."""
+    if isinstance(value, dict):
+        return all(type(key) is str and json_like(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(json_like, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _get(value: Any, name: str) -> Any:
+    """Return a field of a dict or an attribute of an object, None without it."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _name(value: Any, name: str) -> str:
+    """Return the same, if it is a string; else an empty string."""
+    field = _get(value, name)
+    return field if isinstance(field, str) else ""
+
+
+def _first(value: Any, *names: str) -> Any:
+    return _first_field(value, *names)[1]
+
+
+def _first_field(value: Any, *names: str) -> tuple[str, Any]:
+    """Return the first of these fields that is there, with its name."""
+    return next(((name, field) for name in names if (field := _get(value, name)) is not None), ("", None))
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _text_of(part: Any) -> str:
+    text = _first(part, "text", "thinking", "refusal")
+    return text if isinstance(text, str) else ""
+
+
+def _written(arguments: Any) -> str:
+    """Return the arguments of a call as text, an empty one for arguments that are nested too deeply."""
+    try:
+        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    except (RecursionError, ValueError, TypeError):
+        return ""

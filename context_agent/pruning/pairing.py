@@ -1,0 +1,110 @@
+"""Which result answers which call.
+
+Ids decide where they are unique. Some adapters number the calls of each turn anew, use the name of the tool as its id,
+or send none: then the latest turn counts, the name, and the position in the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from context_agent.pruning.contents import Call, MessageContent
+
+
+@dataclass(eq=False, slots=True)
+class _OpenCall:
+    call: Call
+    message: int
+    turn: int
+    answered: bool = False
+
+
+@dataclass
+class Pairing:
+    """The contents with only the results that answer a call, and what is broken in the conversation."""
+
+    contents: tuple[MessageContent, ...]
+    faults: tuple[str, ...] = field(default=())
+
+
+def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
+    """Return the contents without the results that answer no call.
+
+    Args:
+        contents: What the messages hold.
+        last_turn: The index of the first message of the last turn. Its calls may still be without a result.
+
+    Returns:
+        The contents, and a sentence for each result without a call, second result, and call without a result.
+    """
+    calls: list[_OpenCall] = []
+    by_id: dict[str, list[_OpenCall]] = {}
+    latest: list[_OpenCall] = []
+    faults: list[str] = []
+    paired_contents: list[MessageContent] = []
+    turn, was_agent = 0, False
+    for index, content in enumerate(contents):
+        is_agent = content.role == "assistant"
+        if is_agent and not was_agent:
+            turn += 1
+        was_agent = is_agent
+        sound = {
+            number for number, answer in enumerate(content.answers) if _answer(answer, index, by_id, latest, faults)
+        }
+        paired_contents.append(content if len(sound) == len(content.answers) else _without_broken(content, sound))
+        for call in content.calls:
+            if latest and latest[0].turn != turn:
+                latest = []
+            made = _OpenCall(call, index, turn)
+            latest.append(made)
+            calls.append(made)
+            if call.id:
+                by_id.setdefault(call.id, []).append(made)
+    faults += [
+        f"message {made.message} has a call without a result: {made.call.id or made.call.name!r}"
+        for made in calls
+        if not made.answered and made.message < last_turn
+    ]
+    return Pairing(tuple(paired_contents), tuple(faults))
+
+
+def _answer(
+    answer: Call, index: int, by_id: dict[str, list[_OpenCall]], latest: Sequence[_OpenCall], faults: list[str]
+) -> bool:
+    """Find the call of an answer and mark it. Return whether there is one."""
+    named = by_id.get(answer.id, []) if answer.id else []
+    # Of calls with one id the latest turn's come first, in their order.
+    match = None
+    for made in reversed(named):
+        if match is not None and made.turn != match.turn:
+            break
+        if not made.answered:
+            match = made
+    if match is None and not named:
+        match = _by_position(answer, latest)
+    if match is None:
+        what = "a second result of the call" if named else "a result without a call:"
+        faults.append(f"message {index} has {what} {answer.id or answer.name!r}; it stays as it is")
+        return False
+    match.answered = True
+    return True
+
+
+def _by_position(answer: Call, latest: Sequence[_OpenCall]) -> _OpenCall | None:
+    """Return the first call of the latest turn that the answer may belong to: by its name, else by its position."""
+    waiting = [made for made in latest if not made.answered and not (made.call.id and answer.id)]
+    names = [made for made in waiting if made.call.name and made.call.name in (answer.name, answer.id)]
+    if names or not waiting:
+        return names[0] if names else None
+    named_otherwise = answer.name and all(made.call.name for made in waiting)
+    return None if named_otherwise else waiting[0]
+
+
+def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:
+    kept = [number for number, owner in enumerate(content.result_owner) if owner in sound]
+    return replace(
+        content,
+        results=tuple(content.results[number] for number in kept),
+        result_owner=tuple(content.result_owner[number] for number in kept),
+    )

@@ -1,0 +1,209 @@
+"""What the proxy does to a body: encodings, bytes that stay, paths of other providers, hints."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import brotli
+import pytest
+import zstandard
+
+from context_agent._support.compression import UndecodableBody, decoded_body
+from context_agent._support.json_text import differences, with_values
+from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.server.proxy import BodyPruner, conversation_field
+from context_agent.pruning import ContextPruner, Prices
+from tests.integrations.server.test_proxy import CHAT, conversation, proxy_client
+from tests.integrations.server.upstream import Reply, upstream
+
+LIMIT = 1_000_000
+
+
+def zipped(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
+
+
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "deflate, bare": zipped,
+    "br": brotli.compress,
+    "zstd": zstandard.compress,
+    "gzip, zstd": lambda data: zstandard.compress(gzip.compress(data)),
+    "identity": bytes,
+}
+
+
+def bodies() -> BodyPruner:
+    return BodyPruner(
+        ConversationPruners(lambda: ContextPruner(300, strategy="bm25", prices=Prices(cached=1.0))), LIMIT
+    )
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_compressed_conversation_is_pruned_and_sent_on_without_its_encoding(name: str) -> None:
+    body = json.dumps({"model": "m", "messages": conversation(6)}).encode()
+    encoding = name.removesuffix(", bare")
+    headers = {"Content-Encoding": encoding, "Content-Type": "application/json", "Content-Digest": "sha-256=:x:"}
+    with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+        answer = client.post(CHAT, content=ENCODERS[name](body), headers=headers)
+        (received,) = server.requests
+    assert json.loads(answer.headers["X-Context-Pruned"])["outcome"] == "pruned"
+    sent = json.loads(received.body)
+    assert sent["model"] == "m"
+    assert "pruned" in json.dumps(sent["messages"])
+    names = {field.lower() for field, _ in received.headers}
+    assert not {"content-encoding", "content-digest"} & names
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_compressed_body_that_is_not_pruned_is_the_same_object(name: str) -> None:
+    body = ENCODERS[name](json.dumps({"messages": conversation(1)}).encode())
+    assert bodies().prune(body, "messages", b"", encodings=name.removesuffix(", bare")).body is body
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODERS if name != "identity"])
+@pytest.mark.parametrize("damage", ["cut", "bomb", "garbage", "empty"])
+def test_a_bomb_or_a_damaged_body_passes_unpruned(name: str, damage: str) -> None:
+    encode = ENCODERS[name]
+    whole = encode(json.dumps({"messages": conversation(6)}).encode())
+    body = {
+        "cut": whole[: len(whole) // 2],
+        "bomb": encode(b" " * 50 * LIMIT),
+        "garbage": b"\x00\xff" * 50,
+        "empty": b"",
+    }[damage]
+    pruned = bodies().prune(body, "messages", b"", encodings=name.removesuffix(", bare"))
+    assert pruned.body is body
+    assert pruned.counts == {"outcome": "no conversation"}
+
+
+def test_an_unknown_encoding_and_too_many_are_refused() -> None:
+    with pytest.raises(UndecodableBody, match="'snappy' is not known"):
+        decoded_body(b"x", "snappy", LIMIT)
+    with pytest.raises(UndecodableBody, match="at most 3"):
+        decoded_body(b"x", "gzip, gzip, gzip, gzip", LIMIT)
+
+
+def test_a_zstd_stream_without_a_size_is_read() -> None:
+    raw = io.BytesIO()
+    with zstandard.ZstdCompressor().stream_writer(raw, closefd=False) as writer:
+        writer.write(b"abc" * 1000)
+    assert decoded_body(raw.getvalue(), "zstd", LIMIT) == b"abc" * 1000
+
+
+ODD = r'{"a" : 1E400, "b":1e-1,"messages": MESSAGES ,"u":"\/ é é", "n":-0.0, "n":[1.10, 2e+3]  }'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+@pytest.mark.parametrize("escaped", [True, False])
+def test_every_byte_outside_the_changed_texts_is_the_clients(encoding: str, escaped: bool) -> None:
+    messages = conversation(6)
+    messages[1]["content"] += " é \U0001f600"
+    text = ODD.replace("MESSAGES", json.dumps(messages, indent=1, ensure_ascii=escaped))
+    pruned = bodies().prune(text.encode(encoding), "messages", b"")
+    assert pruned.counts["outcome"] == "pruned"
+    changed = pruned.body.decode(encoding)
+    before, after = json.loads(text)["messages"], json.loads(changed)["messages"]
+    assert before == messages
+    for old, new in zip(before, after, strict=True):
+        if old != new:
+            changed = changed.replace(json.dumps(new["content"], ensure_ascii=False), json.dumps(old["content"]))
+    assert changed == text
+
+
+def test_of_a_name_that_is_there_twice_the_last_value_changes() -> None:
+    text = '{"a": [1], "a": [{"x": 1, "x" : "old"}]}'
+    assert with_values(text, {("a", 0, "x"): "new"}) == '{"a": [1], "a": [{"x": 1, "x" : "new"}]}'
+
+
+def test_a_path_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ValueError, match="lacks a value"):
+        with_values('{"a": 1}', {("b",): 2})
+    with pytest.raises(ValueError, match="lacks a value"):
+        with_values('{"a": 1}', {("a", 0): 2})
+
+
+def test_only_the_innermost_differences_are_found() -> None:
+    before = {"a": [1, {"b": "x", "c": [1, 2]}], "d": 1}
+    after = {"a": [1, {"b": "y", "c": [1]}], "d": 1}
+    assert dict(differences(before, after)) == {("a", 1, "b"): "y", ("a", 1, "c"): [1]}
+    assert dict(differences({"a": 1}, {"a": True})) == {("a",): True}
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/chat/completions", "messages"),
+        ("/v1beta/models/gemini-3-pro:generateContent", "contents"),
+        ("/v1beta/models/gemini-3-pro:streamGenerateContent", "contents"),
+        ("/v1/projects/p/locations/l/publishers/google/models/g:generateContent", "contents"),
+        ("/model/anthropic.claude-v2:1/converse", "messages"),
+        ("/model/m/converse-stream", "messages"),
+        ("/model/m/invoke", None),
+        ("/v1beta/models/gemini:countTokens", None),
+        ("/v1/embeddings", None),
+    ],
+)
+def test_the_paths_of_other_providers_are_known(path: str, field: str | None) -> None:
+    assert conversation_field(path) == field
+
+
+def contents(steps: int) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"role": "user", "parts": [{"text": "What is known about tides?"}]}]
+    for message in conversation(steps)[2:]:
+        if message["role"] == "assistant":
+            parts.append({"role": "model", "parts": [{"functionCall": {"name": "search", "args": {"query": "x"}}}]})
+        else:
+            response = {"name": "search", "response": {"result": message["content"]}}
+            parts.append({"role": "user", "parts": [{"functionResponse": response}]})
+    return parts
+
+
+def test_a_request_of_gemini_is_pruned() -> None:
+    body = {"systemInstruction": {"parts": [{"text": "Answer briefly."}]}, "contents": contents(6)}
+    with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+        answer = client.post("/v1beta/models/gemini-3-pro:generateContent", json=body)
+        (received,) = server.requests
+    assert json.loads(answer.headers["X-Context-Pruned"])["outcome"] == "pruned"
+    assert json.loads(received.body)["systemInstruction"] == body["systemInstruction"]
+
+
+def test_a_signed_request_passes_untouched() -> None:
+    body = json.dumps({"messages": conversation(6)}).encode()
+    headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=x"}
+    with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+        answer = client.post("/model/m/converse", content=body, headers=headers)
+        (received,) = server.requests
+    assert received.body == body
+    assert "X-Context-Pruned" not in answer.headers
+
+
+def test_what_the_agent_is_looking_for_decides_what_stays_and_the_header_ends_here() -> None:
+    body = {"messages": [*conversation(6), {"role": "assistant", "content": "I go on."}]}
+    kept: list[str] = []
+    for hint in ("an entry about comets", "an entry about violins"):
+        with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+            client.post(CHAT, json=body, headers={"X-Context-Looking-For": hint})
+            (received,) = server.requests
+        assert not any("looking" in str(field).lower() for field, _ in received.headers)
+        kept.append(received.body.decode())
+    assert kept[0] != kept[1]
+    assert kept[1].count("everyone knows about violins") > kept[0].count("everyone knows about violins")
+
+
+def test_a_line_of_the_agent_says_what_it_is_looking_for() -> None:
+    messages = conversation(6)
+    said = [*messages, {"role": "assistant", "content": "Next step.\nLooking for: an entry about violins"}]
+    prune = lambda m, **options: ContextPruner(300, strategy="bm25", prices=Prices(cached=1.0)).prune(m, **options)  # noqa: E731
+    texts = [json.dumps(prune(m).messages) for m in (messages, said)]
+    texts.append(json.dumps(prune(messages, hint="an entry about violins").messages))
+    counts = [text.count("everyone knows about violins") for text in texts]
+    assert counts[1] > counts[0]
+    assert counts[2] > counts[0]

@@ -1,0 +1,405 @@
+"""Conversations as real agents have them: giant results, repeated ids, images, large arguments, many stubs."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError
+from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning.images import UNKNOWN_SIZE, ImageRule, image_tokens
+from context_agent.tokens import CharCounter
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import FILM, LONG, TASK, conversation, noises, pruner
+
+ALWAYS = Prices(cached=1.0)
+
+
+def everything(report: Any) -> list[str]:
+    return [item.id for item in report.removed]
+
+
+def chat(*turns: tuple[str, Any], ids: Any = None, user: str = TASK) -> list[dict[str, Any]]:
+    """Chat messages: for each turn the arguments of a call and its result. `ids` gives the ids of the calls."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": user}]
+    for number, (arguments, result) in enumerate(turns):
+        call_id = ids(number) if ids else f"c{number}"
+        function = {"name": "read", "arguments": arguments}
+        messages.append(
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+            }
+        )
+        messages.append({"role": "tool", "tool_call_id": call_id, "content": result})
+    return messages
+
+
+# Giant results
+
+
+@pytest.mark.parametrize("effort", ["fast", "careful"])
+def test_the_newest_result_is_cut_by_relevance_if_it_alone_is_larger_than_the_budget(effort: str) -> None:
+    giant = f"{noises(0, 40)}\n\n{FILM}\n\n{noises(50, 40)}"
+    messages = chat(("{}", giant))
+    keeper = pruner(effort=effort)
+    pruned = keeper.prune(messages)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.tokens_after <= 300
+    assert "Ana Berg" in pruned.messages[2]["content"]
+    assert keeper.prune(messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == messages
+
+
+def test_small_results_of_the_last_turn_stay_beside_a_giant_one() -> None:
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(3)]
+    results = ["a small result", noises(0, 60), "another small result"]
+    messages = [
+        {"role": "user", "content": TASK},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": f"c{n}", "content": text} for n, text in enumerate(results)),
+    ]
+    pruned = pruner().prune(messages)
+    assert pruned.messages[2] is messages[2]
+    assert pruned.messages[4] is messages[4]
+    assert pruned.report.tokens_after <= 300
+
+
+def test_a_result_of_many_megabytes_is_cut_too() -> None:
+    messages = rendered("openai", conversation("word " * 500_000, noises(0, 9), noises(10, 2), "done"))
+    keeper = pruner(strategy="age")
+    pruned = keeper.prune(messages)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.tokens_after <= 300
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == messages
+
+
+def test_a_giant_error_does_not_keep_the_rest_out() -> None:
+    error = f"Error: the build failed.\n\n{noises(0, 90)}"
+    turns = conversation(FILM, noises(100, 3), "done")
+    messages = rendered("anthropic", turns)
+    part = next(p for m in messages for p in m["content"] if p.get("tool_use_id") == "c1")
+    part |= {"is_error": True, "content": error}
+    pruned = pruner().prune(messages)
+    assert pruned.report.tokens_after <= 300
+    assert "Ana Berg" in str(pruned.messages)
+
+
+def test_what_cannot_fit_is_said() -> None:
+    keeper = pruner(40)
+    messages = chat(*(("{}", noises(10 * n, 3)) for n in range(4)))
+    pruned = keeper.prune(messages)
+    restored = keeper.prune([*pruned.messages, {"role": "user", "content": "restore: p1-p9"}])
+    assert restored.report.outcome == "over budget"
+    assert "tokens of tool results stay, 40 fit" in restored.report.warnings[-1]
+
+
+# Ids
+
+
+@pytest.mark.parametrize("ids", [lambda n: "call_0", lambda n: None, lambda n: "read", lambda n: ""])
+def test_calls_whose_ids_repeat_or_miss_are_paired_by_position(ids: Any) -> None:
+    messages = chat(*(("{}", noises(10 * n, 4) if n != 1 else f"{FILM}\n\n{noises(10, 3)}") for n in range(5)), ids=ids)
+    before = copy.deepcopy(messages)
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.warnings == ()
+    assert pruned.report.tokens_after <= 300
+    assert "Ana Berg" in pruned.messages[4]["content"]
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_equal_results_of_calls_with_one_id_are_told_apart() -> None:
+    messages = chat(*(("{}", noises(0, 6)) for _ in range(4)), ("{}", "done"), ids=lambda n: "call_0")
+    keeper = pruner(120, strategy="age")
+    pruned = keeper.prune(messages)
+    ids = everything(pruned.report)
+    assert len(ids) == len(set(ids))
+    assert keeper.restore(pruned.messages, ids) == messages
+    assert keeper.restore(messages, []) == messages
+
+
+def test_parallel_calls_without_ids_are_paired_by_name_and_then_by_position() -> None:
+    names = ["read", "search", "read"]
+    texts = [noises(0, 6), noises(10, 6), noises(20, 6)]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": TASK},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": n, "arguments": {}}} for n in names]},
+        *({"role": "tool", "tool_name": n, "content": t} for n, t in zip(names, texts, strict=True)),
+        {"role": "assistant", "content": "I go on."},
+    ]
+    pruned = pruner().prune(messages)
+    assert pruned.report.warnings == ()
+    assert pruned.report.outcome == "pruned"
+
+
+def test_a_call_that_was_interrupted_does_not_take_the_result_of_a_later_one() -> None:
+    messages = chat(("{}", noises(0, 6)), ("{}", noises(10, 6)), ("{}", "done"), ids=lambda n: "call_0")
+    interrupted = [*messages[:3], messages[1], *messages[3:]]
+    pruned = pruner().prune(interrupted)
+    assert [w for w in pruned.report.warnings if "call without a result" in w]
+    assert pruned.report.removed
+
+
+# Formats
+
+
+def bedrock(*texts: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"text": TASK}]}]
+    for number, text in enumerate(texts):
+        use = {"toolUseId": f"t{number}", "name": "search", "input": {"query": "more"}}
+        content = [{"text": text}] if number % 2 else [{"json": {"results": text.split("\n\n"), "total": 3.5}}]
+        result = {"toolUseId": f"t{number}", "content": content, "status": "success"}
+        messages += [
+            {"role": "assistant", "content": [{"text": "I search."}, {"toolUse": use}]},
+            {"role": "user", "content": [{"toolResult": result}]},
+        ]
+    return messages
+
+
+def gemini(*texts: str, snake: bool = False) -> list[dict[str, Any]]:
+    call_key, result_key = ("function_call", "function_response") if snake else ("functionCall", "functionResponse")
+    messages: list[dict[str, Any]] = [{"role": "user", "parts": [{"text": TASK}]}]
+    for text in texts:
+        messages += [
+            {"role": "model", "parts": [{call_key: {"name": "search", "args": {"query": "more"}}}]},
+            {"role": "user", "parts": [{result_key: {"name": "search", "response": {"result": text}}}]},
+        ]
+    return messages
+
+
+def legacy(*texts: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": TASK}]
+    for text in texts:
+        messages += [
+            {"role": "assistant", "content": None, "function_call": {"name": "search", "arguments": "{}"}},
+            {"role": "function", "name": "search", "content": text},
+        ]
+    return messages
+
+
+TEXTS = (noises(0, 6), f"{noises(10, 3)}\n\n{FILM}\n\n{noises(20, 3)}", noises(30, 6), "done")
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages"),
+    [
+        ("bedrock", bedrock(*TEXTS)),
+        ("gemini", gemini(*TEXTS)),
+        ("gemini", gemini(*TEXTS, snake=True)),
+        ("openai", legacy(*TEXTS)),
+    ],
+)
+def test_histories_of_other_providers_are_pruned(kind: str, messages: list[Any]) -> None:
+    before = copy.deepcopy(messages)
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert pruned.report.kind == kind
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.warnings == ()
+    assert pruned.report.tokens_after <= 300
+    assert "Ana Berg" in str(pruned.messages)
+    assert messages == before
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_a_json_value_keeps_its_type_and_its_other_members() -> None:
+    pruned = pruner().prune(bedrock(*TEXTS))
+    value = pruned.messages[2]["content"][0]["toolResult"]["content"][0]["json"]
+    assert value["total"] == 3.5
+    assert isinstance(value["results"], list)
+    assert any("pruned" in item for item in value["results"])
+
+
+def test_pairs_of_role_and_text_are_messages() -> None:
+    pruned = pruner().prune([("user", "hi"), ("assistant", "hello")])
+    assert pruned.report.outcome == "within budget"
+    assert pruned.report.warnings == ()
+
+
+# Images
+
+
+def png(width: int, height: int) -> str:
+    header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height)
+    return base64.b64encode(header + bytes(3_000)).decode()
+
+
+@pytest.mark.parametrize(
+    ("rule", "size", "tokens"),
+    [
+        ("pixels", (200, 200), 54),
+        ("pixels", (4000, 3000), 1534),
+        ("tiles", (1024, 1024), 765),
+        ("tiles", (2048, 4096), 1105),
+        ("squares", (300, 300), 258),
+        ("squares", (1000, 700), 516),
+    ],
+)
+def test_images_are_counted_as_their_provider_counts_them(rule: ImageRule, size: tuple[int, int], tokens: int) -> None:
+    assert image_tokens(png(*size), rule) == tokens
+    assert image_tokens(f"data:image/png;base64,{png(*size)}", rule) == tokens
+    assert image_tokens(base64.b64decode(png(*size)), rule) == tokens
+
+
+@pytest.mark.parametrize("data", ["https://example.com/a.png", "", "\x00", b"\xff\xd8\xff", "iVBORw0KGgo=", b"GIF89a"])
+def test_an_image_of_unknown_size_counts_as_a_screenshot(data: str | bytes) -> None:
+    assert image_tokens(data, "pixels") == UNKNOWN_SIZE
+
+
+def test_the_sizes_of_other_formats_are_read() -> None:
+    jpeg = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08" + struct.pack(">HH", 200, 200) + bytes(9)
+    webp = b"RIFF\0\0\0\0WEBPVP8X\0\0\0\0\0\0\0\0" + (199).to_bytes(3, "little") * 2
+    assert {image_tokens(data, "pixels") for data in (jpeg, webp, b"GIF89a\xc8\x00\xc8\x00")} == {54}
+
+
+def screens(kind: str, count: int) -> list[Any]:
+    """A conversation of a computer-use agent: a screenshot in each result."""
+    data = [png(1280, 720 + n) for n in range(count)]
+    if kind == "anthropic":
+        messages: list[Any] = [{"role": "user", "content": TASK}]
+        for n, image in enumerate(data):
+            source = {"type": "base64", "media_type": "image/png", "data": image}
+            content = [{"type": "text", "text": f"Screen {n}."}, {"type": "image", "source": source}]
+            messages += [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": f"t{n}", "name": "screen", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{n}", "content": content}]},
+            ]
+        return messages
+    items: list[Any] = [{"role": "user", "content": TASK}]
+    for n, image in enumerate(data):
+        part = {"type": "input_image", "image_url": f"data:image/png;base64,{image}", "detail": "auto"}
+        items += [
+            {"type": "function_call", "call_id": f"t{n}", "name": "screen", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": f"t{n}", "output": [part]},
+        ]
+    return items
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "responses"])
+def test_old_images_give_way_to_a_stub_and_the_newest_stays(kind: str) -> None:
+    messages = screens(kind, 6)
+    before = copy.deepcopy(messages)
+    keeper = ContextPruner(3_000, effort="fast", prices=ALWAYS)
+    pruned = keeper.prune(messages)
+    assert pruned.report.tokens_before > 6_000
+    assert pruned.report.tokens_after <= 3_000
+    text = json.dumps(pruned.messages)
+    assert png(1280, 725) in text
+    assert png(1280, 720) not in text
+    assert "1 passage pruned" in text
+    assert keeper.prune(messages).messages == pruned.messages
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_of_equal_images_the_first_stays() -> None:
+    messages = screens("anthropic", 4)
+    images = [part for message in messages[1:] for result in message["content"] if "content" in result
+              for part in result["content"] if part["type"] == "image"]  # fmt: skip
+    for image in images:
+        image["source"] = images[0]["source"]
+    pruned = ContextPruner(1_500, effort="fast", prices=ALWAYS).prune(messages)
+    assert {item.reason for item in pruned.report.removed} >= {"copy of an earlier passage"}
+
+
+# Large arguments
+
+
+def written(number: int) -> str:
+    lines = "\n".join(f"line {n} of the file number {number} says nothing of interest" for n in range(80))
+    return json.dumps({"path": f"src/file_{number}.txt", "content": lines, "mode": 420})
+
+
+def test_large_arguments_of_old_calls_are_shortened_inside_valid_json() -> None:
+    messages = chat(*((written(n), "written") for n in range(4)))
+    before = copy.deepcopy(messages)
+    keeper = pruner(1_500)
+    pruned = keeper.prune(messages)
+    assert pruned.report.tokens_before > 3_000
+    first = json.loads(pruned.messages[1]["tool_calls"][0]["function"]["arguments"])
+    assert (first["path"], first["mode"]) == ("src/file_0.txt", 420)
+    assert "pruned" in first["content"]
+    assert pruned.messages[-2] is messages[-2]
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_arguments_that_are_values_stay_values() -> None:
+    messages: list[Any] = [{"role": "user", "content": TASK}]
+    for n in range(4):
+        use = {"type": "tool_use", "id": f"t{n}", "name": "write", "input": json.loads(written(n))}
+        messages += [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{n}", "content": "written"}]},
+        ]
+    before = copy.deepcopy(messages)
+    keeper = pruner(1_500)
+    pruned = keeper.prune(messages)
+    value = pruned.messages[1]["content"][0]["input"]
+    assert value["mode"] == 420
+    assert "pruned" in value["content"]
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_arguments_that_are_broken_json_stay() -> None:
+    broken = written(0)[:-3]
+    messages = chat((broken, "written"), *((written(n), "written") for n in range(1, 4)))
+    pruned = pruner(1_500).prune(messages)
+    assert pruned.messages[1] is messages[1]
+
+
+# Many stubs
+
+
+def test_the_stubs_of_many_results_shrink_until_they_fit() -> None:
+    messages = chat(*(("{}", f"Result {n}. {noises(n, 1)}") for n in range(300)), ("{}", "done"))
+    keeper = ContextPruner(2_000, effort="fast", prices=ALWAYS)
+    pruned = keeper.prune(messages)
+    assert pruned.report.tokens_after <= 2_000
+    assert pruned.report.outcome == "pruned"
+    assert any("results pruned" in message["content"] for message in pruned.messages if message["role"] == "tool")
+    assert keeper.prune(messages).messages == pruned.messages
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == messages
+    one = everything(pruned.report)[0]
+    assert sum(a == b for a, b in zip(keeper.restore(pruned.messages, [one]), messages, strict=True)) > sum(
+        a == b for a, b in zip(pruned.messages, messages, strict=True)
+    )
+
+
+# Settings
+
+
+@pytest.mark.parametrize(("budget", "tokens"), [("8000", 8000), ("8,000", 8000), (8000.0, 8000)])
+def test_a_budget_is_a_number_of_tokens(budget: Any, tokens: int) -> None:
+    assert ContextPruner(budget).budget.tokens(1_000_000) == tokens
+
+
+@pytest.mark.parametrize("budget", [0.25, "25%", "25 %", "0.25"])
+def test_a_budget_may_be_a_share(budget: Any) -> None:
+    keeper = ContextPruner(budget, effort="fast", prices=ALWAYS, counter=CharCounter())
+    messages = rendered("openai", LONG)
+    report = keeper.prune(messages).report
+    assert report.tokens_after <= 0.26 * report.tokens_before
+    assert keeper.prune(messages).report.outcome == "within budget"
+
+
+@pytest.mark.parametrize("budget", ["100%", "much", "", 1.5, True, None, float("nan"), -3, "0%", "-5", "1e9"])
+def test_other_budgets_are_refused_with_what_is_expected(budget: Any) -> None:
+    with pytest.raises(ConfigError, match=r"a number of tokens of at least 1, such as 8000, or a share"):
+        ContextPruner(budget)
+
+
+def test_the_body_of_a_request_is_refused_with_what_to_pass() -> None:
+    with pytest.raises(ConfigError, match=r"pass body\['messages'\]"):
+        pruner().prune({"messages": rendered("openai", LONG)})  # type: ignore[arg-type]
