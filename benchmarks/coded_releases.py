@@ -47,9 +47,10 @@ PRODUCTS = (
 SUBJECTS = (
     Subject(
         "Access control",
-        "{user} can now grant a {unit} to a group instead of a single account. A grant expires after {n} days unless it "
-        "is renewed. Accounts without a grant get a refusal that names the missing right, and every refusal is recorded "
-        "with its time and origin. Default rights are stricter than in the release before: nothing is open to everyone.",
+        "{user} can now grant a {unit} to a group instead of a single account. A grant expires after {n} days unless "
+        "it is renewed. Accounts without a grant get a refusal that names the missing right, and every refusal is "
+        "recorded with its time and origin. Default rights are stricter than in the release before: nothing is open to "
+        "everyone.",
         "Who may let other people in when I run {name}, and for how long?",
     ),
     Subject(
@@ -62,15 +63,15 @@ SUBJECTS = (
     Subject(
         "Start-up time",
         "{command} reads its state lazily, so that a cold start takes {n} percent less time. A {unit} that is not used "
-        "is not loaded. Warm starts are unchanged. The old behaviour can be had back with a switch for those who prefer "
-        "one long wait at the beginning to several short ones later.",
+        "is not loaded. Warm starts are unchanged. The old behaviour can be had back with a switch for those who "
+        "prefer one long wait at the beginning to several short ones later.",
         "Why is booting {name} quicker than it used to be?",
     ),
     Subject(
         "Logging",
-        "Messages of {part} have a level, a time in UTC and the id of the {unit} that they concern. Files are rotated at "
-        "{n} megabytes and the last seven are kept. Secrets are masked before they are written. The format of a line "
-        "changed: tools that parse it by position need the new field list.",
+        "Messages of {part} have a level, a time in UTC and the id of the {unit} that they concern. Files are rotated "
+        "at {n} megabytes and the last seven are kept. Secrets are masked before they are written. The format of a "
+        "line changed: tools that parse it by position need the new field list.",
         "Where can I see what {name} did last night, and are passwords hidden there?",
     ),
     Subject(
@@ -90,8 +91,8 @@ SUBJECTS = (
     Subject(
         "Network",
         "Connections are closed after {n} seconds without traffic. Every {unit} can have an address of its own, and "
-        "certificates are renewed without a restart. {part} prefers the sixth version of the protocol where both are at "
-        "hand. Slow peers no longer hold up the others.",
+        "certificates are renewed without a restart. {part} prefers the sixth version of the protocol where both are "
+        "at hand. Slow peers no longer hold up the others.",
         "How does {name} treat idle links and expiring certificates?",
     ),
     Subject(
@@ -104,15 +105,15 @@ SUBJECTS = (
     Subject(
         "Backup",
         "Backups can be taken while {part} is busy. A backup of one {unit} needs no more room than the {unit} itself, "
-        "and {n} of them can run side by side. Each has a checksum, which a restore verifies before it changes anything. "
-        "{user} decides where they are kept.",
+        "and {n} of them can run side by side. Each has a checksum, which a restore verifies before it changes "
+        "anything. {user} decides where they are kept.",
         "How do I save my work in {name} while it keeps running?",
     ),
     Subject(
         "Concurrency",
-        "Up to {n} workers share one queue. A worker that waits for a {unit} lends its turn to another. {part} no longer "
-        "takes a global lock, so that readers do not wait for writers. Fairness is by age: whoever has waited longest is "
-        "served first.",
+        "Up to {n} workers share one queue. A worker that waits for a {unit} lends its turn to another. {part} no "
+        "longer takes a global lock, so that readers do not wait for writers. Fairness is by age: whoever has waited "
+        "longest is served first.",
         "Do many simultaneous users slow each other down in {name}?",
     ),
     Subject(
@@ -125,8 +126,8 @@ SUBJECTS = (
     Subject(
         "Plug-ins",
         "Third parties can extend {part} through a stable interface. An add-on runs in a process of its own with {n} "
-        "megabytes and no right to open files. {user} approves each of them once. An add-on that crashes three times is "
-        "switched off until the next start.",
+        "megabytes and no right to open files. {user} approves each of them once. An add-on that crashes three times "
+        "is switched off until the next start.",
         "What happens in {name} when a third-party module misbehaves?",
     ),
 )
@@ -157,5 +158,5 @@ def _notes() -> Iterator[Document]:
     for item, (release, version), (number, subject) in pairs(PRODUCTS, enumerate(VERSIONS), enumerate(SUBJECTS)):
         amount = 8 + (7 * number + 5 * release + 11 * PRODUCTS.index(item)) % 50
         text = subject.text.format(n=amount, **item._asdict())
-        body = " ".join(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in text.split(". "))
-        yield Document(_id(item, version, number), f"{subject.heading}\n\n{text}", f"{item.code} {version}")
+        body = ". ".join(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in text.split(". "))
+        yield Document(_id(item, version, number), f"{subject.heading}\n\n{body}", f"{item.code} {version}")
