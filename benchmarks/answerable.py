@@ -145,7 +145,7 @@ def main() -> int:
         return 0
     heads = ("AUC", "AUC, gold withheld", "AUC, other set", "ECE of confidence", "ECE of documents")
     print(f"{'set':12}{'n':>5}" + "".join(f"  {head:22}" for head in heads))
-    together = Results()
+    together, errors = Results(), dict[str, float]()
     for source in sources:
         results = Results()
         tasks = calibration_tasks(source, sources)
@@ -155,8 +155,12 @@ def main() -> int:
             results.add(task, policy)
         print(results.row(source.name), flush=True)
         together.extend(results)
+        confidence = results.confidence
+        errors[source.name] = expected_calibration_error(confidence.probabilities, confidence.outcomes)
     embedder.save()
     print(together.row("all"))
+    worst = max(errors, key=lambda name: errors[name])
+    print(f"largest ECE of confidence of a set: {errors[worst]:.3f}, {worst}")
     print(f"{'reach':17}  >= {LEAST_AUC:<66.2f}    <= {MOST_ERROR:<18.2f}  <= {MOST_ERROR:.2f}")
     if options.plot:
         options.plot.write_text(_plot(together), encoding="utf-8")

@@ -3,17 +3,18 @@
     python benchmarks/fusion.py --data FOLDER [--sets 2wiki,hotpotqa,musique,newsfacts] [--split dev]
         [--embedder static,minilm] [--cache FOLDER] [--limit N] [--documents N]
 
-A set is a folder as in `multihop.py`. For each set and embedder it prints recall@5 of documents, with its bootstrap
-95 % interval over questions, for:
+A set is a folder as in `multihop.py`, or `coded_releases` for the generated release notes that are headed by codes.
+For each set and embedder it prints recall@5 of documents, with its bootstrap 95 % interval over questions, for:
 
 - `bm25`, `dense`: each retriever alone;
 - `rrf`: reciprocal rank fusion with equal weights;
 - `own words`: reciprocal rank fusion without the retrievers that do not find chunks by their own words and title. The
   package weighed retrievers this way before it measured their worth;
+- `by corpus`: fusion by score with the weights of the corpus for every question;
 - `fusion`: what the package does, `corpus.search`;
 
-and the gain of `fusion` over the best of the others, the stored weights, and the seconds that it took to
-build the corpus, calibration included.
+and the gain of `fusion` over the best of the others and over `by corpus`, the stored weights, and the seconds that it
+took to build the corpus, calibration included.
 `--documents` keeps the gold documents of the questions and fills up with others to this number.
 """
 
@@ -26,17 +27,18 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import coded_releases
 from multihop import DEPTH, embedders, load_chunks, recall
 
 from context_agent._support.question_files import Question, load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import Embedder
-from context_agent.retrieval.fusion import DENSE, SPARSE, Retriever, reciprocal_rank_fusion
+from context_agent.retrieval.fusion import DENSE, SPARSE, Retriever, reciprocal_rank_fusion, score_fusion
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Chunk
 
 SETS = "2wiki,hotpotqa,musique,newsfacts"
-WAYS = (SPARSE, DENSE, "rrf", "own words", "fusion")
+WAYS = (SPARSE, DENSE, "rrf", "own words", "by corpus", "fusion")
 PROBES, WORDS, USELESS = 32, 16, 0.35
 """Of `own words`: queries, words of each, share of the best mean reciprocal rank that a retriever must reach."""
 
@@ -50,6 +52,8 @@ def measure(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, li
         rankings = rankings_of(corpus.retrievers, question.question)
         rankings["rrf"] = fused_by_rank([rankings[SPARSE], rankings[DENSE]])
         rankings["own words"] = fused_by_rank([rankings[name] for name in working])
+        hits = {retriever.name: retriever.search(question.question, DEPTH) for retriever in corpus.retrievers}
+        rankings["by corpus"] = [item for item, _ in score_fusion(hits, corpus.calibration.weights)]
         rankings["fusion"] = [hit.chunk.id for hit in corpus.search(question.question, limit=DEPTH)]
         for way in WAYS:
             recalls[way].append(recall((owner[chunk_id] for chunk_id in rankings[way]), question.gold))
@@ -89,6 +93,14 @@ def sampled(chunks: Sequence[Chunk], questions: Sequence[Question], documents: i
     return [chunk for chunk in chunks if chunk.document_id in kept]
 
 
+def load_set(name: str, options: argparse.Namespace) -> tuple[list[Question], list[Chunk]]:
+    """The questions and the chunks of a set."""
+    if name == "coded_releases":
+        return coded_releases.questions(), list(MemoryCorpus(coded_releases.documents(), embedder="static").chunks)
+    questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
+    return questions, sampled(load_chunks(options.data / name), questions, options.documents)
+
+
 def show(
     name: str, embedder: Embedder, corpus: MemoryCorpus, recalls: Mapping[str, list[float]], seconds: float
 ) -> None:
@@ -96,10 +108,12 @@ def show(
     means = {way: Figure.of(recalls[way]).mean for way in WAYS[:-1]}
     best = max(means, key=lambda way: means[way])
     gain = Figure.of([a - b for a, b in zip(recalls["fusion"], recalls[best], strict=True)])
+    change = Figure.of([a - b for a, b in zip(recalls["fusion"], recalls["by corpus"], strict=True)])
     figures = "  ".join(f"{way} {Figure.of(recalls[way])}" for way in WAYS)
     weights = ", ".join(f"{way} {corpus.calibration.weights[way]:.2f}" for way in (SPARSE, DENSE))
     print(f"{name}, {embedder.name}, {len(recalls['fusion'])} questions, {corpus.count():,} chunks\n  {figures}")
-    print(f"  gain over {best} {gain}   weights: {weights}   built and calibrated in {seconds:.1f} s", flush=True)
+    print(f"  gain over {best} {gain}   over by corpus {change}")
+    print(f"  weights: {weights}   built and calibrated in {seconds:.1f} s", flush=True)
 
 
 def main() -> int:
@@ -107,8 +121,7 @@ def main() -> int:
     options = _options()
     for embedder in embedders(options.embedder, options.cache):
         for name in options.sets.split(","):
-            questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]
-            chunks = sampled(load_chunks(options.data / name), questions, options.documents)
+            questions, chunks = load_set(name, options)
             vectors = embedder.embed_documents([chunk.indexed_text for chunk in chunks])
             started = time.perf_counter()
             corpus = MemoryCorpus(chunks, embedder=embedder, vectors=vectors)

@@ -83,7 +83,7 @@ class SystemOptions:
     systems: Annotated[
         tuple[str, ...],
         Option("Systems to compare, from --list; agent@4 has four rollouts.", metavar="NAME,…"),
-    ] = ("hybrid,agent",)
+    ] = ("bm25,dense,hybrid,agent",)
     windows: Annotated[tuple[str, ...], Option("Context windows.", metavar="TOKENS,…", default="the profile's")] = ()
     seeds: Annotated[tuple[str, ...], Option("Random seeds.", metavar="NUMBER,…")] = ("0",)
     k: Annotated[int, Option("Number of documents per answer.", COUNT, flag="--k --top-k -k")] = 10

@@ -25,6 +25,7 @@ from context_agent.eval.summary import (
     CurvePoint,
     EvalSummary,
     FailedQuestion,
+    FloorComparison,
     GroupSummary,
     MetricValue,
     MissingRecords,
@@ -36,6 +37,8 @@ LISTED_MISSING = 5
 """Missing questions listed for each benchmark, system, window and seed."""
 LISTED_WORST = 10
 """Badly answered questions listed for each benchmark."""
+ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
+"""What a user has without an agent."""
 FIRST_TOKENS = 512
 """The first point of the curves over tokens."""
 
@@ -72,6 +75,7 @@ def summarise(
     return EvalSummary(
         cells=tuple(cells.values()),
         pools=_pools(cells, grids, references, systems),
+        floors=tuple(_floors(grids, leading_metric(names))) if names else (),
         systems=systems,
         reference=reference,
         metrics=tuple(names),
@@ -128,6 +132,23 @@ def _reference_grid(key: CellKey, grids: Mapping[CellKey, Grid], reference: str 
     if reference is None or system == reference:
         return None
     return grids.get((benchmark, reference, window)) or grids.get((benchmark, reference, 0))
+
+
+def _floors(grids: Mapping[CellKey, Grid], metric: str) -> Iterator[FloorComparison]:
+    """Each agent beside the best of `ONE_SHOT_SYSTEMS` that ran on its benchmark."""
+    best: dict[str, tuple[float, str, Grid]] = {}
+    for (benchmark, system, _), grid in grids.items():
+        value = _estimates(grid).get(metric)
+        if system in ONE_SHOT_SYSTEMS and value is not None:
+            candidate = (value.mean, system, grid)
+            best[benchmark] = max(best.get(benchmark, candidate), candidate, key=lambda item: item[:2])
+    for (benchmark, system, window), grid in grids.items():
+        value = _estimates(grid).get(metric)
+        if not system.startswith("agent") or value is None or benchmark not in best:
+            continue
+        one_shot_value, one_shot, one_shot_grid = best[benchmark]
+        if (difference := _estimates(grid.minus(one_shot_grid)).get(metric)) is not None:
+            yield FloorComparison(benchmark, system, window, value.mean, one_shot, one_shot_value, difference)
 
 
 def _pools(

@@ -98,6 +98,22 @@ class PooledCell:
 
 
 @dataclass(frozen=True, slots=True)
+class FloorComparison:
+    """An agent on a benchmark beside the best one-shot search there, by the leading metric.
+
+    `difference` is paired: the agent minus the search.
+    """
+
+    benchmark: str
+    system: str
+    window: int
+    value: float
+    one_shot: str
+    one_shot_value: float
+    difference: MetricValue
+
+
+@dataclass(frozen=True, slots=True)
 class FailedQuestion:
     """A question that failed, and why; `trajectories` as in its record."""
 
@@ -145,6 +161,7 @@ class EvalSummary:
 
     cells: tuple[Cell, ...] = ()
     pools: tuple[PooledCell, ...] = ()
+    floors: tuple[FloorComparison, ...] = ()
     systems: tuple[str, ...] = ()
     reference: str | None = None
     metrics: tuple[str, ...] = ()
@@ -205,8 +222,18 @@ def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COL
     for title, rows in groups:
         console.print(_table(title, rows, summary, names))
         console.print()
-    for line in _notes(summary):
+    for line in [*map(floor_line, summary.floors), *_notes(summary)]:
         console.print(Text(_line(line)), soft_wrap=True)
+
+
+def floor_line(floor: FloorComparison) -> str:
+    """Return the comparison of an agent with the best one-shot search, in one line."""
+    window = f" in a window of {floor.window:,}" if floor.window else ""
+    gain = f"{floor.difference.mean:+.3f} [{floor.difference.low:+.3f}, {floor.difference.high:+.3f}]"
+    return (
+        f"{floor.benchmark}: {floor.system} {floor.value:.3f}{window}, best one-shot search {floor.one_shot} "
+        f"{floor.one_shot_value:.3f}, difference {gain}"
+    )
 
 
 def _width(console: Console, table: Table) -> int:

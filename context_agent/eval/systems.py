@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
+from context_agent._support.onnx import shipped_reader
 from context_agent._support.question_files import Question
 from context_agent._support.suggest import suggestion
 from context_agent.agent import SearchAgent, SearchResult
@@ -25,8 +28,10 @@ from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
+from context_agent.policies.bridge.candidates import AnalyzedPassage
 from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
+from context_agent.pruning import relevance
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
 from context_agent.swarm import MAX_BREADTH, Swarm
@@ -100,6 +105,20 @@ def reranked(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
     return [hit.chunk.id for hit in corpus.search(question, limit=depth)]
 
 
+def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
+    """BM25 and dense search, fused, with the candidates ordered by the shipped reader, each read by itself."""
+    chunks = corpus.get(hybrid(corpus, question, depth))
+    terms = set(relevance.terms(question))
+    pairs = []
+    for chunk in chunks:
+        passage = AnalyzedPassage(chunk.title, chunk.text)
+        worth = [float(len(terms & set(relevance.terms(sentence)))) for sentence in passage.sentence_texts]
+        excerpt = relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, worth)
+        pairs.append((relevance.premise(question, ()), excerpt))
+    odds = shipped_reader().encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
+    return [chunks[row].id for row in np.argsort(-odds, kind="stable").tolist()]
+
+
 def subqueries(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
     """`hybrid` for the question and for each name in it; the rankings are fused by reciprocal rank.
 
@@ -115,6 +134,7 @@ SYSTEMS = (
     System("bm25", "BM25, once", search=bm25),
     System("dense", "dense search, once", search=dense),
     System("hybrid", "BM25 and dense search fused by score, once", search=hybrid),
+    System("hybrid+reader", "hybrid, its candidates ordered by the shipped reader", search=read),
     System("hybrid+reranker", "hybrid, reranked", search=reranked, reranked=True),
     System("subqueries", "hybrid for the question and each name in it, fused by rank", search=subqueries),
     System("agent", "the policy with its own pruning"),

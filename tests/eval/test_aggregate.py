@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.records import EvalRecord, TurnState
-from context_agent.eval.summary import Cell, EvalSummary, summary_from_json
+from context_agent.eval.summary import Cell, EvalSummary, floor_line, summary_from_json
 from tests.eval.sample_records import ORDER, made_records
 
 RECORDS = made_records()
@@ -251,3 +251,20 @@ def test_the_questions_that_agents_answered_worst_are_named() -> None:
     assert {item.system for item in summary.worst} <= {"agent", "agent-unpruned"}
     failed = {(item.benchmark, item.system, item.window, item.seed, item.question) for item in summary.failures}
     assert not failed & {(item.benchmark, item.system, item.window, item.seed, item.question) for item in summary.worst}
+
+
+def test_an_agent_is_compared_with_the_best_one_shot_search_of_its_benchmark() -> None:
+    recalls = {"bm25": [0.0, 1.0, 0.5], "dense": [1.0, 1.0, 0.5], "hybrid": [0.0, 0.5, 0.5], "agent": [1.0, 1.0, 1.0]}
+    records = [record(name, f"q{n}", value) for name, row in recalls.items() for n, value in enumerate(row)]
+    (floor,) = summarise(records, reference="hybrid").floors
+    assert (floor.system, floor.one_shot) == ("agent", "dense")
+    assert floor.difference.mean == pytest.approx(floor.value - floor.one_shot_value) == pytest.approx(1 / 6)
+    assert floor.difference.low <= floor.difference.mean <= floor.difference.high
+    line = floor_line(floor)
+    assert "\n" not in line
+    assert all(part in line for part in ("agent 1.000", "dense 0.833", "+0.167 ["))
+
+
+def test_without_a_one_shot_search_or_an_agent_there_is_nothing_to_compare() -> None:
+    assert summarise([record("agent", "a", 1.0)]).floors == ()
+    assert summarise([record("bm25", "a", 1.0), record("hybrid", "a", 0.5)]).floors == ()

@@ -9,7 +9,7 @@ from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score
-from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, without_pruning
+from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, read, without_pruning
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.view import EditApplied
 from tests.actions import search
@@ -82,7 +82,7 @@ def test_one_shot_systems_rank_documents_once_each_and_keep_no_context(corpus: M
     assert 0 < len(ids) <= 5
     assert len(set(ids)) == len(ids)
     assert (result.stop_reason, result.trajectories) == ("one_shot", ())
-    assert "d7" in ids or name == "dense"
+    assert "d7" in ids or name in ("dense", "hybrid+reader")
 
 
 def test_bm25_is_the_order_of_the_sparse_retriever_alone(corpus: MemoryCorpus) -> None:
@@ -171,3 +171,11 @@ def test_every_control_answers_for_the_bridge_policy(corpus: MemoryCorpus) -> No
     question = Question("q", "What did Title 7 and comets meet?", gold=("d7",))
     for name in CONTROLS:
         assert answer(corpus, name, question).documents, name
+
+
+def test_the_reader_moves_a_passage_that_answers_to_the_front() -> None:
+    documents = [Document(f"n{number}", f"The river Osk is mentioned in report {number}.") for number in range(8)]
+    documents.append(Document("answer", "Every winter the Osk freezes, because it flows slowly."))
+    found = read(MemoryCorpus(documents), "Why does the river Osk freeze?", 50)
+    assert found[0] == "answer_0"
+    assert sorted(found) == sorted({f"{document.id}_0" for document in documents})

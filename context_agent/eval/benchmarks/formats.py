@@ -19,7 +19,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit
@@ -70,13 +70,18 @@ def tables_from_folder(
     split: str,
     fallback: SourceTables | None = None,
 ) -> SourceTables:
-    """The tables in a folder, each under the first existing one of its published names; `{split}` is filled in.
+    """The tables in a folder, each under the first existing one of its published names.
+
+    `{split}` is filled in, and so is `{domain}`, the part of the split before its last underscore.
 
     A role without a file comes from the `fallback` tables if they have it.
     """
 
+    def filled(pattern: str) -> str:
+        return pattern.format(split=split, domain=split.rpartition("_")[0])
+
     def find(role: str) -> Path | None:
-        candidates = [folder / pattern.format(split=split) for pattern in files[role]]
+        candidates = [folder / filled(pattern) for pattern in files[role]]
         return next((path for path in candidates if path.is_file()), None)
 
     def rows(role: str, problems: list[str]) -> Iterable[LocatedRow]:
@@ -84,7 +89,7 @@ def tables_from_folder(
         if path is None and fallback is not None and role in fallback.roles:
             return fallback.open(role, problems)
         if path is None:
-            names = " or ".join(pattern.format(split=split) for pattern in files[role])
+            names = " or ".join(map(filled, files[role]))
             raise DataError(f"{name}: {folder} has no {role} file: add {names}")
         return read_rows(path, problems)
 
@@ -216,10 +221,10 @@ def hotpotqa(tables: SourceTables) -> BenchmarkContent:
         ids = {title: _pooled(pooled, title, text) for title, text in paragraphs.items()}
         titles = dict.fromkeys(title for title, _ in _pairs(row["supporting_facts"], "title", "sent_id"))
         gold = tuple(ids.get(title, title) for title in titles)
-        answer, kind = _text(row.get("answer")), _text(row.get("type"))
+        answer, kind = text_of(row.get("answer")), text_of(row.get("type"))
         return Question(str(row.get("_id") or row["id"]), row["question"], answer, gold, kind, len(gold))
 
-    questions = tuple(_converted(tables, "queries", question))
+    questions = tuple(converted(tables, "queries", question))
     return BenchmarkContent(tuple(pooled.values()), questions)
 
 
@@ -235,9 +240,9 @@ def musique(tables: SourceTables) -> BenchmarkContent:
         gold = tuple(dict.fromkeys(ids[index] for index in order))
         kind = str(row["id"]).partition("__")[0]
         hops = len(steps) or int(re.match(r"\d*", kind)[0] or 0)  # type: ignore[index]  # it always matches
-        return Question(str(row["id"]), row["question"], _text(row.get("answer")), gold, kind, hops)
+        return Question(str(row["id"]), row["question"], text_of(row.get("answer")), gold, kind, hops)
 
-    questions = tuple(_converted(tables, "queries", question))
+    questions = tuple(converted(tables, "queries", question))
     return BenchmarkContent(tuple(pooled.values()), questions)
 
 
@@ -250,12 +255,12 @@ def multihop_rag(tables: SourceTables) -> BenchmarkContent:
 
     def question(row: SourceRow, number: int) -> Question:
         gold = tuple(dict.fromkeys(str(evidence["url"]) for evidence in row["evidence_list"]))
-        answer = _text(row.get("answer")) if gold else ""
-        return Question(str(number), row["query"], answer, gold, _text(row["question_type"]), len(gold))
+        answer = text_of(row.get("answer")) if gold else ""
+        return Question(str(number), row["query"], answer, gold, text_of(row["question_type"]), len(gold))
 
     def document(row: SourceRow) -> Document:
         metadata = {key: row[key] for key in ("source", "category", "published_at", "author") if row.get(key)}
-        return Document(str(row["url"]), row["body"], _text(row.get("title")), metadata)
+        return Document(str(row["url"]), row["body"], text_of(row.get("title")), metadata)
 
     return BenchmarkContent(_documents(tables, document), tuple(_numbered(tables, question)))
 
@@ -275,9 +280,9 @@ def frames(tables: SourceTables) -> BenchmarkContent:
     def question(row: SourceRow, number: int) -> Question:
         links = dict.fromkeys(_links(row))
         gold = tuple(dict.fromkeys(id_of_article.get(_article(link), link) for link in links))
-        kind = _text(row.get("reasoning_types"))
-        index = _text(row.get("Unnamed: 0")) or _text(row.get("")) or str(number - 1)
-        return Question(index, row["Prompt"], _text(row.get("Answer")), gold, kind, len(gold))
+        kind = text_of(row.get("reasoning_types"))
+        index = text_of(row.get("Unnamed: 0")) or text_of(row.get("")) or str(number - 1)
+        return Question(index, row["Prompt"], text_of(row.get("Answer")), gold, kind, len(gold))
 
     return BenchmarkContent(documents, tuple(_numbered(tables, question)))
 
@@ -294,12 +299,12 @@ def browsecomp_plus(tables: SourceTables) -> BenchmarkContent:
             )
         documents = (*(row.get("gold_docs") or ()), *(row.get("evidence_docs") or ()))
         gold = tuple(dict.fromkeys(str(document["docid"]) for document in documents))
-        return Question(str(row["query_id"]), row["query"], _text(row.get("answer")), gold)
+        return Question(str(row["query_id"]), row["query"], text_of(row.get("answer")), gold)
 
     def document(row: SourceRow) -> Document:
         return Document(str(row["docid"]), row["text"], "", {"url": row["url"]} if row.get("url") else {})
 
-    questions = tuple(_converted(tables, "queries", question))
+    questions = tuple(converted(tables, "queries", question))
     return BenchmarkContent(_documents(tables, document), questions)
 
 
@@ -311,7 +316,7 @@ def beir(tables: SourceTables) -> BenchmarkContent:
         if (score := int(float(row["score"]))) > 0:
             judgements.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = score
 
-    for _ in _converted(tables, "qrels", judgement):
+    for _ in converted(tables, "qrels", judgement):
         pass
 
     def question(row: SourceRow) -> Question:
@@ -320,15 +325,39 @@ def beir(tables: SourceTables) -> BenchmarkContent:
             str(row["_id"]), row["text"], gold=tuple(sorted(scores, key=lambda gold_id: (-scores[gold_id], gold_id)))
         )
 
-    questions = tuple(converted for converted in _converted(tables, "queries", question) if converted.gold)
+    questions = tuple(converted for converted in converted(tables, "queries", question) if converted.gold)
     return BenchmarkContent(_documents(tables, _plain), questions)
+
+
+_SPEAKER = re.compile(r"^\|\w+\|:[ \t]*", re.MULTILINE)
+
+
+def mtrag(tables: SourceTables) -> BenchmarkContent:
+    """MTRAG: BEIR's layout, where a line of a query starts with its speaker, as in `|user|: `."""
+    content = beir(tables)
+    questions = (replace(question, question=_SPEAKER.sub("", question.question)) for question in content.questions)
+    return replace(content, questions=tuple(questions))
+
+
+def bright(tables: SourceTables) -> BenchmarkContent:
+    """BRIGHT: `documents` and `examples` of a domain. The ids that a few examples exclude are not excluded here."""
+
+    def question(row: SourceRow) -> Question:
+        gold = tuple(dict.fromkeys(map(str, row["gold_ids"])))
+        return Question(str(row["id"]), row["query"], gold=gold, hops=len(gold))
+
+    def document(row: SourceRow) -> Document:
+        return Document(str(row["id"]), row["content"])
+
+    questions = tuple(converted(tables, "queries", question))
+    return BenchmarkContent(_documents(tables, document), questions)
 
 
 def _plain(row: SourceRow) -> Document:
     identifier = row.get("_id", row.get("id"))
     metadata: Metadata = {"url": row["url"]} if row.get("url") else {}
     return Document(
-        str(row["url"] if identifier is None else identifier), row["text"], _text(row.get("title")), metadata
+        str(row["url"] if identifier is None else identifier), row["text"], text_of(row.get("title")), metadata
     )
 
 
@@ -343,7 +372,8 @@ def _documents(tables: SourceTables, make: Callable[[SourceRow], Document]) -> t
     return tuple(documents.values())
 
 
-def _converted(tables: SourceTables, role: str, make: Callable[[SourceRow], Any]) -> Iterator[Any]:
+def converted(tables: SourceTables, role: str, make: Callable[[SourceRow], Any]) -> Iterator[Any]:
+    """Yield the converted rows of a role. A row without the fields of its format becomes a problem."""
     return (value for _, value in _located(tables, role, lambda row, _: make(row)))
 
 
@@ -358,14 +388,25 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
     for number, (location, row) in enumerate(rows, 1):
         try:
             value = make(row, number)
-        except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, LookupError, StopIteration, OverflowError) as error:
             reason = f"no field {error}" if isinstance(error, KeyError) else str(error) or "no id"
             tables.problems.append(f"{location}: not a row of {tables.name}: {reason}")
             continue
-        if isinstance(value, Question) and not str(value.question or "").strip():
-            tables.problems.append(f"{location}: the question is empty")
+        if problem := _unreadable(value):
+            tables.problems.append(f"{location}: {problem}")
             continue
         yield location, value
+
+
+def _unreadable(value: object) -> str:
+    """Return why a converted row cannot be used: its question is empty, or a text is of another type; else ""."""
+    text: object = value.question if isinstance(value, Question) else "-"
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return "the question is empty"
+    if not isinstance(text, str):
+        return "the question is not a text"
+    content: object = value.text if isinstance(value, Document) else ""
+    return "" if isinstance(content, str) else "the document is not a text"
 
 
 def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
@@ -391,7 +432,7 @@ def _links(row: SourceRow) -> Iterator[str]:
     cells = links if isinstance(links, list) else [row[key] for key in row if str(key).startswith("wikipedia_link")]
     for cell in cells:
         yield from (
-            link.strip(" ,") for link in re.split(r"(?<![\s,])[\s,]++(?=https?://)", _text(cell)) if link.strip(" ,")
+            link.strip(" ,") for link in re.split(r"(?<![\s,])[\s,]++(?=https?://)", text_of(cell)) if link.strip(" ,")
         )
 
 
@@ -402,5 +443,6 @@ def _article(name: str) -> str:
     return unquote(path).replace("_", " ").strip().casefold()
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a field as text; empty for a missing value."""
     return "" if value is None or value != value else str(value)  # noqa: PLR0124 - NaN is a missing value in a table

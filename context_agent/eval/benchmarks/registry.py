@@ -18,7 +18,7 @@ from pathlib import Path
 from context_agent._support.question_files import Question, load_questions
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.benchmarks import formats
+from context_agent.eval.benchmarks import conversations, formats
 from context_agent.eval.benchmarks.formats import HubTable, tables_from_folder, tables_from_hub
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.types import Document
@@ -97,6 +97,21 @@ LOCAL_BENCHMARKS = (
     ),
 )
 
+MTRAG_DOMAINS = ("clapnq", "cloud", "fiqa", "govt")
+MTRAG_FORMS = ("rewrite", "lastturn", "questions")
+MTRAG_TASKS = ("human/retrieval_tasks/{domain}/", "retrieval_tasks/{domain}/", "{domain}/", "")
+BRIGHT_DOMAINS = (
+    "biology earth_science economics psychology robotics stackoverflow sustainable_living pony leetcode aops "
+    "theoremqa_theorems theoremqa_questions"
+).split()
+
+
+def _bright_files(role: str) -> tuple[str, ...]:
+    """The names under which a role's rows of a domain are published or exported."""
+    names = (f"{role}/{{split}}-00000-of-00001.parquet", f"{role}/{{split}}.parquet", f"{role}/{{split}}.jsonl")
+    return (*names, f"{{split}}_{role}.jsonl", f"{role}.parquet", f"{role}.jsonl")
+
+
 PUBLIC_BENCHMARKS = (
     PublicBenchmark(
         "multihop-rag",
@@ -168,6 +183,78 @@ PUBLIC_BENCHMARKS = (
         user_files="the question file that scripts_build_index/decrypt_dataset.py of that repository writes; "
         "without corpus.jsonl the corpus is downloaded",
     ),
+    PublicBenchmark(
+        "locomo",
+        "questions about ten long conversations of two people; gold are turns",
+        "CC BY-NC 4.0",
+        "https://github.com/snap-research/locomo",
+        conversations.locomo,
+        {"test": "test"},
+        {"queries": ("locomo10.json", "data/locomo10.json")},
+        user_files="locomo10.json",
+    ),
+    PublicBenchmark(
+        "longmemeval",
+        "questions about the chats of a user with an assistant; gold are sessions, those of all questions are pooled",
+        "MIT",
+        "https://github.com/xiaowu0162/LongMemEval",
+        conversations.longmemeval,
+        {"s": "s", "m": "m", "oracle": "oracle"},
+        {
+            "queries": tuple(
+                f"{folder}longmemeval_{{split}}{end}" for end in (".json", "_cleaned.json") for folder in ("", "data/")
+            )
+        },
+        user_files="longmemeval_s.json, or another split's file",
+    ),
+    PublicBenchmark(
+        "mtrag",
+        "questions of conversations in four domains, over passages; a split is DOMAIN_FORM, as its file is named",
+        "Apache-2.0; the passages belong to their sites",
+        "https://github.com/IBM/mt-rag-benchmark",
+        formats.mtrag,
+        {f"{domain}_{form}": "" for form in MTRAG_FORMS for domain in MTRAG_DOMAINS},
+        {
+            "corpus": tuple(
+                f"{folder}{{domain}}.jsonl{end}"
+                for folder in ("corpora/passage_level/", "corpora/", "")
+                for end in ("", ".gz")
+            ),
+            "queries": tuple(f"{folder}{{split}}.jsonl" for folder in MTRAG_TASKS),
+            "qrels": tuple(f"{folder}qrels/dev.tsv" for folder in MTRAG_TASKS),
+        },
+        user_files="corpora/passage_level/DOMAIN.jsonl, unpacked, and human/retrieval_tasks/DOMAIN/ of that repository",
+    ),
+    PublicBenchmark(
+        "qmsum",
+        "questions about what was said in meetings; gold are windows of turns",
+        "MIT; the AMI meetings CC BY 4.0",
+        "https://github.com/Yale-LILY/QMSum",
+        conversations.qmsum,
+        {"val": "val", "test": "test", "train": "train"},
+        {
+            "queries": (
+                "{split}.jsonl",
+                "jsonl/{split}.jsonl",
+                "ALL/jsonl/{split}.jsonl",
+                "data/ALL/jsonl/{split}.jsonl",
+            )
+        },
+        user_files="data/ALL/jsonl/val.jsonl of that repository",
+    ),
+    PublicBenchmark(
+        "bright",
+        "questions whose documents need reasoning to be found; a split is a domain",
+        "CC BY 4.0",
+        "https://huggingface.co/datasets/xlangai/BRIGHT",
+        formats.bright,
+        {domain: domain for domain in BRIGHT_DOMAINS},
+        {"corpus": _bright_files("documents"), "queries": _bright_files("examples")},
+        {
+            "corpus": HubTable("xlangai/BRIGHT", "documents"),
+            "queries": HubTable("xlangai/BRIGHT", "examples"),
+        },
+    ),
 )
 
 BEIR = "beir/"
@@ -200,6 +287,9 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
     """
     name, has_folder, folder = request.partition("=")
     entry = find_benchmark(name)
+    if isinstance(entry, PublicBenchmark) and has_folder and _is_native(Path(folder)):
+        local = LocalBenchmark(entry.name, entry.about, entry.licence, entry.source)
+        return load_native(name, Path(folder), split, local)
     if isinstance(entry, PublicBenchmark):
         return _load_public(entry, split, Path(folder) if has_folder else None)
     if entry is not None and not has_folder:
@@ -208,6 +298,12 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
     if not path.is_dir():
         raise ConfigError(_unknown(name, path, bool(has_folder)))
     return load_native(name if has_folder else path.resolve().name, path, split, entry)
+
+
+def _is_native(folder: Path) -> bool:
+    """Whether the folder has questions and a corpus in the native format, whatever set they were made from."""
+    queries = any(folder.glob(QUERIES_FILE.format(split="*")))
+    return queries and any((folder / name).is_file() for name in CORPUS_FILES)
 
 
 def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
