@@ -50,7 +50,7 @@ def measure(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, li
         rankings = rankings_of(corpus.retrievers, question.question)
         rankings["rrf"] = fused_by_rank([rankings[SPARSE], rankings[DENSE]])
         rankings["own words"] = fused_by_rank([rankings[name] for name in working])
-        rankings["fusion"] = [hit.chunk.id for hit in corpus.search(question.question, limit=DEPTH)]
+        rankings["fusion"] = [hit.chunk.id for hit in corpus.search(question.question, k=DEPTH)]
         for way in WAYS:
             recalls[way].append(recall((owner[chunk_id] for chunk_id in rankings[way]), question.gold))
     return recalls

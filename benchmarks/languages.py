@@ -55,7 +55,7 @@ def _report(spec: str, name: str) -> None:
     rankings: dict[str, Callable[[str], list[str]]] = {
         "before": lambda question: [item for item, _ in before.search(question, DEPTH)],
         **{retriever.name: _one_shot(corpus, retriever.search) for retriever in corpus.retrievers},
-        "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, limit=DEPTH)],
+        "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)],
     }
     with SearchAgent(corpus) as agent:
         rankings["agent"] = lambda question: [document.id for document in agent.search(question).documents]
