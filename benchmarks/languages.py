@@ -1,17 +1,24 @@
 """Recall@5 of search and of the embedded policy in Japanese, Chinese, Korean, Thai and German. No GPU, no download.
 
-    python benchmarks/languages.py [--embedder static,minilm] [--sets ja,zh,ko,th,de]
+    python benchmarks/languages.py [--embedder static,minilm] [--sets ja,zh,ko,th,de] [--data FOLDER]
 
 The notes and questions in `benchmarks/data/languages` were written for this project before the code they test. For each
 language and embedder it prints the language that indexing identifies, and recall@5 of BM25, dense and hybrid search and
 of the agent, with bootstrap 95 % intervals over questions. `before` is BM25 as it was before languages were
 identified: English stop words and endings, and a run of any script is one word.
+
+Then it prints recall@5 of one index of all languages beside one index a language, and which language is identified for
+each corpus: these, the English sets in `--data` (default: the environment's CTX1_DATA, else ../shared/data), and the
+documentation, code, tests and constraints of this project, cut into paragraphs.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,7 +27,8 @@ from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.bm25 import BEFORE_LANGUAGES, Bm25Entry, Bm25Index
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.languages import LANGUAGES, identify, misfit
+from context_agent.retrieval.identification import identify, language_of
+from context_agent.retrieval.languages import ENGLISH, LANGUAGES, misfit
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Document
 
@@ -33,16 +41,68 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedder", default="static,minilm")
     parser.add_argument("--sets", default="ja,zh,ko,th,de")
+    shared = os.environ.get("CTX1_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(shared))
     options = parser.parse_args(arguments)
     for spec in options.embedder.split(","):
         for name in options.sets.split(","):
             _report(spec, name)
+        _one_index(spec, options.sets.split(","))
+    _identified(options.sets.split(","), options.data)
+
+
+def _documents(name: str) -> list[Document]:
+    lines = (DATA / name / "corpus.jsonl").read_text("utf-8").splitlines()
+    return [Document(**json.loads(line)) for line in lines]
+
+
+def _one_index(spec: str, names: Sequence[str]) -> None:
+    """Prints recall@5 of one index of all sets beside an index of each, over all questions."""
+    embedder = load_embedder(spec)
+    sets = {name: _documents(name) for name in names}
+    each = {name: MemoryCorpus(documents, embedder=embedder) for name, documents in sets.items()}
+    whole = MemoryCorpus([document for documents in sets.values() for document in documents], embedder=embedder)
+    print(f"one index of {', '.join(names)}, {spec}: recall@5 over all questions")
+    for kind in ("bm25", "hybrid"):
+        recalls: dict[str, list[float]] = {"one index a language": [], "one index": []}
+        for name in names:
+            for question in load_questions(DATA / name / "queries.test.jsonl"):
+                for label, corpus in (("one index a language", each[name]), ("one index", whole)):
+                    recalls[label].append(_recall(question, _system(corpus, kind)))
+        for label, values in recalls.items():
+            print(f"  {kind:8}{label:22}{Figure.of(values)}", flush=True)
+
+
+def _system(corpus: MemoryCorpus, kind: str) -> Callable[[str], list[str]]:
+    if kind == "hybrid":
+        return lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)]
+    return next(_one_shot(corpus, retriever.search) for retriever in corpus.retrievers if retriever.name == kind)
+
+
+def _identified(names: Sequence[str], data: Path) -> None:
+    """Prints the language of each corpus, and how many of its passages are analyzed in it."""
+    corpora = {name: (name, [f"{item.title}\n{item.text}" for item in _documents(name)]) for name in names}
+    for file in sorted(data.glob("*/corpus.jsonl.gz")):
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            rows = list(map(json.loads, lines))
+        corpora[file.parent.name] = (ENGLISH, [f"{row['title']}\n{row['text']}" for row in rows])
+    root = Path(__file__).parents[1]
+    for pattern in ("docs/**/*.md", "*.md", "context_agent/**/*.py", "tests/**/*.py", "constraints/*.txt", "*.toml"):
+        texts = [file.read_text("utf-8") for file in sorted(root.glob(pattern))]
+        paragraphs = [part for text in texts for part in text.split("\n\n") if part.strip()]
+        corpora[pattern] = (ENGLISH, paragraphs)
+    right = 0
+    for name, (expected, texts) in corpora.items():
+        language = identify(texts)
+        right += language == expected
+        shares = Counter(language_of(text, language) for text in texts)
+        others = ", ".join(f"{code} {count}" for code, count in shares.most_common() if code != language)
+        print(f"  {name:24}{LANGUAGES[language]:16}{shares[language]:6} of {len(texts):6} passages  {others}")
+    print(f"identified: {right} of {len(corpora)} corpora")
 
 
 def _report(spec: str, name: str) -> None:
-    documents = [
-        Document(**json.loads(line)) for line in (DATA / name / "corpus.jsonl").read_text("utf-8").splitlines()
-    ]
+    documents = _documents(name)
     questions = load_questions(DATA / name / "queries.test.jsonl")
     corpus = MemoryCorpus(documents, embedder=load_embedder(spec))
     texts = [document.text for document in documents]
