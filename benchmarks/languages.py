@@ -8,8 +8,9 @@ of the agent, with bootstrap 95 % intervals over questions. `before` is BM25 as 
 identified: English stop words and endings, and a run of any script is one word.
 
 Then it prints recall@5 of one index of all languages beside one index a language, and which language is identified for
-each corpus: these, the English sets in `--data` (default: the environment's CTX1_DATA, else ../shared/data), and the
-documentation, code, tests and constraints of this project, cut into paragraphs.
+each corpus: these, the corpora in `benchmarks/data/bank` and `bank-test` that are in one language, the English sets in
+`--data` (default: the environment's CTX1_DATA, else ../shared/data), and the documentation, code, tests and constraints
+of this project, cut into paragraphs. In the one index are also the bank's corpora in `OTHERS`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from context_agent._support.question_files import Question, load_questions
@@ -33,6 +35,9 @@ from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Document
 
 DATA = Path(__file__).parent / "data" / "languages"
+BANK = DATA.parent
+OTHERS = ("debian-faq-german", "gimp-french", "ops-runbook", "regex-pcre2")
+"""Corpora of the bank that join the one index, in German, French and English."""
 CUTOFF, DEPTH = 5, 40
 
 
@@ -56,17 +61,32 @@ def _documents(name: str) -> list[Document]:
     return [Document(**json.loads(line)) for line in lines]
 
 
+def _bank_documents(folder: Path) -> list[Document]:
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = list(map(json.loads, lines))
+    return [Document(f"{folder.name}/{row['id']}", row["text"], row.get("title", "")) for row in rows]
+
+
+def _bank_questions(name: str) -> list[Question]:
+    questions = load_questions(BANK / "bank" / name / "questions.jsonl")
+    return [replace(question, gold=tuple(f"{name}/{item}" for item in question.gold)) for question in questions]
+
+
 def _one_index(spec: str, names: Sequence[str]) -> None:
     """Prints recall@5 of one index of all sets beside an index of each, over all questions."""
     embedder = load_embedder(spec)
-    sets = {name: _documents(name) for name in names}
+    sets = {name: _documents(name) for name in names} | {name: _bank_documents(BANK / "bank" / name) for name in OTHERS}
+    questions = {name: load_questions(DATA / name / "queries.test.jsonl") for name in names}
+    questions |= {name: _bank_questions(name) for name in OTHERS}
     each = {name: MemoryCorpus(documents, embedder=embedder) for name, documents in sets.items()}
     whole = MemoryCorpus([document for documents in sets.values() for document in documents], embedder=embedder)
-    print(f"one index of {', '.join(names)}, {spec}: recall@5 over all questions")
+    print(f"one index of {', '.join(sets)}, {spec}: recall@5 over all questions")
     for kind in ("bm25", "hybrid"):
         recalls: dict[str, list[float]] = {"one index a language": [], "one index": []}
-        for name in names:
-            for question in load_questions(DATA / name / "queries.test.jsonl"):
+        for name in sets:
+            for question in questions[name]:
+                if not question.gold:
+                    continue
                 for label, corpus in (("one index a language", each[name]), ("one index", whole)):
                     recalls[label].append(_recall(question, _system(corpus, kind)))
         for label, values in recalls.items():
@@ -82,10 +102,12 @@ def _system(corpus: MemoryCorpus, kind: str) -> Callable[[str], list[str]]:
 def _identified(names: Sequence[str], data: Path) -> None:
     """Prints the language of each corpus, and how many of its passages are analyzed in it."""
     corpora = {name: (name, [f"{item.title}\n{item.text}" for item in _documents(name)]) for name in names}
-    for file in sorted(data.glob("*/corpus.jsonl.gz")):
-        with gzip.open(file, "rt", encoding="utf-8") as lines:
-            rows = list(map(json.loads, lines))
-        corpora[file.parent.name] = (ENGLISH, [f"{row['title']}\n{row['text']}" for row in rows])
+    for folder in sorted(file.parent for file in BANK.glob("bank*/*/corpus.jsonl.gz")):
+        language = json.loads((folder / "about.json").read_text("utf-8"))["language"]
+        if language in LANGUAGES:
+            corpora[folder.name] = (language, [f"{item.title}\n{item.text}" for item in _bank_documents(folder)])
+    for folder in sorted(file.parent for file in data.glob("*/corpus.jsonl.gz")):
+        corpora[folder.name] = (ENGLISH, [f"{item.title}\n{item.text}" for item in _bank_documents(folder)])
     root = Path(__file__).parents[1]
     for pattern in ("docs/**/*.md", "*.md", "context_agent/**/*.py", "tests/**/*.py", "constraints/*.txt", "*.toml"):
         texts = [file.read_text("utf-8") for file in sorted(root.glob(pattern))]
