@@ -229,7 +229,7 @@ def measure(name: str, corpus: Corpus, questions: Sequence[Question], policy: Br
     one_shot, agent, seconds = [], [], []
     with SearchAgent(corpus, policy) as searcher:
         for question in questions:
-            hits = corpus.search(question.question, limit=DEPTH)
+            hits = corpus.search(question.question, k=DEPTH)
             one_shot.append(recall((hit.chunk.document_id for hit in hits), question.gold))
             started = time.perf_counter()
             result = searcher.search(question.question)

@@ -54,7 +54,7 @@ def measure(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, li
         rankings["own words"] = fused_by_rank([rankings[name] for name in working])
         hits = {retriever.name: retriever.search(question.question, DEPTH) for retriever in corpus.retrievers}
         rankings["by corpus"] = [item for item, _ in score_fusion(hits, corpus.calibration.weights)]
-        rankings["fusion"] = [hit.chunk.id for hit in corpus.search(question.question, limit=DEPTH)]
+        rankings["fusion"] = [hit.chunk.id for hit in corpus.search(question.question, k=DEPTH)]
         for way in WAYS:
             recalls[way].append(recall((owner[chunk_id] for chunk_id in rankings[way]), question.gold))
     return recalls

@@ -143,7 +143,7 @@ def pruning(folder: Path, count: int) -> None:
         tokens = passages = 0
         times = []
         for question in load_questions(folder / name / "queries.dev.jsonl")[:count]:
-            hits = corpus.search(question.question, limit=HITS)
+            hits = corpus.search(question.question, k=HITS)
             gold = [hit.chunk.document_id in question.gold for hit in hits]
             gold_found += sum(gold)
             passages += len(hits)

@@ -1,18 +1,27 @@
 """Recall@5 of search and of the embedded policy in Japanese, Chinese, Korean, Thai and German. No GPU, no download.
 
-    python benchmarks/languages.py [--embedder static,minilm] [--sets ja,zh,ko,th,de]
+    python benchmarks/languages.py [--embedder static,minilm] [--sets ja,zh,ko,th,de] [--data FOLDER]
 
 The notes and questions in `benchmarks/data/languages` were written for this project before the code they test. For each
 language and embedder it prints the language that indexing identifies, and recall@5 of BM25, dense and hybrid search and
 of the agent, with bootstrap 95 % intervals over questions. `before` is BM25 as it was before languages were
 identified: English stop words and endings, and a run of any script is one word.
+
+Then it prints recall@5 of one index of all languages beside one index a language, and which language is identified for
+each corpus: these, the corpora in `benchmarks/data/bank` and `bank-test` that are in one language, the English sets in
+`--data` (default: the environment's CTX1_DATA, else ../shared/data), and the documentation, code, tests and constraints
+of this project, cut into paragraphs. In the one index are also the bank's corpora in `OTHERS`.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import os
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from context_agent._support.question_files import Question, load_questions
@@ -20,11 +29,15 @@ from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.bm25 import BEFORE_LANGUAGES, Bm25Entry, Bm25Index
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.languages import LANGUAGES, identify, misfit
+from context_agent.retrieval.identification import identify, language_of
+from context_agent.retrieval.languages import ENGLISH, LANGUAGES, misfit
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.types import Document
 
 DATA = Path(__file__).parent / "data" / "languages"
+BANK = DATA.parent
+OTHERS = ("debian-faq-german", "gimp-french", "ops-runbook", "regex-pcre2")
+"""Corpora of the bank that join the one index, in German, French and English."""
 CUTOFF, DEPTH = 5, 40
 
 
@@ -33,16 +46,85 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedder", default="static,minilm")
     parser.add_argument("--sets", default="ja,zh,ko,th,de")
+    shared = os.environ.get("CTX1_DATA", Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=Path(shared))
     options = parser.parse_args(arguments)
     for spec in options.embedder.split(","):
         for name in options.sets.split(","):
             _report(spec, name)
+        _one_index(spec, options.sets.split(","))
+    _identified(options.sets.split(","), options.data)
+
+
+def _documents(name: str) -> list[Document]:
+    lines = (DATA / name / "corpus.jsonl").read_text("utf-8").splitlines()
+    return [Document(**json.loads(line)) for line in lines]
+
+
+def _bank_documents(folder: Path) -> list[Document]:
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = list(map(json.loads, lines))
+    return [Document(f"{folder.name}/{row['id']}", row["text"], row.get("title", "")) for row in rows]
+
+
+def _bank_questions(name: str) -> list[Question]:
+    questions = load_questions(BANK / "bank" / name / "questions.jsonl")
+    return [replace(question, gold=tuple(f"{name}/{item}" for item in question.gold)) for question in questions]
+
+
+def _one_index(spec: str, names: Sequence[str]) -> None:
+    """Prints recall@5 of one index of all sets beside an index of each, over all questions."""
+    embedder = load_embedder(spec)
+    sets = {name: _documents(name) for name in names} | {name: _bank_documents(BANK / "bank" / name) for name in OTHERS}
+    questions = {name: load_questions(DATA / name / "queries.test.jsonl") for name in names}
+    questions |= {name: _bank_questions(name) for name in OTHERS}
+    each = {name: MemoryCorpus(documents, embedder=embedder) for name, documents in sets.items()}
+    whole = MemoryCorpus([document for documents in sets.values() for document in documents], embedder=embedder)
+    print(f"one index of {', '.join(sets)}, {spec}: recall@5 over all questions")
+    for kind in ("bm25", "hybrid"):
+        recalls: dict[str, list[float]] = {"one index a language": [], "one index": []}
+        for name in sets:
+            for question in questions[name]:
+                if not question.gold:
+                    continue
+                for label, corpus in (("one index a language", each[name]), ("one index", whole)):
+                    recalls[label].append(_recall(question, _system(corpus, kind)))
+        for label, values in recalls.items():
+            print(f"  {kind:8}{label:22}{Figure.of(values)}", flush=True)
+
+
+def _system(corpus: MemoryCorpus, kind: str) -> Callable[[str], list[str]]:
+    if kind == "hybrid":
+        return lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)]
+    return next(_one_shot(corpus, retriever.search) for retriever in corpus.retrievers if retriever.name == kind)
+
+
+def _identified(names: Sequence[str], data: Path) -> None:
+    """Prints the language of each corpus, and how many of its passages are analyzed in it."""
+    corpora = {name: (name, [f"{item.title}\n{item.text}" for item in _documents(name)]) for name in names}
+    for folder in sorted(file.parent for file in BANK.glob("bank*/*/corpus.jsonl.gz")):
+        language = json.loads((folder / "about.json").read_text("utf-8"))["language"]
+        if language in LANGUAGES:
+            corpora[folder.name] = (language, [f"{item.title}\n{item.text}" for item in _bank_documents(folder)])
+    for folder in sorted(file.parent for file in data.glob("*/corpus.jsonl.gz")):
+        corpora[folder.name] = (ENGLISH, [f"{item.title}\n{item.text}" for item in _bank_documents(folder)])
+    root = Path(__file__).parents[1]
+    for pattern in ("docs/**/*.md", "*.md", "context_agent/**/*.py", "tests/**/*.py", "constraints/*.txt", "*.toml"):
+        texts = [file.read_text("utf-8") for file in sorted(root.glob(pattern))]
+        paragraphs = [part for text in texts for part in text.split("\n\n") if part.strip()]
+        corpora[pattern] = (ENGLISH, paragraphs)
+    right = 0
+    for name, (expected, texts) in corpora.items():
+        language = identify(texts)
+        right += language == expected
+        shares = Counter(language_of(text, language) for text in texts)
+        others = ", ".join(f"{code} {count}" for code, count in shares.most_common() if code != language)
+        print(f"  {name:24}{LANGUAGES[language]:16}{shares[language]:6} of {len(texts):6} passages  {others}")
+    print(f"identified: {right} of {len(corpora)} corpora")
 
 
 def _report(spec: str, name: str) -> None:
-    documents = [
-        Document(**json.loads(line)) for line in (DATA / name / "corpus.jsonl").read_text("utf-8").splitlines()
-    ]
+    documents = _documents(name)
     questions = load_questions(DATA / name / "queries.test.jsonl")
     corpus = MemoryCorpus(documents, embedder=load_embedder(spec))
     texts = [document.text for document in documents]
@@ -55,7 +137,7 @@ def _report(spec: str, name: str) -> None:
     rankings: dict[str, Callable[[str], list[str]]] = {
         "before": lambda question: [item for item, _ in before.search(question, DEPTH)],
         **{retriever.name: _one_shot(corpus, retriever.search) for retriever in corpus.retrievers},
-        "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, limit=DEPTH)],
+        "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)],
     }
     with SearchAgent(corpus) as agent:
         rankings["agent"] = lambda question: [document.id for document in agent.search(question).documents]

@@ -209,7 +209,7 @@ def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agen
         for retriever in corpus.retrievers:
             hits = retriever.search(question.question, DEPTH)
             row.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), question.gold))
-        fused = corpus.search(question.question, limit=DEPTH)
+        fused = corpus.search(question.question, k=DEPTH)
         row.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), question.gold))
         started = time.perf_counter()
         result = agent.search(question.question)

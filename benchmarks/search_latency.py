@@ -76,7 +76,7 @@ def line(name: str, times: list[float], note: str = "") -> None:
 
 def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[str]) -> None:
     """Prints the figures of search."""
-    seen_chunks = [[hit.chunk for hit in corpus_.search(question, limit=SEEN_LIMIT)] for question in new_questions]
+    seen_chunks = [[hit.chunk for hit in corpus_.search(question, k=SEEN_LIMIT)] for question in new_questions]
     vectors = [corpus_.embedder.embed_query(question) for question in new_questions]
     fresh = [f"{question} Who was it?" for question in new_questions]
     ids = [{chunk.id for chunk in chunks} for chunks in seen_chunks]

@@ -85,7 +85,7 @@ def one_shot(corpus: MemoryCorpus, questions: Sequence[Question]) -> dict[str, l
     for question in questions:
         hits = bm25.search(question.question, DEPTH)
         recalls["bm25"].append(recall((owner[name] for name, _ in hits), question.gold))
-        fused = corpus.search(question.question, limit=DEPTH)
+        fused = corpus.search(question.question, k=DEPTH)
         recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), question.gold))
     return recalls
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError, PolicyError
 from context_agent.harness.episode import Episode, Limits, Listener, StopReason
-from context_agent.harness.policy import Actor, EvidenceAssessor, PartialRanker, Policy, with_effort
+from context_agent.harness.policy import Actor, AdjustableRanking, EvidenceAssessor, PartialRanker, Policy, with_effort
 from context_agent.harness.profile import Profile, Renderer, default
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.tools.base import SubAgents
@@ -31,7 +31,7 @@ from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
-from context_agent.retrieval.corpus import Corpus, LimitedCorpus, Where
+from context_agent.retrieval.corpus import Corpus, LimitedCorpus, Where, check_count, check_question
 from context_agent.retrieval.fusion import reciprocal_rank_fusion
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument
@@ -124,7 +124,8 @@ class EpisodeRun:
 class EpisodeRequest:
     """What differs from one episode of an agent to the next; see `Episode` for the fields.
 
-    `effort` and `budget` replace the policy's and the agent's; None keeps them.
+    `effort` and `budget` replace the policy's and the agent's; None keeps them. `k` is how many documents the caller
+    takes: a policy that ranks fewer by itself may rank so many.
     """
 
     question: str
@@ -138,6 +139,7 @@ class EpisodeRequest:
     listeners: Sequence[Listener] = ()
     effort: str | None = None
     budget: Budget | None = None
+    k: int = DEFAULT_K
 
 
 class EpisodeStarter(Protocol):
@@ -171,6 +173,8 @@ class EpisodeFactory:
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
         """See `EpisodeStarter`."""
         policy = self.policy if request.effort is None else with_effort(self.policy, request.effort)
+        if isinstance(policy, AdjustableRanking):
+            policy = policy.with_ranking(request.k)
         actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed)
         listeners: list[Listener] = []
         episode = Episode(
@@ -362,7 +366,9 @@ class SearchAgent:
         """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
 
         `seed`, `effort` and `budget` replace the agent's own for this question; rollout n samples with seed + n.
-        Raises `ConfigError` for an empty question, an unknown effort or a budget that is too small, `BudgetError` for a
+        Of all documents that were seen and kept, the result has the `k` best.
+        Raises `ConfigError` for an empty question, one that is not text, a `k` that is not a whole number of at least
+        1, an unknown effort or a budget that is too small, `BudgetError` for a
         question that the budget cannot hold, and the error of a policy or corpus that failed before anything was found.
         """
         return _run(
@@ -386,10 +392,12 @@ class SearchAgent:
         `seed`, `effort` and `budget` replace the agent's own for this question. At the `deadline` the result is the
         best ranking that the view supports, with the stop reason `time`.
         """
+        check_question(question)
+        check_count(k)
         first_seed = self.seed if seed is None else seed
         own = self.profile.budget(budget) if isinstance(budget, int) else budget
         requests = [
-            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort, budget=own)
+            EpisodeRequest(question, where, first_seed + n, question_id, effort=effort, budget=own, k=k)
             for n in range(self.rollouts)
         ]
         runs = [self._starter.begin(request) for request in requests]
@@ -409,10 +417,18 @@ class SearchAgent:
 
         Leaving the loop early cancels what still runs. `deadline` and `effort` are those of `asearch`.
         """
+        check_question(question)
+        check_count(k)
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         requests = [
             EpisodeRequest(
-                question, where, self.seed + n, question_id, listeners=[_progress_listener(queue, n)], effort=effort
+                question,
+                where,
+                self.seed + n,
+                question_id,
+                listeners=[_progress_listener(queue, n)],
+                effort=effort,
+                k=k,
             )
             for n in range(self.rollouts)
         ]

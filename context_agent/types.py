@@ -25,7 +25,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One source text before chunking. `id` is unique in a corpus; `title` may be empty and is no key.
+    """One source text before chunking. `id` is unique in a corpus; `title` may be empty and is no key; None is empty.
 
     `sections` are in order of their starts, an outer one before those in it; they may nest but not overlap.
     """
@@ -35,6 +35,11 @@ class Document:
     title: str = ""
     metadata: Metadata = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Rows of a database have None where there is no title.
+        if self.title is None:
+            object.__setattr__(self, "title", "")  # type: ignore[unreachable]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -358,3 +359,39 @@ def test_the_record_tells_what_the_policy_did(corpus: MemoryCorpus) -> None:
     first = next(event for event in events if isinstance(event, ToolResult))
     assert first.arguments["query"] == "comets"
     assert all(isinstance(segment, Block) for segment in first.segments[:4])
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3", None])
+def test_a_number_of_documents_that_cannot_be_is_refused(corpus: MemoryCorpus, k: Any) -> None:
+    agent = SearchAgent(corpus)
+    for ask in (agent.search, corpus.search):
+        with pytest.raises(ConfigError, match=r"k must be a whole number of at least 1; got .*: it is"):
+            ask("comets", k=k)
+
+
+@pytest.mark.parametrize("question", [None, 5, b"comets", ["comets"]])
+async def test_a_question_that_is_not_text_is_refused(corpus: MemoryCorpus, question: Any) -> None:
+    agent = SearchAgent(corpus)
+    with pytest.raises(ConfigError, match=r"the question must be text; got .*: pass a string"):
+        agent.search(question)
+    with pytest.raises(ConfigError, match="the question must be text"):
+        _ = [event async for event in agent.stream(question)]
+    with pytest.raises(ConfigError, match="the query must be text"):
+        corpus.search(question)
+
+
+def test_a_search_returns_as_many_documents_as_the_caller_asks_for_and_as_were_seen() -> None:
+    corpus = MemoryCorpus(
+        Document(f"d{n}", f"The comet number {n} was seen over the harbor in winter.") for n in range(40)
+    )
+    with SearchAgent(corpus, effort="fast") as agent:
+        counts = [len(agent.search("Which comet was seen over the harbor?", k=k).documents) for k in (3, 10, 30)]
+        first, more = (agent.search("Which comet was seen over the harbor?", k=k).documents for k in (10, 30))
+    assert counts[:2] == [3, 10]
+    assert counts[2] > 20
+    assert [document.id for document in more[:10]] == [document.id for document in first]
+
+
+def test_a_title_that_is_none_is_empty() -> None:
+    corpus = MemoryCorpus([Document("a", "The comet was seen.", None)])  # type: ignore[arg-type]
+    assert SearchAgent(corpus).search("comet").documents[0].title == ""

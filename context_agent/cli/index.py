@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -59,7 +59,11 @@ class ChunkOptions:
     overlap: Annotated[int, Option("Number of tokens that neighbouring chunks share.", COUNT_OR_ZERO)] = 0
     language: Annotated[
         str | None,
-        Option("Language of the documents, such as de, or none for no stemming.", metavar="CODE", default="identified"),
+        Option(
+            "Language of all documents, such as de, or none for no stemming.",
+            metavar="CODE",
+            default="identified for each passage",
+        ),
     ] = None
 
 
@@ -249,8 +253,6 @@ def add_documents(
 
 def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
     """What was read and what changed, in a line or two."""
-    from context_agent.retrieval.languages import LANGUAGES
-
     numbers = {
         "added": indexed.added,
         "replaced": indexed.replaced,
@@ -263,14 +265,29 @@ def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions)
     }
     changes = output.counts({name: number for name, number in numbers.items() if number})
     location = index.url or index.path
-    language = f" (language: {LANGUAGES[indexed.language]})" if indexed.language else ""
     resumed = f" ({indexed.resumed:,} of them from an interrupted run)" if indexed.resumed else ""
     return (
         f"{output.count(read.documents, 'document')} read: {changes}. "
-        f"{output.count(indexed.chunks, 'chunk')}{resumed} in {location}{language}, {indexed.seconds:.1f} s."
+        f"{output.count(indexed.chunks, 'chunk')}{resumed} in {location} ({_languages(indexed.languages)}), "
+        f"{indexed.seconds:.1f} s."
     )
 
 
+def _languages(chunks: Mapping[str, int]) -> str:
+    """The language of nearly all chunks, else the most frequent ones with their shares; names in words."""
+    from context_agent.retrieval.languages import LANGUAGES
+
+    shares = {LANGUAGES[code]: count / max(1, sum(chunks.values())) for code, count in chunks.items()}
+    first = next(iter(shares), "")
+    if shares and shares[first] >= NEARLY_ALL:
+        return f"language: {first}"
+    named = [f"{name} {share:.0%}" for name, share in list(shares.items())[:MOST_NAMED]]
+    others = [output.count(len(shares) - MOST_NAMED, "other")] if len(shares) > MOST_NAMED else []
+    return f"languages: {', '.join([*named, *others])}"
+
+
+NEARLY_ALL, MOST_NAMED = 0.95, 4
+"""Share of the chunks whose language is shown alone, and languages that are named."""
 DEBOUNCE, STEP = 2_000, 200
 """Milliseconds: changes are collected until none has come for `STEP`, at most for `DEBOUNCE`."""
 

@@ -385,10 +385,10 @@ class PolicyOptions:
     SECTION: ClassVar[str] = "Policy"
 
     policy: Annotated[
-        Literal["bridge", "chat", "anthropic", "tokens"],
+        Literal["bridge", "hybrid", "chat", "anthropic", "tokens"],
         Option(
-            "Policy that decides: the embedded one (bridge), or a language model by chat, by Anthropic's Messages API, "
-            "or by token ids."
+            "Policy that decides: the embedded one (bridge), one hybrid search for comparison (hybrid), or a language "
+            "model by chat, by Anthropic's Messages API, or by token ids."
         ),
     ] = "bridge"
     weights: WeightsOption = None

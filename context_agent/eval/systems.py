@@ -102,7 +102,7 @@ def hybrid(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 
 def reranked(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
     """BM25 and dense search, fused, with the candidates ordered by the reranker."""
-    return [hit.chunk.id for hit in corpus.search(question, limit=depth)]
+    return [hit.chunk.id for hit in corpus.search(question, k=depth)]
 
 
 def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:

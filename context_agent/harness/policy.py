@@ -93,6 +93,14 @@ class AdjustableEffort(Protocol):
         """This policy with another effort. Raises `ConfigError` for an unknown name."""
 
 
+@runtime_checkable
+class AdjustableRanking(Protocol):
+    """A policy whose ranking may be longer if a caller asks for more documents."""
+
+    def with_ranking(self, documents: int) -> Policy:
+        """This policy with rankings of at least so many documents, as far as it has seen and kept them."""
+
+
 def with_effort(policy: Policy, name: str) -> Policy:
     """The policy with that effort. Raises `ConfigError` if it has no such effort."""
     if not isinstance(policy, AdjustableEffort):

@@ -26,7 +26,7 @@ from context_agent.errors import ConfigError, EmbedderError
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.retrieval.chroma import COLLECTION
-from context_agent.retrieval.corpus import MAX_DEPTH, Where
+from context_agent.retrieval.corpus import MAX_DEPTH, Where, check_count
 from context_agent.types import Metadata
 
 if TYPE_CHECKING:
@@ -338,5 +338,5 @@ def _temporary_cache(collection: str | Collection, stack: ExitStack) -> str | No
 
 
 def _check_positive(name: str, number: int | None) -> None:
-    if number is not None and number < 1:
-        raise ConfigError(f"{name} must be at least 1; got {number}")
+    if number is not None:
+        check_count(number, name)

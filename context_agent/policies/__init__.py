@@ -24,7 +24,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId
 
-Kind = Literal["bridge", "chat", "anthropic", "tokens"]
+Kind = Literal["bridge", "hybrid", "chat", "anthropic", "tokens"]
 ENVIRONMENT = {
     "base_url": "CTX1_BASE_URL",
     "model": "CTX1_MODEL",
@@ -34,14 +34,16 @@ ENVIRONMENT = {
 
 
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
-    """The policy `bridge`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
+    """The policy `bridge`, `hybrid`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
 
-    `bridge` takes `weights`, a file, and `effort` (`careful` or `fast`); `chat` and `anthropic` take the options of
-    `ChatPolicy` and `AnthropicPolicy`; `tokens` those of `policies.tokens.served`, or of `policies.tokens.local` for a
-    packaged model or a folder. Raises `ConfigError` for an unknown kind, and for an unknown or invalid option.
+    `hybrid`, one search for comparison, takes no option. `bridge` takes `weights`, a file, and `effort` (`careful` or
+    `fast`); `chat` and `anthropic` take the options of `ChatPolicy` and `AnthropicPolicy`; `tokens` those of
+    `policies.tokens.served`, or of `policies.tokens.local` for a packaged model or a folder. Raises `ConfigError` for
+    an unknown kind, and for an unknown or invalid option.
     """
     loaders: dict[str, Callable[..., Policy]] = {
         "bridge": _bridge,
+        "hybrid": _hybrid,
         "chat": _chat,
         "anthropic": _anthropic,
         "tokens": _tokens,
@@ -87,6 +89,13 @@ def _bridge(options: dict[str, Any]) -> Policy:
     _check("bridge", options, ["weights", "effort"])
     effort = options.get("effort")
     return BridgePolicy.load(options["weights"], effort=effort) if "weights" in options else BridgePolicy(effort=effort)
+
+
+def _hybrid(options: dict[str, Any]) -> Policy:
+    from context_agent.policies.hybrid import HybridPolicy
+
+    _check("hybrid", options, [])
+    return HybridPolicy()
 
 
 def _chat(options: dict[str, Any]) -> Policy:

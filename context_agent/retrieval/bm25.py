@@ -1,9 +1,12 @@
 """BM25 on tantivy: in memory or in a folder, with incremental adds and deletes.
 
-The analyser lower-cases, folds accents, and drops the stop words and endings of the index's language; the title counts
+The analyser lower-cases, folds accents, and drops the stop words and endings of a text's language; the title counts
 twice (recall@5 on the train queries of 2wiki, hotpotqa, musique: .668/.745/.469 with the title once, .682/.752/.508
 twice). Words are runs of letters and digits; `languages` cuts scripts without spaces into terms. Scores use tantivy's
 fixed k1 = 1.2 and b = 0.75.
+
+An index may hold texts in several languages: each is analysed in its own. A word of a query then has a form in each
+language of the index. The forms count as one term, which is as frequent as all of them together.
 
 A query is never parsed: its analysed words become a disjunction of terms, so any character is allowed.
 """
@@ -12,10 +15,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -24,23 +27,31 @@ from numpy.typing import NDArray
 
 from context_agent._support.small_files import read_bytes, read_json
 from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.identification import identify, language_of, languages_shown
 from context_agent.retrieval.languages import (
     ENGLISH,
+    LANGUAGES,
     STEMMED,
     WITHOUT_STOP_WORDS,
-    identify,
     require_language,
     segmented,
 )
 from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
-    from tantivy import Index, IndexWriter, Schema, TextAnalyzer
+    from tantivy import Filter, Index, IndexWriter, Query, Schema, TextAnalyzer, Tokenizer
 
-ANALYZER_VERSION = 1
+ANALYZER_VERSION = 2
 """Incremented when the analyser or the schema changes: an index of another version is rebuilt."""
 MAX_QUERY_TERMS = 64
-"""Distinct terms of one query; of a longer one the rarest are kept."""
+"""Distinct terms of one query, forms in several languages as one; of a longer query the rarest are kept."""
+LEAST_SHARE = 0.002
+"""Share of the texts from which a language counts in every query.
+
+A rarer one counts unless the query shows that it is in another language.
+"""
+CLEAR_STOP_WORDS = 2
+"""Stop words that a query must have more in another language than in that of most texts to be in that language."""
 MAX_QUERY_CHARACTERS = 100_000
 """Only this much of a query is analysed."""
 LONGEST_WORD = 80
@@ -67,18 +78,21 @@ class Bm25Entry(NamedTuple):
 class Bm25Index:
     """A set of texts by id, searchable by words. Reads are thread-safe; writes need one thread and a `commit`."""
 
-    def __init__(self, path: Path | None = None, *, create: bool = True, language: str = ENGLISH) -> None:
+    def __init__(
+        self, path: Path | None = None, *, create: bool = True, language: str = ENGLISH, mixed: bool = False
+    ) -> None:
         """An index in memory, or in the folder `path`; `create` makes it if it does not exist.
 
-        `language` is a code of `LANGUAGES`, the same each time the folder is opened, or `BEFORE_LANGUAGES`. Raises
-        `ConfigError` for another language, `CorpusCorruptError` if tantivy cannot open the folder. So do searches in a
-        folder whose files are damaged.
+        `language` is a code of `LANGUAGES`, the same each time the folder is opened, or `BEFORE_LANGUAGES`. In a
+        `mixed` index it is that of texts which show no other. Raises `ConfigError` for another language,
+        `CorpusCorruptError` if tantivy cannot open the folder. So do searches in a folder whose files are damaged.
         """
-        self.language = language
+        if language != BEFORE_LANGUAGES:
+            require_language(language)
+        self.language, self.mixed = language, mixed
         self._schema = _schema()
-        self._analyzer = _analyzer(language)
         self._index = _open(self._schema, path, create)
-        self._index.register_tokenizer(_TOKENIZER, self._analyzer)
+        self._index.register_tokenizer(_TOKENIZER, _terms_apart())
         self.reading: Callable[[], AbstractContextManager[None]] = (
             nullcontext if path is None else partial(CorpusCorruptError.reading, path)
         )
@@ -86,15 +100,15 @@ class Bm25Index:
         with self.reading():
             # By default a thread of tantivy follows commits, and its lock files appear in a folder after it was closed.
             self._index.config_reader("Manual", 0)
-            self._searcher = self._index.searcher()
+            self._read()
         self._writer: IndexWriter | None = None
         self._lock = threading.Lock()
 
     @classmethod
     def of(cls, entries: Iterable[Bm25Entry]) -> Self:
-        """An index in memory of these texts, in the language of most of them."""
+        """An index in memory of these texts, each in its language."""
         entries = list(entries)
-        index = cls(language=identify([entry.text for entry in entries]))
+        index = cls(language=identify([entry.text for entry in entries]), mixed=True)
         index.add(entries)
         index.commit()
         return index
@@ -109,10 +123,15 @@ class Bm25Index:
 
         writer = self._open_writer()
         for entry in entries:
+            language = self.language or ENGLISH
+            if self.mixed:
+                language = language_of(f"{entry.title}\n{entry.text}", language)
+            terms = _analyzer(language).analyze(self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
             document = Document()
             document.add_text("id", entry.id)
             document.add_text("every", _EVERY)
-            document.add_text("text", self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
+            document.add_text("language", language)
+            document.add_text("text", " ".join(terms))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -129,22 +148,20 @@ class Bm25Index:
             writer.commit()
             writer.wait_merging_threads()
             self._index.reload()
-            self._searcher = self._index.searcher()
+            self._read()
 
     def search(self, query: str, k: int, *, only: AbstractSet[str] | None = None) -> list[tuple[str, float]]:
         """The `k` best texts as (id, score), best first, equal scores by id; `only` limits them to these ids."""
         from tantivy import Occur, Query
 
-        terms, searcher = self.analyze(query), self._searcher
+        terms, searcher = self._terms(query), self._searcher
         k = min(k, searcher.num_docs)
         if k <= 0 or not terms:
             return []
         with self.reading():
             if len(terms) > MAX_QUERY_TERMS:
                 terms = self._rarest(terms)
-            any_term = Query.boolean_query(
-                [(Occur.Should, Query.term_query(self._schema, "text", term, "freq")) for term in terms]
-            )
+            any_term = Query.boolean_query([(Occur.Should, part) for forms in terms for part in self._weighted(forms)])
             if only is not None:
                 allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
                 any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
@@ -162,8 +179,8 @@ class Bm25Index:
         return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]
 
     def analyze(self, text: str) -> list[str]:
-        """The distinct terms of a text, in order of appearance."""
-        return list(dict.fromkeys(self._analyzer.analyze(self._cut(text[:MAX_QUERY_CHARACTERS]))))
+        """The distinct terms of a text, in order of appearance, in each language of the index."""
+        return [form for forms in self._terms(text) for form in forms]
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """In how many texts each term occurs, shape (n,).
@@ -180,25 +197,84 @@ class Bm25Index:
             return text
         return well_formed(text) if self.language == BEFORE_LANGUAGES else segmented(well_formed(text))
 
+    def _read(self) -> None:
+        """Reads the last commit, and which languages its texts are in, the one of most texts first."""
+        self._searcher = self._index.searcher()
+        counts = {code: self._searcher.doc_freq("language", code) for code in LANGUAGES}
+        self.languages = {code: counts[code] for code in sorted(counts, key=lambda code: -counts[code]) if counts[code]}
+        """How many texts are in each language, the most frequent first. Deleted ones may still count."""
+        # Languages without a stemmer are analysed alike.
+        alike: dict[str, list[str]] = {}
+        for code in self.languages:
+            alike.setdefault(STEMMED.get(code, ""), []).append(code)
+        self._analyzed = [codes[0] for codes in alike.values()]
+        least = self.count() * LEAST_SHARE
+        self._always = [codes[0] for codes in alike.values() if sum(map(self.languages.__getitem__, codes)) >= least]
+
+    def _terms(self, text: str) -> list[tuple[str, ...]]:
+        """The distinct terms of a text, in order of appearance; each has the forms of a word in different languages."""
+        cut = self._cut(text[:MAX_QUERY_CHARACTERS])
+        codes = self._always
+        if len(codes) < len(self._analyzed):
+            shown = languages_shown(cut)
+            if shown.isdisjoint(codes):
+                shown = frozenset(self._analyzed)
+            codes = [code for code in self._analyzed if code in codes or code in shown]
+        if len(codes) <= 1:
+            code = codes[0] if codes else self.language or ENGLISH
+            return [(term,) for term in dict.fromkeys(_analyzer(code).analyze(cut))]
+        words = list(dict.fromkeys(_splitter().analyze(cut)))
+        by_language = [_forms(code, words) for code in codes]
+        stop_words = [forms.count("") for forms in by_language]
+        likely = stop_words.index(max(stop_words))
+        own = by_language[likely if stop_words[likely] - stop_words[0] >= CLEAR_STOP_WORDS else 0]
+        taken: set[str] = {""}
+        terms = []
+        for word_forms, form in zip(zip(*by_language, strict=True), own, strict=True):
+            fresh = tuple(dict.fromkeys(item for item in word_forms if item not in taken)) if form else ()
+            taken.update(fresh)
+            if fresh:
+                terms.append(fresh)
+        return terms
+
+    def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
+        """The query of each form of a term, weighted as if each were as frequent as all together."""
+        from tantivy import Query
+
+        queries = [Query.term_query(self._schema, "text", form, "freq") for form in forms]
+        if len(forms) == 1:
+            yield from queries
+            return
+        frequencies = [self._searcher.doc_freq("text", form) for form in forms]
+        together = self._inverse(min(sum(frequencies), self.count()))
+        for query, frequency in zip(queries, frequencies, strict=True):
+            if frequency:
+                yield Query.boost_query(query, together / self._inverse(frequency))
+
+    def _inverse(self, frequency: int) -> float:
+        """The inverse document frequency, as tantivy computes it."""
+        return math.log1p((max(0, self.count() - frequency) + 0.5) / (frequency + 0.5))
+
     def _frequency(self, term: str) -> int:
         from tantivy import Occur, Query
 
-        words = self.analyze(term)
-        if not words:
+        terms = self._terms(term)
+        if not terms:
             return self.count() if any(map(str.isalnum, term)) else 0
         # Tantivy's own number counts what was deleted until it merges the segment.
-        if len(words) == 1 and self._searcher.doc_freq("every", _EVERY) == self.count():
-            return self._searcher.doc_freq("text", words[0])
-        query = Query.boolean_query(
-            [(Occur.Must, Query.term_query(self._schema, "text", word, "freq")) for word in words]
-        )
-        return int(self._searcher.search(query, 1, count=True).count)  # type: ignore[attr-defined]
+        if len(terms) == 1 and self._searcher.doc_freq("every", _EVERY) == self.count():
+            return min(self._sum(terms[0]), self.count())
+        every_term = [(Occur.Must, Query.term_set_query(self._schema, "text", list(forms))) for forms in terms]
+        return int(self._searcher.search(Query.boolean_query(every_term), 1, count=True).count)  # type: ignore[attr-defined]
 
-    def _rarest(self, terms: Sequence[str]) -> list[str]:
+    def _sum(self, forms: tuple[str, ...]) -> int:
+        return sum(self._searcher.doc_freq("text", form) for form in forms)
+
+    def _rarest(self, terms: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
         """The terms that occur in the fewest texts, but in any."""
-        frequencies = {term: self._searcher.doc_freq("text", term) for term in terms}
-        indexed = sorted((term for term in terms if frequencies[term]), key=lambda term: (frequencies[term], term))
-        return indexed[:MAX_QUERY_TERMS]
+        frequencies = {forms: self._sum(forms) for forms in terms}
+        indexed = (forms for forms in terms if frequencies[forms])
+        return sorted(indexed, key=lambda forms: (frequencies[forms], forms))[:MAX_QUERY_TERMS]
 
     def _open_writer(self) -> IndexWriter:
         with self._lock:
@@ -208,8 +284,8 @@ class Bm25Index:
             return self._writer
 
 
-_TOKENIZER = "context_agent_english"
-"""The name of the analyser of any language: it is part of every index on disk."""
+_TOKENIZER = "context_agent_terms"
+"""The name of the tokenizer, which is part of every index on disk: it takes analysed terms apart."""
 _EVERY = "1"
 """A term of every text, which shows whether deleted texts are still counted."""
 
@@ -220,22 +296,85 @@ def _schema() -> Schema:
     builder = SchemaBuilder()
     builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("every", stored=False, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("language", stored=False, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("text", stored=False, tokenizer_name=_TOKENIZER, index_option="freq")
     return builder.build()
 
 
+@cache
 def _analyzer(language: str) -> TextAnalyzer:
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
+    """What makes terms of a text in this language."""
+    from tantivy import Tokenizer
 
-    if language != BEFORE_LANGUAGES:
-        require_language(language)
-    code = language or ENGLISH
-    filters = [] if code in WITHOUT_STOP_WORDS or code not in STEMMED else [Filter.stopword(STEMMED[code])]
-    filters += [Filter.stemmer(STEMMED[code])] if code in STEMMED else []
-    # Stop words and endings of other languages have accents.
-    filters.insert(0 if code == ENGLISH else len(filters), Filter.ascii_fold())
-    builder = TextAnalyzerBuilder(Tokenizer.simple())
-    for step in (Filter.remove_long(LONGEST_WORD), Filter.lowercase(), *filters):
+    return _chain(Tokenizer.simple(), *_word_filters(), *_folding(language), *_stopping(language), *_ending(language))
+
+
+@cache
+def _splitter() -> TextAnalyzer:
+    """What makes words of a text, in any language."""
+    from tantivy import Tokenizer
+
+    return _chain(Tokenizer.simple(), *_word_filters())
+
+
+@cache
+def _terms_apart() -> TextAnalyzer:
+    from tantivy import Tokenizer
+
+    return _chain(Tokenizer.whitespace())
+
+
+@cache
+def _form_analyzers(language: str) -> tuple[TextAnalyzer, TextAnalyzer, TextAnalyzer]:
+    """The three steps of `_analyzer` behind `_splitter`, of which the second drops words."""
+    from tantivy import Tokenizer
+
+    steps = (_folding(language), _stopping(language), _ending(language))
+    first, second, third = (_chain(Tokenizer.whitespace(), *step) for step in steps)
+    return first, second, third
+
+
+def _forms(language: str, words: Sequence[str]) -> list[str]:
+    """The term of each word in a language; empty for a stop word."""
+    fold, stop, end = _form_analyzers(language)
+    folded = fold.analyze(" ".join(words))
+    content = set(stop.analyze(" ".join(folded)))
+    terms = end.analyze(" ".join(folded))
+    return [term if word in content else "" for word, term in zip(folded, terms, strict=True)]
+
+
+def _word_filters() -> list[Filter]:
+    from tantivy import Filter
+
+    return [Filter.remove_long(LONGEST_WORD), Filter.lowercase()]
+
+
+def _folding(language: str) -> list[Filter]:
+    """The filters before stop words are dropped. Those of other languages than English have accents."""
+    from tantivy import Filter
+
+    return [Filter.ascii_fold()] if language == ENGLISH else []
+
+
+def _stopping(language: str) -> list[Filter]:
+    from tantivy import Filter
+
+    has_list = language in STEMMED and language not in WITHOUT_STOP_WORDS
+    return [Filter.stopword(STEMMED[language])] if has_list else []
+
+
+def _ending(language: str) -> list[Filter]:
+    from tantivy import Filter
+
+    filters = [Filter.stemmer(STEMMED[language])] if language in STEMMED else []
+    return filters if language == ENGLISH else [*filters, Filter.ascii_fold()]
+
+
+def _chain(tokenizer: Tokenizer, *filters: Filter) -> TextAnalyzer:
+    from tantivy import TextAnalyzerBuilder
+
+    builder = TextAnalyzerBuilder(tokenizer)
+    for step in filters:
         builder = builder.filter(step)
     return builder.build()
 

@@ -77,13 +77,14 @@ class Corpus(Protocol):
         self,
         query: str,
         *,
-        limit: int = CANDIDATES,
+        k: int = CANDIDATES,
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
         """Hybrid search, best first: BM25 and dense in parallel, fused, reranked. `exclude` holds chunk ids.
 
-        Returns at most `limit` hits. A query of whitespace returns nothing.
+        Returns at most `k` hits. A query of whitespace returns nothing. Raises `ConfigError` for a `query` that is not
+        text and a `k` that is not a whole number of at least 1.
         """
 
     def grep(
@@ -122,6 +123,20 @@ class LimitedCorpus(Protocol):
     @property
     def unsupported_tools(self) -> AbstractSet[str]:
         """Names of the tools that an agent does not offer."""
+
+
+def check_question(question: object, name: str = "question") -> None:
+    """Raise `ConfigError` if a question, or what `name` says, is not text."""
+    if not isinstance(question, str):
+        raise ConfigError(f"the {name} must be text; got {brief(question)} ({type(question).__name__}): pass a string")
+
+
+def check_count(number: object, name: str = "k") -> None:
+    """Raise `ConfigError` if a number of results is not a whole number of at least 1."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ConfigError(
+            f"{name} must be a whole number of at least 1; got {brief(number)}: it is how many results are returned"
+        )
 
 
 def check_where(where: object) -> None:

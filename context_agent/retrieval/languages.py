@@ -1,25 +1,19 @@
-"""Languages of texts: which one a corpus is written in, and the terms of scripts without spaces.
+"""Languages that texts are analyzed in, and the terms of scripts without spaces.
 
-**Terms.** Words of most languages stand between spaces. A run of Chinese, Japanese, Korean or Thai is cut into
+Words of most languages stand between spaces. A run of Chinese, Japanese, Korean or Thai is cut into
 overlapping pairs of characters instead, as in Lucene's `CJKAnalyzer` (Korean has spaces, but joins particles to its
 words). A Chinese character is also a term alone (Nie, Gao, Zhang and Zhou, "On the use of words and n-grams for Chinese
 information retrieval", IRAL 2000). A change of script ends a run: Japanese changes it where a word meets its particle.
 A Thai letter with its vowel signs counts as one character (Theeramunkong et al., "Character cluster based Thai
 information retrieval", IRAL 2000).
-
-**Identification.** A script without spaces names its language. Any other language is the one whose stop words cover
-most of a sample (Grefenstette, "Comparing two language identification schemes", JADT 1995). The stop words are
-tantivy's, so what is identified is what is filtered. A language without such a list (Polish, Vietnamese) stays
-unidentified, and its words are neither dropped nor stemmed.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from context_agent._support.normalization import normal_form
@@ -27,7 +21,6 @@ from context_agent.errors import ConfigError
 from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
-    from tantivy import TextAnalyzer
     from tokenizers import Tokenizer
 
 ENGLISH, UNIDENTIFIED = "en", "none"
@@ -70,16 +63,8 @@ LEAST_LETTERS = 3.0
 """Mean letters of a word piece below which an embedder does not fit."""
 _UNKNOWN = "[UNK]"
 _NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
-SAMPLE, SAMPLE_CHARACTERS = 64, 1_000
-"""Texts that identification reads, spread evenly, and characters of each."""
-LEAST_WORDS = 100
-"""A sample of fewer words shows no language: it counts as English."""
-LEAST_COVERAGE = 0.2
-"""Share of a sample's words that a language's stop words must cover.
-
-In prose of the 13 languages with a list it is .3 to .5. Languages without a list reach .05 to .15 with that of a
-relative (Czech, Croatian, Ukrainian, Romanian), and Catalan .26 with the Spanish one.
-"""
+MISFIT_CHARACTERS = 1_000
+"""Characters of each text that are judged."""
 
 
 def require_language(code: str) -> None:
@@ -120,19 +105,8 @@ def _terms(run: re.Match[str]) -> str:
     return f" {' '.join(pairs) or ''.join(characters)} "
 
 
-def identify(texts: Sequence[str]) -> str:
-    """The code of the language that most of the texts are written in, `UNIDENTIFIED` if that is unclear.
-
-    Reads a sample. Too few words count as English.
-    """
-    step = max(1, len(texts) // SAMPLE)
-    sample = "\n".join(text[:SAMPLE_CHARACTERS] for text in islice(texts[::step], SAMPLE))
-    script = _script(sample)
-    return script or _by_stop_words(sample)
-
-
-def _script(sample: str) -> str:
-    """The language of the sample's script, if half of its letters are of one without spaces."""
+def script_language(sample: str) -> str:
+    """Return the language of the text's script, if half of its letters are of one without spaces; else empty."""
     if not unspaced(sample):
         return ""
     letters = max(1, sum(map(str.isalpha, sample)))
@@ -145,22 +119,6 @@ def _script(sample: str) -> str:
     return max(counts, key=lambda language: counts[language])
 
 
-def _by_stop_words(sample: str) -> str:
-    # A single Latin letter is a stop word of many languages.
-    frequency = Counter(word for word in _splitter().analyze(well_formed(sample)) if len(word) > 1 or word > "z")
-    total = frequency.total()
-    if total < LEAST_WORDS:
-        return ENGLISH
-    distinct = " ".join(frequency)
-    coverage = {}
-    for code, name in STEMMED.items():
-        if code not in WITHOUT_STOP_WORDS:
-            content_words = _stop_filter(name).analyze(distinct)
-            coverage[code] = 1 - sum(frequency[word] for word in content_words) / total
-    best = max(coverage, key=lambda code: coverage[code])
-    return best if coverage[best] >= LEAST_COVERAGE else UNIDENTIFIED
-
-
 def misfit(embedder: str, texts: Sequence[str]) -> str:
     """A warning if the embedder of this name was trained on another language than the texts', else empty.
 
@@ -171,7 +129,7 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""
-    sample = [well_formed(text[:SAMPLE_CHARACTERS]) for text in texts]
+    sample = [well_formed(text[:MISFIT_CHARACTERS]) for text in texts]
     encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
     lengths = []
     for text, encoding in zip(sample, encodings, strict=True):
@@ -198,15 +156,3 @@ def _english_tokenizer() -> Tokenizer:
     from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE
 
     return Tokenizer.from_file(str(SHIPPED / TOKENIZER_FILE))
-
-
-def _splitter() -> TextAnalyzer:
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
-
-    return TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.lowercase()).build()
-
-
-def _stop_filter(name: str) -> TextAnalyzer:
-    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
-
-    return TextAnalyzerBuilder(Tokenizer.whitespace()).filter(Filter.stopword(name)).build()

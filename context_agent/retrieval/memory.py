@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.chunker import SIZE, chunk_document
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, cached_by_filter, compile_where
+from context_agent.retrieval.corpus import (
+    CANDIDATES,
+    GREP_LIMIT,
+    Where,
+    cached_by_filter,
+    check_count,
+    check_question,
+    compile_where,
+)
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.fusion import (
     Bm25Retriever,
@@ -104,16 +112,18 @@ class MemoryCorpus:
         self,
         query: str,
         *,
-        limit: int = CANDIDATES,
+        k: int = CANDIDATES,
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
         """See `Corpus.search`."""
-        depth = limit if self._reranker is None else max(limit, CANDIDATES)
+        check_question(query, "query")
+        check_count(k)
+        depth = k if self._reranker is None else max(k, CANDIDATES)
         weights = self.calibration.weights
         candidates = gather(self.retrievers, weights, query, exclude=exclude, where=where, limit=depth)
         chunks = {candidate.id: self._chunks[self._rows[candidate.id]] for candidate in candidates}
-        return hits_of(query, candidates, chunks, self._reranker, limit)
+        return hits_of(query, candidates, chunks, self._reranker, k)
 
     def grep(
         self,

@@ -413,7 +413,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tuple[str, ...]:
     """Ids of the chunks that state the quote among the hits of a search for it, ordered by document and position."""
-    return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, limit=limit)))
+    return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, k=limit)))
 
 
 def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:

@@ -412,7 +412,7 @@ def rival_margin(task: Task, corpus: Corpus) -> float | None:
     None if the corpus has no gold of the task or no wrong document, or cannot compute similarities.
     """
     right = task.documents
-    hits = corpus.search(task.question, limit=RIVAL_HITS)
+    hits = corpus.search(task.question, k=RIVAL_HITS)
     wrong = {*task.distractors, *(hit.chunk.document_id for hit in hits)} - right
     gold = _cosines(task.question, task.gold, corpus)
     rivals = _cosines(task.question, sorted(wrong), corpus)

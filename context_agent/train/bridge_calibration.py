@@ -73,12 +73,12 @@ class WithheldCorpus:
         self,
         query: str,
         *,
-        limit: int = CANDIDATES,
+        k: int = CANDIDATES,
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
         """See `Corpus.search`."""
-        return self._corpus.search(query, limit=limit, exclude=exclude | self._ids, where=where)
+        return self._corpus.search(query, k=k, exclude=exclude | self._ids, where=where)
 
     def grep(
         self,

@@ -110,7 +110,7 @@ echo "${{COMPREPLY[@]}}"
         (["synth", "t"], ["tasks", "trajectories"]),
         (["search", "--rero"], []),
         (["search", "--rerank"], ["--reranker"]),
-        (["search", "--policy", ""], ["bridge", "chat", "anthropic", "tokens"]),
+        (["search", "--policy", ""], ["bridge", "hybrid", "chat", "anthropic", "tokens"]),
     ],
 )
 def test_the_completion_script_completes_for_bash(words, completions, tmp_path):

@@ -165,3 +165,53 @@ def test_an_index_from_before_languages_reads_as_it_did() -> None:
 def test_an_unknown_language_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"'xx'.*--language.*de"):
         Bm25Index(language="xx")
+
+
+GERMAN_HOUSES = "Die Häuser wurden nach dem Brand geöffnet, weil es auch nicht anders für die Stadt Siemens ging."
+ENGLISH_HOUSES = "The houses were opened after the fire, and that was by order of Siemens."
+FRENCH_HOUSES = "Les maisons étaient ouvertes après le feu, avec une lettre pour ces jardins qui sont dans la ville."
+
+
+def mixed(*texts: str) -> Bm25Index:
+    return Bm25Index.of(Bm25Entry(str(number), "", text) for number, text in enumerate(texts))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [("Haus", "0"), ("house", "1"), ("maison", "2"), ("Welches Haus wurde nach dem Brand offen?", "0")],
+)
+def test_each_text_of_an_index_is_analyzed_in_its_own_language(query: str, found: str) -> None:
+    index = mixed(GERMAN_HOUSES, ENGLISH_HOUSES, FRENCH_HOUSES, "東京タワーは1958年に建てられた。")
+    assert set(index.languages) == {"de", "en", "fr", "ja"}
+    assert index.search(query, 5)[0][0] == found
+    assert index.search("タワー", 5)[0][0] == "3"
+
+
+def test_a_name_is_found_in_texts_of_every_language_and_counts_in_each() -> None:
+    index = mixed(GERMAN_HOUSES, ENGLISH_HOUSES, FRENCH_HOUSES)
+    assert {hit for hit, _ in index.search("Siemens", 5)} == {"0", "1"}
+    assert index.document_frequency(["Siemens", "Siemens ville", "the", "Haus", "?!"]).tolist() == [2, 0, 3, 1, 0]
+    index.delete(["1"])
+    index.commit()
+    assert index.document_frequency(["Siemens", "Haus"]).tolist() == [1, 1]
+
+
+def test_a_word_is_as_rare_as_all_its_forms_together() -> None:
+    """In an index of many English and few German texts, a German form of a frequent name is not rare."""
+    texts = [f"{ENGLISH_HOUSES} Number {number} and the mill." for number in range(40)]
+    index = mixed(*texts, GERMAN_HOUSES, "The quarry and the mill were by the river that this town had.")
+    scores = dict(index.search("Siemens", 50))
+    assert scores["40"] < 2 * scores["0"]
+
+
+def test_a_named_language_is_that_of_all_texts() -> None:
+    index = index_in("en", GERMAN_HOUSES, ENGLISH_HOUSES)
+    assert list(index.languages) == ["en"]
+    assert index.search("Haus", 5) == []
+
+
+def test_a_rare_language_costs_a_query_in_another_nothing() -> None:
+    texts = [f"{ENGLISH_HOUSES} Number {number} and the mill." for number in range(600)]
+    index = mixed(*texts, GERMAN_HOUSES)
+    assert index.analyze("Which houses were opened?") == mixed(ENGLISH_HOUSES).analyze("Which houses were opened?")
+    assert index.search("Welche Häuser wurden geöffnet?", 1)[0][0] == "600"

@@ -189,7 +189,7 @@ def test_a_stored_calibration_counts_only_if_it_was_measured_in_the_same_way() -
     manifest = Manifest("e", 3, Chunking(1, 0, "c"), mrr={"dense": 0.9}, weights={"dense": 0.0})
     assert manifest.stored_calibration() is None
     calibration = Calibration({"dense": 0.5, "bm25": 0.6}, {"dense": 0.4, "bm25": 1.0})
-    next_manifest = manifest.next(manifest.chunking, 7, calibration, "", "en")
+    next_manifest = manifest.next(manifest.chunking, 7, calibration, "", "en", mixed=True)
     assert next_manifest.calibration == CALIBRATION_VERSION
     assert next_manifest.stored_calibration() == calibration
-    assert manifest.next(manifest.chunking, 7, Calibration({}, {}), "", "en").stored_calibration() is None
+    assert manifest.next(manifest.chunking, 7, Calibration({}, {}), "", "en", mixed=True).stored_calibration() is None

@@ -1,4 +1,4 @@
-"""Terms of scripts without spaces, and the language of a corpus."""
+"""Terms of scripts without spaces, and embedders that know one language."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.retrieval.languages import ENGLISH, UNIDENTIFIED, identify, misfit, segmented, unspaced
+from context_agent.retrieval.languages import misfit, segmented, unspaced
+from tests.retrieval.human_rights import TEXTS
 
 
 @pytest.mark.parametrize(
@@ -42,34 +43,6 @@ def test_thai_tone_marks_make_no_difference() -> None:
 def test_a_term_is_cut_into_itself_again(text: str) -> None:
     for term in segmented(text).split() if unspaced(text) else ():
         assert term in segmented(term).split()
-
-
-TEXTS = {
-    "en": "All human beings are born free and equal in dignity and rights. They are endowed with reason.",
-    "de": "Alle Menschen sind frei und gleich an Würde und Rechten geboren. Sie sind mit Vernunft und Gewissen begabt.",
-    "es": "Todos los seres humanos nacen libres e iguales en dignidad y derechos, dotados como están de razón.",
-    "pt": "Todos os seres humanos nascem livres e iguais em dignidade e em direitos. São dotados de razão.",
-    "fi": "Kaikki ihmiset syntyvät vapaina. Heille on annettu järki, ja heidän on toimittava toisiaan kohtaan.",
-    "ru": "Все люди рождаются свободными и равными в своем достоинстве и правах. Они наделены разумом и совестью.",
-    "ja": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
-    "zh": "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。",
-    "ko": "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.",
-    "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ",
-    "none": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw. Są oni obdarzeni rozumem.",
-}
-"""The beginning of the Universal Declaration of Human Rights."""
-
-
-@pytest.mark.parametrize("language", TEXTS)
-def test_the_language_of_most_texts_is_identified(language: str) -> None:
-    texts = [TEXTS[language]] * 10
-    assert identify(texts) == language
-    assert identify([*texts, TEXTS["en"]]) == language
-
-
-def test_too_few_words_count_as_english_and_words_without_a_language_as_none() -> None:
-    assert identify([]) == identify(["", "\ud800"]) == identify(["Alle Menschen sind frei."]) == ENGLISH
-    assert identify([f"cable{number} M{number} 4711" for number in range(100)]) == UNIDENTIFIED
 
 
 @pytest.mark.parametrize("language", TEXTS)

@@ -77,9 +77,8 @@ def test_excluded_chunks_never_come_back_and_others_take_their_place(corpus: Mem
 
 
 def test_limits_are_kept(corpus: MemoryCorpus) -> None:
-    assert len(corpus.search("printer", limit=3)) == 3
-    assert corpus.search("printer", limit=0) == []
-    assert len(corpus.search("printer", limit=1_000)) == 300
+    assert len(corpus.search("printer", k=3)) == 3
+    assert len(corpus.search("printer", k=1_000)) == 300
 
 
 @pytest.mark.parametrize("query", ["", "  \n\t", "?!", "\0", "the of and"])

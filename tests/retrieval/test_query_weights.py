@@ -69,7 +69,7 @@ def test_weights_differ_between_a_corpus_where_vectors_are_better_and_one_where_
 
 
 def test_fused_search_follows_the_vectors_that_know_the_name_behind_a_code(notes: MemoryCorpus) -> None:
-    first = [[hit.chunk.title.split()[0] for hit in notes.search(query, limit=4)] for query in NAMING]
+    first = [[hit.chunk.title.split()[0] for hit in notes.search(query, k=4)] for query in NAMING]
     right = [sum(title == code for title in titles) / 4 for titles, code in zip(first, CODES, strict=True)]
     words = next(retriever for retriever in notes.retrievers if retriever.name == SPARSE)
     by_words = [

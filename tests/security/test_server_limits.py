@@ -156,8 +156,8 @@ def test_the_largest_filter_works(index: Path) -> None:
     longest = {"year": {"$nin": list(range(MAX_VALUES))}}
     with ChromaCorpus.open(path=index) as chroma:
         for where in (widest, longest):
-            assert len(chroma.search("comet", limit=5, where=where)) == 5
-            assert len(MemoryCorpus(DOCUMENTS).search("comet", limit=5, where=where)) == 5
+            assert len(chroma.search("comet", k=5, where=where)) == 5
+            assert len(MemoryCorpus(DOCUMENTS).search("comet", k=5, where=where)) == 5
 
 
 def test_frameworks_filters_are_bounded_in_depth() -> None:

@@ -41,7 +41,7 @@ def test_a_corpus_can_do_without_some_documents(films: BridgeSource) -> None:
     (withheld,) = films.corpus.read("d3")
     assert isinstance(corpus, Corpus)
     assert corpus.count() == films.corpus.count() - 1
-    assert films.corpus.search(withheld.title, limit=1)[0].chunk.id == withheld.id
+    assert films.corpus.search(withheld.title, k=1)[0].chunk.id == withheld.id
     assert withheld.id not in {hit.chunk.id for hit in corpus.search(withheld.title)}
     assert corpus.read("d3") == corpus.get([withheld.id]) == corpus.grep(withheld.text) == []
     assert withheld.id not in {chunk.id for chunk in corpus.walk()}

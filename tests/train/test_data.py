@@ -42,7 +42,7 @@ def test_documents_in_memory_replace_an_index(tmp_path: Path) -> None:
     data = DataConfig(questions=(str(tmp_path / "tasks.jsonl"),), documents=(str(tmp_path / "corpus.jsonl"),))
     with open_data(data, print) as opened:
         assert [question.id for question in opened.questions] == ["q"]
-        assert [hit.chunk.document_id for hit in opened.corpus.search("comets", limit=1)] == ["a"]
+        assert [hit.chunk.document_id for hit in opened.corpus.search("comets", k=1)] == ["a"]
 
 
 def test_documents_beside_an_index_are_refused() -> None:

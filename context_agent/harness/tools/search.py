@@ -28,7 +28,7 @@ def run(arguments: SearchArguments, context: ReadContext, earlier: int) -> ToolO
     limit = arguments.limit or context.profile.search_limit
     hits = context.corpus.search(
         arguments.query,
-        limit=limit + 1 + context.profile.search_limit * earlier,
+        k=limit + 1 + context.profile.search_limit * earlier,
         exclude=context.shown_ids | context.excluded_ids,
         where=context.where,
     )

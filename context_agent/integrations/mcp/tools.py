@@ -147,7 +147,7 @@ class Tools:
         """Search the documents once, by meaning and by words, and return the best passages."""
         with _call("search", context, where):
             _require_words(query, "query")
-            hits = await self._step(lambda corpus: corpus.search(query, limit=k, where=where), where)
+            hits = await self._step(lambda corpus: corpus.search(query, k=k, where=where), where)
             return passages_result(hits)
 
     async def grep(

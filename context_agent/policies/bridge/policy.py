@@ -12,7 +12,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -144,6 +144,14 @@ class BridgePolicy:
         """This policy with that effort; both share weights and analyzed passages. Raises `ConfigError`."""
         policy = copy.copy(self)
         policy.effort = Effort.named(name)
+        return policy
+
+    def with_ranking(self, documents: int) -> BridgePolicy:
+        """See `AdjustableRanking`."""
+        if documents <= self.effort.ranking:
+            return self
+        policy = copy.copy(self)
+        policy.effort = replace(self.effort, ranking=documents)
         return policy
 
     def instructions(self, profile: Profile) -> str:

@@ -32,7 +32,7 @@ from context_agent.retrieval.chroma.layouts import ForeignLayout, Keys, Layout, 
 from context_agent.retrieval.chroma.local import LocalSource
 from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
 from context_agent.retrieval.chroma.store import PAGE, Location
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_count, check_question
 from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
 from context_agent.retrieval.embedders.local import StaticEmbedder
 from context_agent.retrieval.fusion import (
@@ -190,12 +190,14 @@ class ChromaCorpus:
         self,
         query: str,
         *,
-        limit: int = CANDIDATES,
+        k: int = CANDIDATES,
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
         """See `Corpus.search`."""
-        depth = limit if self._reranker is None else max(limit, CANDIDATES)
+        check_question(query, "query")
+        check_count(k)
+        depth = k if self._reranker is None else max(k, CANDIDATES)
         with self._source.guarded():
             if where is not None:
                 self._reader.matching(where)  # Refuses a malformed filter before a retriever uses it.
@@ -209,7 +211,7 @@ class ChromaCorpus:
                     self.retrievers, weights, query, exclude=exclude, where=where, limit=depth, executor=self._threads
                 )
                 chunks = self._by_id([candidate.id for candidate in candidates])
-        return hits_of(query, candidates, chunks, self._reranker, limit)
+        return hits_of(query, candidates, chunks, self._reranker, k)
 
     def grep(
         self,

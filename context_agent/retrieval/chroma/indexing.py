@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -127,8 +127,9 @@ class IndexReport:
 
     `missing` counts the documents of the index that were not among those of the run and stay, for example because
     their files are deleted; `missing_examples` names the first of them.
-    `language` is that of BM25 (see `languages.LANGUAGES`). `warning` is empty, or says that the embedder does not fit,
-    or that a package is missing that makes searches of a large index quick.
+    `language` is the one that was named, or that of most texts (see `languages.LANGUAGES`); `languages` counts
+    the chunks that are analyzed in each language, the most frequent first. `warning` is empty, or says that the
+    embedder does not fit, or that a package is missing that makes searches of a large index quick.
     """
 
     collection: str
@@ -144,6 +145,7 @@ class IndexReport:
     stored: int
     resumed: int
     language: str
+    languages: Mapping[str, int]
     warning: str
     seconds: float
     embedding_seconds: float
@@ -175,9 +177,9 @@ def index_documents(
     Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
     `remove_missing` removes those that are not among `documents`; if it is a collection of ids, only these. `embedder`
     is an embedder, a spec for `load_embedder` or a function from texts to vectors, by default the static one, and
-    cannot change between runs. `language` is a code of `languages.LANGUAGES`, by default that of the index, and for a
-    new one that of most documents. `progress` is called every 256 documents and at the end, also of an interrupted run.
-    With a server, the lock holds on this machine only.
+    cannot change between runs. `language` is a code of `languages.LANGUAGES`: all texts are analyzed in it.
+    Without one, that of the index stays, and in a new index each text is analyzed in its own. `progress` is called
+    every 256 documents and at the end, also of an interrupted run. With a server, the lock holds on this machine only.
 
     Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
     `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
@@ -364,7 +366,10 @@ class _IndexingRun:
             raise CorpusEmptyError(_NOTHING_TO_INDEX)
         calibrated = self._calibration(snapshot) if calibration else Calibration({}, {})
         name = self.fresh.publish(self.revision)
-        manifest = self.manifest.next(self.chunking, len(snapshot.rows), calibrated, name, snapshot.bm25.language)
+        bm25 = snapshot.bm25
+        manifest = self.manifest.next(
+            self.chunking, len(snapshot.rows), calibrated, name, bm25.language, mixed=bm25.mixed
+        )
         write_manifest(self.collection, manifest)
         publish(self.root, Publication(name, OwnLayout(manifest).state, self._described(manifest)))
         delete_records(self.collection, outdated)
@@ -378,8 +383,9 @@ class _IndexingRun:
         return self._report(self.revision, snapshot)
 
     def _other_language(self) -> bool:
-        """Whether the caller names another language than the index has."""
-        return self.language is not None and self.language != self.manifest.language
+        """Whether the caller names a language, and the index is in several or in another."""
+        named = "" if self.manifest.mixed else self.manifest.language
+        return self.language is not None and self.language != named
 
     def _base(self) -> Snapshot | None:
         """The last complete state; read from the collection if its snapshot is missing, or in another language."""
@@ -449,6 +455,7 @@ class _IndexingRun:
             missing_examples=self.missing_examples,
             stored=self.writer.stored,
             language=snapshot.bm25.language,
+            languages=snapshot.bm25.languages,
             warning=misfit(self.embedder.name, snapshot.sample()) or _without_graph(snapshot),
             seconds=time.monotonic() - self.began,
             embedding_seconds=self.writer.embedding_seconds,

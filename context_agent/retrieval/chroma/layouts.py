@@ -56,14 +56,14 @@ class OwnLayout:
     """A collection made by `index_documents`, in one state.
 
     `revision` is the state for the corpus's name, `state` also identifies the options that the collection is read with,
-    `snapshot` is the name of the snapshot that the collection itself refers to, `language` is what a new one is
-    written in, None to identify it.
+    `snapshot` is the name of the snapshot that the collection itself refers to, `language` is what all texts of a new
+    one are in, None to identify that of each.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.revision, self.snapshot = str(manifest.revision), manifest.snapshot
-        self.language: str | None = manifest.language
+        self.language = None if manifest.mixed and manifest.language else manifest.language
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:

@@ -93,7 +93,8 @@ class Manifest:
     `embedder` is the embedder's name, `spec` its spec for `load_embedder`, empty if unknown. `snapshot` names the
     folder that holds this state of a local index. `calibration` is the version of the measurement of `mrr` and
     `weights`; 0 for the first one and for none. `language` is that of BM25, see `languages.LANGUAGES`; it is empty in
-    an index from before languages were stored.
+    an index from before languages were stored. In a `mixed` index it is the language of most texts, and each text is
+    in its own; otherwise someone named it.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -108,8 +109,11 @@ class Manifest:
     snapshot: Annotated[str, Len(0, 100)] = ""
     calibration: _Count = 0
     language: _Language = ""
+    mixed: bool = True
 
-    def next(self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str, language: str) -> Manifest:
+    def next(
+        self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str, language: str, *, mixed: bool
+    ) -> Manifest:
         """The manifest of the next complete state."""
         return replace(
             self,
@@ -121,6 +125,7 @@ class Manifest:
             snapshot=snapshot,
             calibration=CALIBRATION_VERSION if calibration.weights else 0,
             language=language,
+            mixed=mixed,
         )
 
     def stored_calibration(self) -> Calibration | None:

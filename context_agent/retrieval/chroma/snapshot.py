@@ -61,14 +61,14 @@ from context_agent.retrieval.chroma.vector_graph import (
     write_graph,
 )
 from context_agent.retrieval.fusion import VectorTable
-from context_agent.retrieval.languages import SAMPLE, identify
+from context_agent.retrieval.identification import SAMPLE, identify
 
 VERSION = f"3.{ANALYZER_VERSION}"
 _NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
 _SEGMENT = re.compile(r"segment-[0-9a-f]{16}\.bin")
 _WRITING, _REMOVED = "writing-", "removed-"
 IDENTIFIED_BY = 2_000
-"""Texts from which the language of a new snapshot is identified; BM25 waits for them."""
+"""Texts that show the language of most texts of a new snapshot; BM25 waits for them."""
 POINTER = "current.json"
 HEAD = "segments.json"
 """Lists the segments of a snapshot."""
@@ -199,8 +199,8 @@ class SnapshotWriter:
     ) -> None:
         """`root` is created if missing. With dimension 0 the snapshot is lexical; otherwise `base` must not be.
 
-        The language is that of `base`, else `language`, else that of the first texts. Raises `ConfigError` for an
-        unknown one.
+        Every text is in the `language`. Without one, each is in its own, and `base`, or else the first texts, show
+        that of most. A `base` has the same language, or none as well. Raises `ConfigError` for an unknown one.
         """
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._base, self._dimension, self._space = root, base, dimension, space
@@ -208,6 +208,7 @@ class SnapshotWriter:
         if base is not None:
             _link_files(base.folder / "bm25", self._folder / "bm25")
         self._language = language if base is None else base.bm25.language
+        self._mixed = language is None if base is None else base.bm25.mixed
         self._index: Bm25Index | None = None
         self._unindexed: list[Bm25Entry] = []
         self._added = SegmentBuilder(self._folder, dimension)
@@ -263,6 +264,7 @@ class SnapshotWriter:
             "version": VERSION,
             "space": self._space,
             "language": self._bm25().language,
+            "mixed": self._mixed,
             "dimension": self._dimension,
             "documents": self._document_count(SegmentRows(segments)),
             "segments": [segment.name for segment in segments],
@@ -289,7 +291,7 @@ class SnapshotWriter:
             language = self._language
             if language is None:
                 language = identify([entry.text for entry in self._unindexed])
-            self._index = Bm25Index(self._folder / "bm25", language=language)
+            self._index = Bm25Index(self._folder / "bm25", language=language, mixed=self._mixed)
         self._index.add(self._unindexed)
         self._unindexed = []
         return self._index
@@ -358,7 +360,7 @@ def _load(folder: Path) -> Snapshot:
     if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT.fullmatch, names)):
         raise CorpusCorruptError(f"{folder / HEAD} names files that are not segments, one twice, or too many")
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
-    bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"])
+    bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"], mixed=stored["mixed"] is True)
     if bm25.count() != len(rows) or not 0 <= documents <= len(rows):
         raise CorpusCorruptError(f"the files in {folder} do not belong together")
     vectors = VectorTable(rows.vector_parts(), str(stored["space"])) if dimension else None

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from context_agent._support.token_table import load_weights
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chunker import SIZE, chunk_document
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, compile_where
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_count, check_question, compile_where
 from context_agent.retrieval.embedders import STATIC, Embedder, Vectors, load_embedder
 from context_agent.retrieval.engines.calls import (
     EnginePassage,
@@ -237,7 +237,7 @@ class EngineCorpus:
         self,
         query: str,
         *,
-        limit: int = CANDIDATES,
+        k: int = CANDIDATES,
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
@@ -246,18 +246,20 @@ class EngineCorpus:
         Of a long passage the chunk that is most similar to the query comes at the passage's rank; its other chunks
         follow after all passages. Raises `CorpusError` if the engine fails, or returns what holds no passages.
         """
+        check_question(query, "query")
+        check_count(k)
         passes = None if where is None else compile_where(where)
-        if not query.strip() or limit <= 0:
+        if not query.strip():
             return []
         if self._search.takes_where:
             passes = None
-        depth = min(self._most, limit + min(limit, len(exclude)))
+        depth = min(self._most, k + min(k, len(exclude)))
         while True:
             passages = passages_of(self._search(query, depth, where), self._names)
             passing = [passage for passage in passages if passes is None or passes(passage.metadata)]
             chunks = [chunk for chunk in self._chunks(query, passing) if chunk.id not in exclude]
-            if len(chunks) >= limit or len(passages) < depth or depth >= self._most:
-                return _ranked(chunks[:limit])
+            if len(chunks) >= k or len(passages) < depth or depth >= self._most:
+                return _ranked(chunks[:k])
             depth = min(self._most, 2 * depth)
 
     def grep(

@@ -459,7 +459,7 @@ async def _with_distractors(
 
 async def _candidates(corpus: Corpus, queries: Sequence[str]) -> list[str]:
     """The documents of all hits, ordered by rank: the first hit of each query, then the second of each, and so on."""
-    results = await off_loop(corpus, lambda: [corpus.search(query, limit=HITS_PER_QUERY) for query in queries])
+    results = await off_loop(corpus, lambda: [corpus.search(query, k=HITS_PER_QUERY) for query in queries])
     ranked = [hits[rank].chunk.document_id for rank in range(HITS_PER_QUERY) for hits in results if rank < len(hits)]
     return list(dict.fromkeys(ranked))
 

@@ -284,7 +284,7 @@ def one_shot_recalls(corpus: Corpus, questions: Sequence[Question]) -> list[floa
     """The share of each question's gold among the first documents of one search with the question itself."""
     recalls = []
     for question in questions:
-        hits = corpus.search(question.question, limit=ONE_SHOT_DEPTH * 10)
+        hits = corpus.search(question.question, k=ONE_SHOT_DEPTH * 10)
         ranked = list(dict.fromkeys(hit.chunk.document_id for hit in hits))[:ONE_SHOT_DEPTH]
         recalls.append(len(set(question.gold).intersection(ranked)) / len(set(question.gold)))
     return recalls

@@ -339,7 +339,7 @@ def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:
 
 
 def _distractors(question: Question, gold: Gold, corpus: Corpus) -> list[RankedDocument]:
-    hits = corpus.search(question.question, limit=8 * RANKING_LENGTH)
+    hits = corpus.search(question.question, k=8 * RANKING_LENGTH)
     ids = dict.fromkeys(
         hit.chunk.document_id for hit in hits if not gold.found_by(hit.chunk.document_id, (hit.chunk.id,))
     )

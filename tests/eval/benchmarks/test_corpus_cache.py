@@ -46,7 +46,7 @@ def test_it_is_the_corpus_that_indexing_in_memory_gives(tmp_path: Path, corpus: 
     disk_corpus = cached_corpus(made_documents(), cache=tmp_path)()
     assert disk_corpus.name == corpus.name
     for query in ("SENTINEL-0007", "how rivers met operas"):
-        assert disk_corpus.search(query, limit=10) == corpus.search(query, limit=10)
+        assert disk_corpus.search(query, k=10) == corpus.search(query, k=10)
 
 
 def test_it_can_be_sent_to_another_process(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_chunks_come_back_as_they_went_in(corpus: ChromaCorpus) -> None:
 def test_answers_as_the_corpus_in_memory_does(corpus: ChromaCorpus) -> None:
     memory = MemoryCorpus(people(600), embedder=HashEmbedder(), counter=CharCounter())
     for query in ("the ledger of Person 42", "a chemist from Osaka", "K7919"):
-        stored_hits, memory_hits = corpus.search(query, limit=10), memory.search(query, limit=10)
+        stored_hits, memory_hits = corpus.search(query, k=10), memory.search(query, k=10)
         assert stored_hits[0].chunk == memory_hits[0].chunk
         assert stored_hits[0].sparse == pytest.approx(memory_hits[0].sparse)
         assert len({hit.chunk.id for hit in stored_hits} & {hit.chunk.id for hit in memory_hits}) >= 8

@@ -59,6 +59,22 @@ def test_the_language_is_identified_stored_and_used_by_later_queries_and_runs(tm
     assert index(tmp_path, [*GERMAN, *people(40)]).language == "de"
 
 
+def test_passages_are_analyzed_in_their_own_languages_also_those_added_later(tmp_path: Path) -> None:
+    assert index(tmp_path, GERMAN).languages == {"de": 12}
+    report = index(tmp_path, [*GERMAN, *JAPANESE])
+    assert (report.language, report.languages) == ("de", {"de": 12, "ja": 12})
+    assert first_hit(tmp_path, "第7号の水は")[1] == "j7_0"
+    assert first_hit(tmp_path, "Haus")[1].startswith("d")
+    assert index(tmp_path, [*GERMAN, *JAPANESE], "ja").languages == {"ja": 24}
+    assert index(tmp_path, [*GERMAN, *JAPANESE, *people(1)]).languages == {"ja": 25}
+
+
+def test_a_language_that_is_named_holds_for_an_index_that_is_identified_as_it(tmp_path: Path) -> None:
+    index(tmp_path, GERMAN)
+    assert index(tmp_path, GERMAN, "de").revision == 2
+    assert index(tmp_path, [*GERMAN, *JAPANESE]).languages == {"de": 24}
+
+
 def test_text_without_spaces_is_found_by_a_part_of_it(tmp_path: Path) -> None:
     assert index(tmp_path, JAPANESE).language == "ja"
     assert first_hit(tmp_path, "第7号の水は") == ("ja", "j7_0")

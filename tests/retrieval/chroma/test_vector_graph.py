@@ -176,7 +176,7 @@ def graphs(folder: Path) -> dict[int, Path]:
 
 def dense_ids(folder: Path, where: dict[str, str] | None = None) -> list[str]:
     with ChromaCorpus.open(folder) as corpus:
-        return [hit.chunk.id for hit in corpus.search("red things", limit=12, where=where)]
+        return [hit.chunk.id for hit in corpus.search("red things", k=12, where=where)]
 
 
 @pytest.mark.usefixtures("small_graphs")

@@ -29,14 +29,14 @@ def make_store() -> InMemoryVectorStore:
 
 def test_a_langchain_store_returns_as_many_as_a_search_needs() -> None:
     corpus = EngineCorpus(make_store())
-    hits = corpus.search(TEXTS[3], limit=7)
+    hits = corpus.search(TEXTS[3], k=7)
     assert (hits[0].chunk.document_id, hits[0].chunk.title, hits[0].chunk.metadata["n"]) == ("p3", "T3", 3)
     assert len(hits) == 7
     assert corpus.name == "engine:InMemoryVectorStore"
 
 
 def test_a_langchain_retriever_over_a_store_does_too() -> None:
-    assert len(EngineCorpus(make_store().as_retriever()).search(TEXTS[3], limit=7)) == 7
+    assert len(EngineCorpus(make_store().as_retriever()).search(TEXTS[3], k=7)) == 7
 
 
 def test_any_other_langchain_retriever_returns_what_it_returns() -> None:
@@ -46,7 +46,7 @@ def test_any_other_langchain_retriever_returns_what_it_returns() -> None:
         ) -> list[LangChainDocument]:
             return [LangChainDocument(text) for text in TEXTS[:3]]
 
-    hits = EngineCorpus(Fixed()).search("anything", limit=7)
+    hits = EngineCorpus(Fixed()).search("anything", k=7)
     assert [hit.chunk.text for hit in hits] == TEXTS[:3]
 
 
@@ -59,13 +59,13 @@ def nodes() -> list[Any]:
 
 def test_a_llamaindex_index_returns_as_many_as_a_search_needs() -> None:
     index = VectorStoreIndex(nodes(), embed_model=MockEmbedding(8))
-    assert len(EngineCorpus(index).search("anything", limit=7)) == 7
+    assert len(EngineCorpus(index).search("anything", k=7)) == 7
     corpus = EngineCorpus(index.as_retriever(similarity_top_k=4))
-    assert len(corpus.search("anything", limit=7)) == 4
+    assert len(corpus.search("anything", k=7)) == 4
 
 
 def test_nodes_of_one_source_are_one_document() -> None:
     corpus = EngineCorpus(VectorStoreIndex(nodes(), embed_model=MockEmbedding(8)))
-    documents = {hit.chunk.document_id for hit in corpus.search("anything", limit=20)}
+    documents = {hit.chunk.document_id for hit in corpus.search("anything", k=20)}
     assert documents == {"guide", *(f"n{number}" for number in range(2, 20))}
     assert [chunk.text for chunk in sorted(corpus.read("guide"), key=lambda chunk: chunk.text)] == TEXTS[:2]

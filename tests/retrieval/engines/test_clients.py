@@ -51,7 +51,7 @@ def corpus_of(name: str, url: str) -> EngineCorpus:
 @pytest.mark.parametrize("name", ["elasticsearch", "opensearch"])
 def test_requests_and_responses_of_the_search_api(name: str) -> None:
     with http_server(answer(RESPONSE)) as server:
-        hits = corpus_of(name, server.url()).search("a film", limit=5)
+        hits = corpus_of(name, server.url()).search("a film", k=5)
     assert [(hit.chunk.document_id, hit.chunk.title) for hit in hits] == [("a", "Rope"), ("b", "Bread")]
     assert hits[0].chunk.metadata["year"] == 1948
     request = server.requests[-1]
@@ -62,7 +62,7 @@ def test_requests_and_responses_of_the_search_api(name: str) -> None:
 @pytest.mark.parametrize("name", ["elasticsearch", "opensearch"])
 def test_an_error_of_the_search_api_is_a_corpus_error(name: str) -> None:
     with http_server(answer(MISSING, 404)) as server, pytest.raises(CorpusError, match=r"NotFoundError.*index"):
-        corpus_of(name, server.url()).search("a film", limit=5)
+        corpus_of(name, server.url()).search("a film", k=5)
 
 
 def test_qdrant_by_its_clients_own_engine() -> None:
@@ -74,7 +74,7 @@ def test_qdrant_by_its_clients_own_engine() -> None:
     ]
     client.upsert("wiki", points)
     corpus = EngineCorpus(qdrant_search(client, "wiki", lambda query: [0.9, 0.1]))
-    hits = corpus.search("a film", limit=1)
+    hits = corpus.search("a film", k=1)
     assert [(hit.chunk.document_id, hit.chunk.title, hit.chunk.text) for hit in hits] == [("7", "Rope", "A film.")]
     assert hits[0].chunk.metadata == {"year": 1948, "version": 0, "score": pytest.approx(0.99, abs=0.01)}
     with pytest.raises(CorpusError, match="the engine failed"):

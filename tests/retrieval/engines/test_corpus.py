@@ -87,11 +87,11 @@ def test_excluded_chunks_are_made_up_for_by_larger_requests() -> None:
         return [{"id": str(n), "text": f"passage number {n}"} for n in range(min(limit, 60))]
 
     corpus = EngineCorpus(engine, most=50)
-    assert ids(corpus, limit=5) == [f"{n}_0" for n in range(5)]
-    assert ids(corpus, limit=5, exclude={f"{n}_0" for n in range(15)}) == [f"{n}_0" for n in range(15, 20)]
-    assert ids(corpus, limit=5, exclude={f"{n}_0" for n in range(48)}) == ["48_0", "49_0"]
+    assert ids(corpus, k=5) == [f"{n}_0" for n in range(5)]
+    assert ids(corpus, k=5, exclude={f"{n}_0" for n in range(15)}) == [f"{n}_0" for n in range(15, 20)]
+    assert ids(corpus, k=5, exclude={f"{n}_0" for n in range(48)}) == ["48_0", "49_0"]
     assert requests == [5, 10, 20, 10, 20, 40, 50]
-    assert ids(corpus, "  ") == ids(corpus, limit=0) == []
+    assert ids(corpus, "  ") == []
 
 
 def test_an_engine_that_returns_fewer_than_requested_is_not_asked_again() -> None:
@@ -101,7 +101,7 @@ def test_an_engine_that_returns_fewer_than_requested_is_not_asked_again() -> Non
         requests.append(query)
         return rows()
 
-    assert len(ids(EngineCorpus(engine), limit=10, exclude={"rope_0"})) == 3
+    assert len(ids(EngineCorpus(engine), k=10, exclude={"rope_0"})) == 3
     assert requests == ["anything"]
 
 
@@ -110,7 +110,7 @@ def test_the_number_of_passages_goes_to_the_argument_that_takes_it(name: str) ->
     received: list[Any] = []
     scope: dict[str, Any] = {"received": received}
     exec(f"def engine(query, client=None, *, {name}=3):\n    received.append({name})\n    return []", scope)
-    EngineCorpus(scope["engine"]).search("film", limit=7)
+    EngineCorpus(scope["engine"]).search("film", k=7)
     assert received == [7]
 
 
@@ -165,7 +165,7 @@ def test_the_default_policy_finds_both_documents_of_two_steps() -> None:
     source = MemoryCorpus(Document(row["id"], row["text"], row["title"]) for row in rows())
 
     def engine(query: str, limit: int) -> list[Row]:
-        hits = source.search(query, limit=min(limit, 2))
+        hits = source.search(query, k=min(limit, 2))
         return [{"id": hit.chunk.document_id, "title": hit.chunk.title, "text": hit.chunk.text} for hit in hits]
 
     with SearchAgent(EngineCorpus(engine), effort="fast") as agent:
@@ -264,7 +264,7 @@ def test_a_passage_of_ten_megabytes_is_cut_into_chunks_and_bounded() -> None:
     needle = "Rope was directed by Alfred Hitchcock."
     text = "Flour, water and salt. " * 200 + needle + " Bread is baked in an oven." * 400_000
     corpus = EngineCorpus(lambda query: [{"id": "long", "text": text}, {"id": "short", "text": "A short passage."}])
-    hits = corpus.search("Who directed Rope?", limit=3)
+    hits = corpus.search("Who directed Rope?", k=3)
     assert [hit.chunk.document_id for hit in hits] == ["long", "short", "long"]
     assert needle in hits[0].chunk.text
     assert hits[0].chunk.tokens <= 512
@@ -303,7 +303,7 @@ def test_wrong_types_are_errors_that_say_what_was_returned(engine: Callable[[str
 
 def test_an_endless_response_is_read_to_a_bound() -> None:
     corpus = EngineCorpus(lambda query: (f"text number {n}" for n in itertools.count()))
-    assert len(ids(corpus, limit=20)) == 20
+    assert len(ids(corpus, k=20)) == 20
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ HITS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "te
 
 def test_an_address_is_an_engine() -> None:
     with http_server(Response({"results": HITS})) as server:
-        hits = EngineCorpus(f"{server.url()}/search").search("a film", limit=7)
+        hits = EngineCorpus(f"{server.url()}/search").search("a film", k=7)
     assert [hit.chunk.document_id for hit in hits] == ["a", "b"]
     (request,) = server.requests
     assert request["path"] == "/search"
@@ -25,14 +25,14 @@ def test_an_address_is_an_engine() -> None:
 
 def test_an_address_with_a_query_is_requested_with_get() -> None:
     with http_server(Response(HITS)) as server:
-        EngineCorpus(f"{server.url()}/s?q={{query}}&n={{limit}}&x=1").search("a & b {limit}?", limit=3)
+        EngineCorpus(f"{server.url()}/s?q={{query}}&n={{limit}}&x=1").search("a & b {limit}?", k=3)
     assert server.requests[0]["path"] == "/s?q=a%20%26%20b%20%7Blimit%7D%3F&n=3&x=1"
 
 
 def test_the_body_is_the_engines_own() -> None:
     body = {"size": "{limit}", "query": {"bool": {"should": [{"match": {"text": "{query}"}}]}}, "from": 0}
     with http_server(Response({"hits": {"hits": []}})) as server:
-        assert EngineCorpus(HttpEngine(server.url(), body=body)).search('say "{limit}"', limit=4) == []
+        assert EngineCorpus(HttpEngine(server.url(), body=body)).search('say "{limit}"', k=4) == []
     assert server.requests[0]["body"] == {
         "size": 4,
         "query": {"bool": {"should": [{"match": {"text": 'say "{limit}"'}}]}},

@@ -47,8 +47,8 @@ def server() -> MCPServer:
 def test_the_tool_that_searches_is_found_and_called_as_its_schema_says() -> None:
     with McpEngine(server(), arguments={"lang": "de"}) as engine:
         corpus = EngineCorpus(engine)
-        assert [hit.chunk.document_id for hit in corpus.search("a film", limit=50)] == ["a", "b"]
-        corpus.search("bread", limit=3)
+        assert [hit.chunk.document_id for hit in corpus.search("a film", k=50)] == ["a", "b"]
+        corpus.search("bread", k=3)
     assert calls == [
         {"query": "a film", "max_results": 20, "lang": "de"},
         {"query": "bread", "max_results": 3, "lang": "de"},
@@ -88,5 +88,5 @@ def test_it_connects_again_after_it_was_closed() -> None:
 def test_this_packages_own_server_is_an_engine() -> None:
     source = MemoryCorpus([Document(row["id"], row["text"], row["title"]) for row in ROWS])
     with SearchAgent(source, ScriptedPolicy([])) as agent, McpEngine(make_server(agent), "search") as engine:
-        hits = EngineCorpus(engine).search("a film of 1948", limit=2)
+        hits = EngineCorpus(engine).search("a film of 1948", k=2)
     assert "1948" in hits[0].chunk.text

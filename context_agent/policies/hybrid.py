@@ -1,0 +1,60 @@
+"""One hybrid search, without an agent: what any policy is compared with.
+
+The question is the only query. Documents are ranked as the search ranks their best passages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from context_agent.harness.profile import Profile
+from context_agent.pruning.view import View
+from context_agent.retrieval.corpus import Corpus
+from context_agent.types import Action, RankedId, ToolCall
+
+RANKED = 10
+"""Documents of a ranking, unless the caller asks for more."""
+PAGES = 5
+"""Pages of hits that are shown at most: several may belong to one document."""
+
+
+@dataclass(frozen=True, slots=True)
+class HybridPolicy:
+    """Searches once and ranks what the search returned. Deterministic; safe to share between episodes."""
+
+    documents: int = RANKED
+    name = "hybrid"
+    counter = None
+
+    def with_ranking(self, documents: int) -> HybridPolicy:
+        """See `AdjustableRanking`."""
+        return replace(self, documents=max(self.documents, documents))
+
+    def instructions(self, profile: Profile) -> str:
+        """Nothing: it reads no prompt."""
+        return ""
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> HybridActor:
+        """An actor for one episode; `seed` has no effect."""
+        return HybridActor(question, self.documents)
+
+
+@dataclass(slots=True)
+class HybridActor:
+    """Shows the hits of one query page by page, until there are enough documents, no more hits, or no room."""
+
+    question: str
+    documents: int
+    pages: int = 0
+    shown: int = -1
+    """Passages in view before the latest page."""
+
+    async def act(self, view: View) -> Action:
+        """The next page, or the ranking."""
+        found = dict.fromkeys(block.document_id for block in view.blocks)
+        largest_page = view.tokens / max(1, self.pages)
+        full = self.pages > 0 and view.tokens + largest_page > view.budget.soft
+        if len(found) >= self.documents or len(view.blocks) == self.shown or self.pages == PAGES or full:
+            return Action(ranking=tuple(map(RankedId, list(found)[: self.documents])))
+        self.pages, self.shown = self.pages + 1, len(view.blocks)
+        return Action(calls=(ToolCall("search_corpus", {"query": self.question}),))
