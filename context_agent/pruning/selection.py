@@ -59,7 +59,8 @@ class Prices:
             )
         if self.writing < self.cached or self.lifetime < 0:
             raise ConfigError(
-                f"prices must obey write >= cached and lifetime >= 0; got write={self.writing}, lifetime={self.lifetime}"
+                f"prices must obey write >= cached and lifetime >= 0; got write={self.writing}, "
+                f"lifetime={self.lifetime}"
             )
 
     @property

@@ -182,6 +182,12 @@ class Bm25Index:
         """The distinct terms of a text, in order of appearance, in each language of the index."""
         return [form for forms in self._terms(text) for form in forms]
 
+    def term_frequencies(self, text: str) -> NDArray[np.int64]:
+        """Return in how many texts each distinct term of a text occurs, shape (n,). Deleted texts may still count."""
+        with self.reading():
+            counts = [min(self._sum(forms), self.count()) for forms in self._terms(text)]
+        return np.array(counts, dtype=np.int64)
+
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """In how many texts each term occurs, shape (n,).
 

@@ -126,7 +126,7 @@ class Bm25Retriever:
 
     def unknown_share(self, query: str) -> float:
         """See `KnowsWords`. A word weighs as much as it does in BM25."""
-        frequencies = self._index.document_frequency(self._index.analyze(query))
+        frequencies = self._index.term_frequencies(query)
         rarity = np.log1p((self._index.count() - frequencies + 0.5) / (frequencies + 0.5))
         return float(rarity[frequencies == 0].sum() / rarity.sum()) if len(rarity) else 0.0
 
