@@ -14,6 +14,7 @@ from context_agent._support.small_files import parse_json
 from context_agent.cli import output
 from context_agent.cli.command import (
     COUNT,
+    EXISTING_FILE,
     FILE,
     FOLDER,
     OWN,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
     from context_agent.harness.episode import Limits
     from context_agent.harness.policy import Policy
+    from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning import ContextPruner
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
@@ -209,6 +211,27 @@ class PruneOptions:
 
         prices = Prices(cached=self.cached_price, turns=self.turns)
         return ContextPruner(self.budget, strategy=self.strategy, effort=self.effort, prices=prices)
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsOptions:
+    """Where the report of what pruning saved goes, and what tokens cost."""
+
+    SECTION: ClassVar[str] = "Report"
+
+    report: Annotated[
+        Path | None, Option("Write what was saved to this file every minute and at the end.", FILE, "FILE.json")
+    ] = None
+    prices: Annotated[
+        Path | None,
+        Option("Prices of models, instead of those of this package, which age.", EXISTING_FILE, "FILE.toml"),
+    ] = None
+
+    def open(self) -> SavingsReport:
+        """An empty report. Raises `ConfigError`."""
+        from context_agent.integrations.server.savings import PriceTable, SavingsReport
+
+        return SavingsReport(PriceTable.read(self.prices))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,15 @@ from context_agent.cli.command import (
     command,
     essential,
 )
-from context_agent.cli.options import PruneOptions
-from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, is_loopback, start_logs
+from context_agent.cli.options import PruneOptions, SavingsOptions
+from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError, DataError
-from context_agent.integrations.server.origins import LOOPBACK
+from context_agent.integrations.server.origins import LOOPBACK, is_loopback
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning.pruner import PruneReport, RemovedPassage
 
 SHOWN = 12
@@ -170,7 +171,7 @@ class ProxyCapacityOptions:
     grace: Annotated[float, Option("On shutdown, time for answers to end.", NumberRange(0), "SECONDS")] = 30.0
 
 
-@essential("upstream host port open_access budget strategy effort log_level")
+@essential("upstream host port open_access budget strategy effort report prices log_level")
 @command
 def proxy(
     *,
@@ -200,6 +201,7 @@ def proxy(
     ] = (),
     capacity: ProxyCapacityOptions,
     pause: Annotated[float, Option("Maximum silence of the model server.", SECONDS, section="Capacity")] = 600.0,
+    saved: SavingsOptions,
     log_level: LogLevel = "info",
     as_json: Json,
 ) -> int:
@@ -207,6 +209,7 @@ def proxy(
 
     Point the agent's base URL at the proxy. Conversations sent to /v1/chat/completions, /v1/responses and /v1/messages
     lose what no longer matters in their tool results; all other requests, keys and streams pass through unchanged.
+    What was saved is shown at /_context/report, and in three lines when the proxy stops.
     """
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.server.proxy import Proxy, proxy_application
@@ -219,7 +222,9 @@ def proxy(
     start_logs(log_level)
     names = (*LOOPBACK, *hosts) if hosts or local else ()
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))
-    relay = Proxy(upstream, ConversationPruners(pruning.open), settings, pause=pause)
+    savings = saved.open()
+    pruners = ConversationPruners(pruning.open)
+    relay = Proxy(upstream, pruners, settings, pause=pause, savings=savings, report_file=saved.report)
     pruning.open().prune(SAMPLE)
 
     def ready(url: str) -> None:
@@ -228,4 +233,12 @@ def proxy(
         else:
             output.note(f"proxy for {relay.upstream} at {url}; press Ctrl-C to stop")
 
-    return INTERRUPTED if serve(relay, proxy_application(relay), host, port, ready, dated=False) else 0
+    interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
+    note_savings(savings)
+    return INTERRUPTED if interrupted else 0
+
+
+def note_savings(savings: SavingsReport) -> None:
+    """Print what was saved, if there was a conversation."""
+    for line in savings.lines() if savings.total.requests else ():
+        output.note(line)

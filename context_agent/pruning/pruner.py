@@ -318,6 +318,7 @@ class PruneReport:
     read afresh. `savings` and `loss` are their worth over the turns to come, also for a prune that does not pay.
     `protected` counts the passages that stay in any case, by reason. `restored` are the ids of passages that a message
     asked for and that came back; what that costs the cache is in `cached_lost`, but no loss of the prune.
+    `tokens_original` are those of the results as they came, before any prune.
     """
 
     outcome: Outcome
@@ -333,6 +334,7 @@ class PruneReport:
     restored: tuple[str, ...] = ()
     protected: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    tokens_original: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -473,7 +475,8 @@ class _Prune:
         self._texts = self._rendered({}) if self._restored else self._sent
         # What fits is decided by the texts as they came: a second prune must find the same limit.
         sizes = self._sizes([record.text for record in self._records])
-        tokens = budget.tokens(sum(sizes))
+        self._original = sum(sizes)
+        tokens = budget.tokens(self._original)
         self._newest = self._fitting(sizes, tokens)
         self._limit = max(tokens, tokens // 2 + sum(sizes[row] for row in self._newest))
         self._total_before = self._total(self._texts)
@@ -499,7 +502,7 @@ class _Prune:
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
-        report = replace(report, cached_lost=restoring, restored=tuple(self._restored))
+        report = replace(report, cached_lost=restoring, restored=tuple(self._restored), tokens_original=self._original)
         if total <= self._limit:
             return self._pruned(report)
         if judge is None:
