@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from context_agent.harness.policy import Policy
     from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning import ContextPruner
+    from context_agent.pruning.pruner import Confirm
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
 
@@ -205,12 +206,19 @@ class PruneOptions:
         float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
     ] = 0.1
 
-    def open(self) -> ContextPruner:
+    def open(self, confirm: Confirm | None = None, confirm_above: int = 0) -> ContextPruner:
         """A pruner."""
         from context_agent.pruning import ContextPruner, Prices
 
         prices = Prices(cached=self.cached_price, turns=self.turns)
-        return ContextPruner(self.budget, strategy=self.strategy, effort=self.effort, prices=prices)
+        return ContextPruner(
+            self.budget,
+            strategy=self.strategy,
+            effort=self.effort,
+            prices=prices,
+            confirm=confirm,
+            confirm_above=confirm_above,
+        )
 
 
 @dataclass(frozen=True, slots=True)

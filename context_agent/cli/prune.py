@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -28,6 +29,7 @@ from context_agent.cli.command import (
     command,
     essential,
 )
+from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError, DataError
@@ -201,6 +203,14 @@ def proxy(
     ] = (),
     capacity: ProxyCapacityOptions,
     pause: Annotated[float, Option("Maximum silence of the model server.", SECONDS, section="Capacity")] = 600.0,
+    confirm_above: Annotated[
+        int | None,
+        Option(
+            "Ask on the terminal before a prune frees more tokens than this; without an answer it happens.",
+            COUNT_OR_ZERO,
+            section="Pruning",
+        ),
+    ] = None,
     saved: SavingsOptions,
     log_level: LogLevel = "info",
     as_json: Json,
@@ -223,7 +233,8 @@ def proxy(
     names = (*LOOPBACK, *hosts) if hosts or local else ()
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))
     savings = saved.open()
-    pruners = ConversationPruners(pruning.open)
+    confirm = None if confirm_above is None else TerminalConfirmation()
+    pruners = ConversationPruners(partial(pruning.open, confirm, confirm_above or 0))
     relay = Proxy(upstream, pruners, settings, pause=pause, savings=savings, report_file=saved.report)
     pruning.open().prune(SAMPLE)
 

@@ -291,8 +291,13 @@ PREVIEW = 100
 """Characters of a removed passage in the report."""
 STRATEGIES = (*JUDGES, "none")
 Effort = Literal["careful", "fast"]
-Outcome = Literal["pruned", "within budget", "over budget", "does not pay", "nothing to remove", "passed through"]
-"""What a prune did. `over budget`: all that may go is gone, and what stays is still more than the budget allows."""
+Outcome = Literal[
+    "pruned", "within budget", "over budget", "does not pay", "declined", "nothing to remove", "passed through"
+]
+"""What a prune did. `over budget`: all that may go is gone, and what stays is still more than the budget allows.
+`declined`: `confirm` said no."""
+Confirm = Callable[["PruneReport"], bool]
+"""(the report of a prune that would happen) -> whether it may."""
 PassageStrategy = Callable[[Sequence[Passage], str], Iterable[float]]
 """(passages, task) -> a score for each passage, higher for what should stay."""
 
@@ -361,9 +366,12 @@ class ContextPruner:
         effort: `fast` lets `reader` judge without reading.
         prices: Decide when a prune pays.
         counter: Counts tokens, by default as gpt-oss does.
+        confirm: Is called with the report before a prune that frees more than `confirm_above` tokens. If it returns
+            False, nothing is removed. It is called again when `confirm_above` more tokens would go.
+        confirm_above: The number of tokens that go without a question.
 
     Raises:
-        ConfigError: The budget, the strategy or the effort does not exist.
+        ConfigError: The budget, the strategy or the effort does not exist, or `confirm_above` is negative.
     """
 
     def __init__(
@@ -374,7 +382,12 @@ class ContextPruner:
         effort: Effort = "careful",
         prices: Prices | None = None,
         counter: TokenCounter | None = None,
+        confirm: Confirm | None = None,
+        confirm_above: int = 0,
     ) -> None:
+        if confirm_above < 0:
+            raise ConfigError(f"confirm_above must not be negative; got {confirm_above}")
+        self._confirm, self._confirm_above, self._declined = confirm, confirm_above, 0
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
         self._judge = _judge(strategy, effort)
@@ -415,7 +428,16 @@ class ContextPruner:
         prices, now = prices or self.prices, time.monotonic()
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
-        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, prices, cold=cold)
+        prune = _Prune(transcript, goal, self._results, self.budget)
+        return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
+
+    def _is_confirmed(self, report: PruneReport) -> bool:
+        if self._confirm is None or report.freed <= self._confirm_above:
+            return True
+        if self._declined and report.freed <= self._declined + self._confirm_above:
+            return False
+        self._declined = 0 if (confirmed := self._confirm(report)) else report.freed
+        return confirmed
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
         """The messages with these passages back where they were; later prunes leave them.
@@ -497,7 +519,15 @@ class _Prune:
         sums = np.cumsum([sizes[row] for row in last])
         return frozenset(last[: int(np.searchsorted(sums, tokens, side="right"))])
 
-    def run(self, strategy: str, judge: Judge | None, prices: Prices, *, cold: bool = False) -> Pruned:
+    def run(
+        self,
+        strategy: str,
+        judge: Judge | None,
+        prices: Prices,
+        confirm: Confirm = lambda report: True,
+        *,
+        cold: bool = False,
+    ) -> Pruned:
         """The messages and the report."""
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
@@ -524,11 +554,14 @@ class _Prune:
         report = replace(report, outcome="does not pay", freed=freed, cached_lost=lost, savings=savings, loss=loss)
         if savings <= loss:
             return self._pruned(report)
-        self._commit(candidates, names, shortened)
         removed = tuple(
             self._removed_passage(candidates[row], name, scores[row], row in repeated) for row, name in names.items()
         )
-        report = replace(report, outcome="pruned", tokens_after=total - freed, removed=removed)
+        planned = replace(report, outcome="pruned", tokens_after=total - freed, removed=removed)
+        if not confirm(planned):
+            return self._pruned(replace(report, outcome="declined"))
+        self._commit(candidates, names, shortened)
+        report = planned
         return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
 
     def _over_budget(self, report: PruneReport) -> PruneReport:

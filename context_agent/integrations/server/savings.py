@@ -109,7 +109,7 @@ class PrunedRequest:
             model[:MODEL_CHARACTERS] if isinstance(model, str) else "",
             report.tokens_after,
             max(0, report.tokens_original - report.tokens_after),
-            0 if report.outcome == "does not pay" and not report.restored else report.cached_lost,
+            0 if report.outcome in ("does not pay", "declined") and not report.restored else report.cached_lost,
             len(report.restored),
         )
 
