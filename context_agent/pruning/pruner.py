@@ -30,7 +30,7 @@ from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut, without
-from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom
+from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom, raised
 from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
@@ -633,6 +633,7 @@ class _Prune:
                 f"the strategy returned scores of shape {scores.shape} for {len(passages)} passages: it must return a "
                 "number for each of them"
             )
+        scores = raised(scores, passages, [row for row, reason in staying.items() if reason == "restored"])
         # What an image shows is not judged: the later it is, the longer it stays.
         images = [row for row, candidate in enumerate(candidates) if candidate.source.form == "image"]
         scores[images] = np.sort(scores[images])

@@ -1,0 +1,84 @@
+"""What was restored raises the bar for what resembles it, in that conversation alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from context_agent.pruning.passages import Passage
+from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.relevance import PassageWords, raised
+from context_agent.pruning.selection import Prices
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import LONG as OPENING
+from tests.pruning.test_pruner import TASK, noises, search
+
+FREE, BUDGET = Prices(cached=1.0), 350
+"""Without a prefix cache every prune pays."""
+ROSTER = "Pilot roster: Ines Marlow takes berth {} beside a tanker convoy, {} shift, harbor office."
+SHIFTS = ("early", "late", "night", "relief")
+
+
+def turns(count: int) -> list[Any]:
+    """A conversation whose later results have roster entries among noise."""
+    found = list(OPENING)
+    for number in range(count):
+        roster = ROSTER.format(number, SHIFTS[number % 4])
+        found.append(
+            search(100 + number, f"{noises(200 + 10 * number, 4)}\n\n{roster}\n\n{noises(400 + 10 * number, 4)}")
+        )
+    return [*found, search(900, "done")]
+
+
+def visible(messages: Any, number: int) -> bool:
+    return ROSTER.format(number, SHIFTS[number % 4]) in str(messages)
+
+
+@pytest.mark.parametrize(("strategy", "effort"), [("bm25", "fast"), ("reader", "fast"), ("reader", "careful")])
+def test_what_resembles_a_restored_passage_stays(strategy: str, effort: Any) -> None:
+    outcomes = []
+    for restores in (False, True):
+        pruner = ContextPruner(BUDGET, prices=FREE, strategy=strategy, effort=effort)
+        pruned = pruner.prune(rendered("openai", turns(1)))
+        assert not visible(pruned.messages, 0)
+        if restores:
+            wrong = next(item.id for item in pruned.report.removed if "Ines Marlow" in item.preview)
+            pruner.restore(pruned.messages, [wrong])
+        messages = pruner.prune(rendered("openai", turns(4))).messages
+        outcomes.append([visible(messages, number) for number in range(4)])
+    without, with_restore = outcomes
+    assert sum(without) <= 1
+    assert sum(with_restore) >= 3
+
+
+def test_another_conversation_is_not_affected() -> None:
+    pruner, other = (ContextPruner(BUDGET, prices=FREE, strategy="bm25") for _ in range(2))
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    pruner.restore(pruned.messages, [item.id for item in pruned.report.removed if "Ines Marlow" in item.preview])
+    assert not any(visible(other.prune(rendered("openai", turns(4))).messages, number) for number in range(1))
+
+
+def test_a_prune_after_a_restore_is_repeatable() -> None:
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25")
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    pruner.restore(pruned.messages, [pruned.report.removed[0].id])
+    first = pruner.prune(rendered("openai", turns(4)))
+    second = pruner.prune(first.messages)
+    assert second.messages == first.messages
+    assert second.report.removed == ()
+
+
+def test_scores_rise_by_at_most_their_range() -> None:
+    passages = [Passage(text, 0, len(text)) for text in (ROSTER, ROSTER, TASK, "The weather is fine.")]
+    scores = np.array([1.0, 0.0, 3.0, -1.0])
+    new = raised(scores, passages, [0])
+    assert new[1] - scores[1] == pytest.approx(4.0)
+    assert new[3] == scores[3]
+    assert raised(scores, passages, []) is scores
+    infinite = np.full(4, np.inf)
+    assert not np.isnan(raised(infinite, passages, [0])).any()
+    alike = PassageWords(passages).resemblance([0])
+    assert alike[1] == pytest.approx(1.0)
+    assert ((alike >= 0) & (alike <= 1 + 1e-6)).all()
