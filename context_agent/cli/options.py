@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from context_agent.harness.policy import Policy
     from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning import ContextPruner
-    from context_agent.pruning.pruner import Confirm
+    from context_agent.pruning.pruner import Confirm, RestoredPassage
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
 
@@ -206,7 +206,12 @@ class PruneOptions:
         float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
     ] = 0.1
 
-    def open(self, confirm: Confirm | None = None, confirm_above: int = 0) -> ContextPruner:
+    def open(
+        self,
+        confirm: Confirm | None = None,
+        confirm_above: int = 0,
+        on_restore: Callable[[RestoredPassage], None] | None = None,
+    ) -> ContextPruner:
         """A pruner."""
         from context_agent.pruning import ContextPruner, Prices
 
@@ -218,6 +223,7 @@ class PruneOptions:
             prices=prices,
             confirm=confirm,
             confirm_above=confirm_above,
+            on_restore=on_restore,
         )
 
 

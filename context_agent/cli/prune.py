@@ -211,6 +211,15 @@ def proxy(
             section="Pruning",
         ),
     ] = None,
+    restores: Annotated[
+        Path | None,
+        Option(
+            "Append the passages that are restored, with the task, to this file: it has texts of conversations.",
+            FILE,
+            "FILE.jsonl",
+            section="Report",
+        ),
+    ] = None,
     saved: SavingsOptions,
     log_level: LogLevel = "info",
     as_json: Json,
@@ -222,6 +231,7 @@ def proxy(
     What was saved is shown at /_context/report, and in three lines when the proxy stops.
     """
     from context_agent.integrations.pruning import ConversationPruners
+    from context_agent.integrations.restores import RestoreLog
     from context_agent.integrations.server.proxy import Proxy, proxy_application
     from context_agent.integrations.server.service import Settings
     from context_agent.integrations.server.transport import serve
@@ -234,7 +244,8 @@ def proxy(
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))
     savings = saved.open()
     confirm = None if confirm_above is None else TerminalConfirmation()
-    pruners = ConversationPruners(partial(pruning.open, confirm, confirm_above or 0))
+    record = None if restores is None else RestoreLog(restores)
+    pruners = ConversationPruners(partial(pruning.open, confirm, confirm_above or 0, record.add if record else None))
     relay = Proxy(upstream, pruners, settings, pause=pause, savings=savings, report_file=saved.report)
     pruning.open().prune(SAMPLE)
 
@@ -246,6 +257,8 @@ def proxy(
 
     interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
     note_savings(savings)
+    if record is not None:
+        record.close()
     return INTERRUPTED if interrupted else 0
 
 

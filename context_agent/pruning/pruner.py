@@ -99,13 +99,19 @@ class ResultRecord:
         is_gone = len(ids) == len(self.passages) > 0 and covered >= MOSTLY * len(self.text.strip())
         return is_gone and not self.short and self.source.form == "text" and not self.source.is_argument
 
-    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> None:
-        """Bring passages back by id. `removed` has further ids by index, those of a text returned earlier."""
+    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> list[Passage]:
+        """Bring passages back by id; return those that were not back before.
+
+        `removed` has further ids by index, those of a text returned earlier.
+        """
         names = {**(removed or {}), **self.ids}
-        if back := {index for index, name in names.items() if name in wanted}:
+        back = {index for index, name in names.items() if name in wanted}
+        new = sorted(back - self.restored)
+        if back:
             self.restored |= back
             self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
             self.short = ""
+        return [self.passages[index] for index in new]
 
     def without(self, ids: Mapping[int, str]) -> str:
         """Return the text with stubs in place of these passages."""
@@ -316,6 +322,16 @@ class RemovedPassage:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoredPassage:
+    """A passage that came back, and the task for which its removal was wrong. `label` is its heading or title."""
+
+    task: str
+    label: str
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class PruneReport:
     """Both sides of a prune. Tokens are those of tool results; `savings` and `loss` are in fresh input tokens.
 
@@ -369,6 +385,8 @@ class ContextPruner:
         confirm: Is called with the report before a prune that frees more than `confirm_above` tokens. If it returns
             False, nothing is removed. It is called again when `confirm_above` more tokens would go.
         confirm_above: The number of tokens that go without a question.
+        on_restore: Is called with each passage that comes back. Its removal was wrong, so a record of them is data to
+            learn from.
 
     Raises:
         ConfigError: The budget, the strategy or the effort does not exist, or `confirm_above` is negative.
@@ -384,10 +402,12 @@ class ContextPruner:
         counter: TokenCounter | None = None,
         confirm: Confirm | None = None,
         confirm_above: int = 0,
+        on_restore: Callable[[RestoredPassage], None] | None = None,
     ) -> None:
         if confirm_above < 0:
             raise ConfigError(f"confirm_above must not be negative; got {confirm_above}")
         self._confirm, self._confirm_above, self._declined = confirm, confirm_above, 0
+        self._on_restore = on_restore
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
         self._judge = _judge(strategy, effort)
@@ -429,7 +449,13 @@ class ContextPruner:
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
         prune = _Prune(transcript, goal, self._results, self.budget)
+        self._record(goal.task, prune.brought_back)
         return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
+
+    def _record(self, task: str, passages: Iterable[Passage]) -> None:
+        if self._on_restore is not None:
+            for passage in passages:
+                self._on_restore(RestoredPassage(task, passage.label, passage.text, passage.tokens))
 
     def _is_confirmed(self, report: PruneReport) -> bool:
         if self._confirm is None or report.freed <= self._confirm_above:
@@ -454,7 +480,7 @@ class ContextPruner:
                 continue
             removed = self._results.removed(result)[1]
             pruned_ids |= {*removed.values(), *record.ids.values()}
-            record.restore(wanted, removed)
+            self._record(transcript.task, record.restore(wanted, removed))
             remaining = {index: name for index, name in removed.items() if name not in wanted}
             records.append(record)
             if (text := self._results.returned(result, record, remaining)) != result.text:
@@ -493,6 +519,7 @@ class _Prune:
         self._requests = RequestedIds(
             self._own_text(content) for content in transcript.contents if content.role in ("user", "assistant")
         )
+        self.brought_back: list[Passage] = []
         self._restored = self._restore()
         self._texts = self._rendered({}) if self._restored else self._sent
         # What fits is decided by the texts as they came: a second prune must find the same limit.
@@ -577,7 +604,7 @@ class _Prune:
         removed = {name for record in self._records for name in record.ids.values()} if self._requests else set()
         wanted = {name for name in removed if int(name[1:]) in self._requests}
         for record in self._records if wanted else ():
-            record.restore(wanted)
+            self.brought_back += record.restore(wanted)
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:

@@ -121,7 +121,7 @@ class PassageWords:
 def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int]) -> Scores:
     """Return the scores, raised for passages that resemble restored ones: a restore says that they were judged wrong.
 
-    The more a passage resembles one of them, the higher it rises, by at most what lies between the lowest and the highest score.
+    The more a passage resembles one of them, the higher it rises, by at most the range of the scores.
     """
     finite = scores[np.isfinite(scores)]
     if not restored or not len(finite):

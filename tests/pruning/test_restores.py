@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from context_agent.errors import DataError
+from context_agent.integrations.restores import RestoreLog
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.pruner import ContextPruner, RestoredPassage
 from context_agent.pruning.relevance import PassageWords, raised
 from context_agent.pruning.selection import Prices
 from tests.pruning.conversations import rendered
@@ -82,3 +86,40 @@ def test_scores_rise_by_at_most_their_range() -> None:
     alike = PassageWords(passages).resemblance([0])
     assert alike[1] == pytest.approx(1.0)
     assert ((alike >= 0) & (alike <= 1 + 1e-6)).all()
+
+
+def test_each_restored_passage_is_reported_once() -> None:
+    restored: list[RestoredPassage] = []
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25", on_restore=restored.append)
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    wrong = next(item for item in pruned.report.removed if "Ines Marlow" in item.preview)
+    asking = [*pruned.messages, {"role": "assistant", "content": f"I need restore: {wrong.id}"}]
+    for _ in range(2):
+        assert ROSTER.format(0, SHIFTS[0]) in str(pruner.prune(asking).messages)
+    pruner.restore(pruned.messages, [wrong.id])
+    (passage,) = restored
+    assert passage.text.startswith(ROSTER.format(0, SHIFTS[0]))
+    assert (passage.task, passage.tokens) == (TASK, wrong.tokens)
+
+
+def test_the_record_survives_a_restart_and_is_private(tmp_path: Path) -> None:
+    file = tmp_path / "restores.jsonl"
+    for number in range(2):
+        log = RestoreLog(file)
+        log.add(RestoredPassage("task \ud800", "label", f"text {number}", 3))
+        log.close()
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert [line["text"] for line in lines] == ["text 0", "text 1"]
+    assert lines[0].keys() == {"time", "task", "label", "text", "tokens"}
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_full_disk_does_not_end_the_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = RestoreLog(tmp_path / "restores.jsonl")
+
+    def full(*_: object) -> None:
+        raise DataError("the disk is full")
+
+    monkeypatch.setattr("context_agent._support.journal.AppendLog.append", full)
+    log.add(RestoredPassage("task", "", "text", 1))
+    log.close()
