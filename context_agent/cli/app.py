@@ -126,6 +126,8 @@ cli = CommandGroup(
             "serve": "context_agent.cli.serve:serve",
             "mcp": "context_agent.cli.serve:mcp",
             "proxy": "context_agent.cli.prune:proxy",
+            "wrap": "context_agent.cli.wrap:wrap",
+            "unwrap": "context_agent.cli.wrap:unwrap",
             "feedback": "context_agent.cli.view:feedback",
         },
         "Measure": {"eval": "context_agent.cli.eval:evaluate"},

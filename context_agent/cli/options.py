@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from context_agent._support.small_files import parse_json
 from context_agent.cli import output
 from context_agent.cli.command import (
     COUNT,
+    EXISTING_FILE,
     FILE,
     FOLDER,
     OWN,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from context_agent.agent import Observer, SearchAgent
     from context_agent.harness.episode import Limits
     from context_agent.harness.policy import Policy
+    from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning import ContextPruner
+    from context_agent.pruning.pruner import Confirm, RestoredPassage
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.corpus import Corpus
 
@@ -203,12 +206,46 @@ class PruneOptions:
         float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
     ] = 0.1
 
-    def open(self) -> ContextPruner:
+    def open(
+        self,
+        confirm: Confirm | None = None,
+        confirm_above: int = 0,
+        on_restore: Callable[[RestoredPassage], None] | None = None,
+    ) -> ContextPruner:
         """A pruner."""
         from context_agent.pruning import ContextPruner, Prices
 
         prices = Prices(cached=self.cached_price, turns=self.turns)
-        return ContextPruner(self.budget, strategy=self.strategy, effort=self.effort, prices=prices)
+        return ContextPruner(
+            self.budget,
+            strategy=self.strategy,
+            effort=self.effort,
+            prices=prices,
+            confirm=confirm,
+            confirm_above=confirm_above,
+            on_restore=on_restore,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SavingsOptions:
+    """Where the report of what pruning saved goes, and what tokens cost."""
+
+    SECTION: ClassVar[str] = "Report"
+
+    report: Annotated[
+        Path | None, Option("Write what was saved to this file every minute and at the end.", FILE, "FILE.json")
+    ] = None
+    prices: Annotated[
+        Path | None,
+        Option("Prices of models, instead of those of this package, which age.", EXISTING_FILE, "FILE.toml"),
+    ] = None
+
+    def open(self) -> SavingsReport:
+        """An empty report. Raises `ConfigError`."""
+        from context_agent.integrations.server.savings import PriceTable, SavingsReport
+
+        return SavingsReport(PriceTable.read(self.prices))
 
 
 @dataclass(frozen=True, slots=True)

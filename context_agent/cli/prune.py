@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -28,14 +29,16 @@ from context_agent.cli.command import (
     command,
     essential,
 )
-from context_agent.cli.options import PruneOptions
-from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, is_loopback, start_logs
+from context_agent.cli.confirm import TerminalConfirmation
+from context_agent.cli.options import PruneOptions, SavingsOptions
+from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError, DataError
-from context_agent.integrations.server.origins import LOOPBACK
+from context_agent.integrations.server.origins import LOOPBACK, is_loopback
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning.pruner import PruneReport, RemovedPassage
 
 SHOWN = 12
@@ -170,7 +173,7 @@ class ProxyCapacityOptions:
     grace: Annotated[float, Option("On shutdown, time for answers to end.", NumberRange(0), "SECONDS")] = 30.0
 
 
-@essential("upstream host port open_access budget strategy effort log_level")
+@essential("upstream host port open_access budget strategy effort report prices log_level")
 @command
 def proxy(
     *,
@@ -200,6 +203,24 @@ def proxy(
     ] = (),
     capacity: ProxyCapacityOptions,
     pause: Annotated[float, Option("Maximum silence of the model server.", SECONDS, section="Capacity")] = 600.0,
+    confirm_above: Annotated[
+        int | None,
+        Option(
+            "Ask on the terminal before a prune frees more tokens than this; without an answer it happens.",
+            COUNT_OR_ZERO,
+            section="Pruning",
+        ),
+    ] = None,
+    restores: Annotated[
+        Path | None,
+        Option(
+            "Append the passages that are restored, with the task, to this file: it has texts of conversations.",
+            FILE,
+            "FILE.jsonl",
+            section="Report",
+        ),
+    ] = None,
+    saved: SavingsOptions,
     log_level: LogLevel = "info",
     as_json: Json,
 ) -> int:
@@ -207,8 +228,10 @@ def proxy(
 
     Point the agent's base URL at the proxy. Conversations sent to /v1/chat/completions, /v1/responses and /v1/messages
     lose what no longer matters in their tool results; all other requests, keys and streams pass through unchanged.
+    What was saved is shown at /_context/report, and in three lines when the proxy stops.
     """
     from context_agent.integrations.pruning import ConversationPruners
+    from context_agent.integrations.restores import RestoreLog
     from context_agent.integrations.server.proxy import Proxy, proxy_application
     from context_agent.integrations.server.service import Settings
     from context_agent.integrations.server.transport import serve
@@ -219,7 +242,11 @@ def proxy(
     start_logs(log_level)
     names = (*LOOPBACK, *hosts) if hosts or local else ()
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))
-    relay = Proxy(upstream, ConversationPruners(pruning.open), settings, pause=pause)
+    savings = saved.open()
+    confirm = None if confirm_above is None else TerminalConfirmation()
+    record = None if restores is None else RestoreLog(restores)
+    pruners = ConversationPruners(partial(pruning.open, confirm, confirm_above or 0, record.add if record else None))
+    relay = Proxy(upstream, pruners, settings, pause=pause, savings=savings, report_file=saved.report)
     pruning.open().prune(SAMPLE)
 
     def ready(url: str) -> None:
@@ -228,4 +255,14 @@ def proxy(
         else:
             output.note(f"proxy for {relay.upstream} at {url}; press Ctrl-C to stop")
 
-    return INTERRUPTED if serve(relay, proxy_application(relay), host, port, ready, dated=False) else 0
+    interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
+    note_savings(savings)
+    if record is not None:
+        record.close()
+    return INTERRUPTED if interrupted else 0
+
+
+def note_savings(savings: SavingsReport) -> None:
+    """Print what was saved, if there was a conversation."""
+    for line in savings.lines() if savings.total.requests else ():
+        output.note(line)

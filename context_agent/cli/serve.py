@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import re
@@ -34,7 +33,7 @@ from context_agent.cli.command import (
 )
 from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.origins import LOOPBACK
+from context_agent.integrations.server.origins import LOOPBACK, is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -337,16 +336,6 @@ def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> 
         output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
         output.note(f"{index.chunks:,} chunks of {index.name} at {url}; press Ctrl-C to stop")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine's programs can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 UI_HOST, UI_PORT = "127.0.0.1", 8320

@@ -131,6 +131,7 @@ IDLE_SECONDS = 3_600.0
 class _Conversation:
     pruner: ContextPruner
     used: float
+    number: int
     memory: int = CONVERSATION_BYTES
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -181,6 +182,7 @@ class ConversationPruners:
         self._conversations: OrderedDict[bytes, _Conversation] = OrderedDict()
         self._lock = threading.Lock()
         self._secret = os.urandom(32)
+        self._last_number = 0
 
     @classmethod
     def of(cls, budget: int, **options: Any) -> ConversationPruners:
@@ -212,6 +214,19 @@ class ConversationPruners:
 
         `open_pruner` makes the pruner of a new conversation, by default the one that all conversations have.
         """
+        return self.prune_numbered(messages, task, hint=hint, caching=caching, scope=scope, open_pruner=open_pruner)[1]
+
+    def prune_numbered(
+        self,
+        messages: Sequence[Any],
+        task: str | None = None,
+        *,
+        hint: str = "",
+        caching: PrefixCaching | None = None,
+        scope: bytes = b"",
+        open_pruner: Callable[[], ContextPruner] | None = None,
+    ) -> tuple[int, Pruned]:
+        """As `prune`, with the number of the conversation, counted from 1."""
         conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
             pruner = conversation.pruner
@@ -219,7 +234,7 @@ class ConversationPruners:
             pruned = pruner.prune(messages, task, hint=hint, prices=prices)
             conversation.count_memory()
         self._forget()
-        return pruned
+        return conversation.number, pruned
 
     def restore(self, messages: Sequence[Any], ids: Sequence[str], *, scope: bytes = b"") -> list[Any]:
         """As `ContextPruner.restore`. In a conversation that is not remembered, nothing is pruned."""
@@ -238,7 +253,10 @@ class ConversationPruners:
     ) -> _Conversation:
         key, now = self._key(messages, scope), time.monotonic()
         with self._lock:
-            conversation = self._conversations.get(key) or _Conversation(open_pruner(), now)
+            conversation = self._conversations.get(key)
+            if conversation is None:
+                self._last_number += 1
+                conversation = _Conversation(open_pruner(), now, self._last_number)
             conversation.used = now
             self._conversations[key] = conversation
             self._conversations.move_to_end(key)

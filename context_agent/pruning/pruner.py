@@ -30,7 +30,7 @@ from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut, without
-from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom
+from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom, raised
 from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
@@ -99,13 +99,19 @@ class ResultRecord:
         is_gone = len(ids) == len(self.passages) > 0 and covered >= MOSTLY * len(self.text.strip())
         return is_gone and not self.short and self.source.form == "text" and not self.source.is_argument
 
-    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> None:
-        """Bring passages back by id. `removed` has further ids by index, those of a text returned earlier."""
+    def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> list[Passage]:
+        """Bring passages back by id; return those that were not back before.
+
+        `removed` has further ids by index, those of a text returned earlier.
+        """
         names = {**(removed or {}), **self.ids}
-        if back := {index for index, name in names.items() if name in wanted}:
+        back = {index for index, name in names.items() if name in wanted}
+        new = sorted(back - self.restored)
+        if back:
             self.restored |= back
             self.ids = {index: name for index, name in self.ids.items() if name not in wanted}
             self.short = ""
+        return [self.passages[index] for index in new]
 
     def without(self, ids: Mapping[int, str]) -> str:
         """Return the text with stubs in place of these passages."""
@@ -291,8 +297,13 @@ PREVIEW = 100
 """Characters of a removed passage in the report."""
 STRATEGIES = (*JUDGES, "none")
 Effort = Literal["careful", "fast"]
-Outcome = Literal["pruned", "within budget", "over budget", "does not pay", "nothing to remove", "passed through"]
-"""What a prune did. `over budget`: all that may go is gone, and what stays is still more than the budget allows."""
+Outcome = Literal[
+    "pruned", "within budget", "over budget", "does not pay", "declined", "nothing to remove", "passed through"
+]
+"""What a prune did. `over budget`: all that may go is gone, and what stays is still more than the budget allows.
+`declined`: `confirm` said no."""
+Confirm = Callable[["PruneReport"], bool]
+"""(the report of a prune that would happen) -> whether it may."""
 PassageStrategy = Callable[[Sequence[Passage], str], Iterable[float]]
 """(passages, task) -> a score for each passage, higher for what should stay."""
 
@@ -311,6 +322,16 @@ class RemovedPassage:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoredPassage:
+    """A passage that came back, and the task for which its removal was wrong. `label` is its heading or title."""
+
+    task: str
+    label: str
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class PruneReport:
     """Both sides of a prune. Tokens are those of tool results; `savings` and `loss` are in fresh input tokens.
 
@@ -318,6 +339,7 @@ class PruneReport:
     read afresh. `savings` and `loss` are their worth over the turns to come, also for a prune that does not pay.
     `protected` counts the passages that stay in any case, by reason. `restored` are the ids of passages that a message
     asked for and that came back; what that costs the cache is in `cached_lost`, but no loss of the prune.
+    `tokens_original` are those of the results as they came, before any prune.
     """
 
     outcome: Outcome
@@ -333,6 +355,7 @@ class PruneReport:
     restored: tuple[str, ...] = ()
     protected: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    tokens_original: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -359,9 +382,14 @@ class ContextPruner:
         effort: `fast` lets `reader` judge without reading.
         prices: Decide when a prune pays.
         counter: Counts tokens, by default as gpt-oss does.
+        confirm: Is called with the report before a prune that frees more than `confirm_above` tokens. If it returns
+            False, nothing is removed. It is called again when `confirm_above` more tokens would go.
+        confirm_above: The number of tokens that go without a question.
+        on_restore: Is called with each passage that comes back. Its removal was wrong, so a record of them is data to
+            learn from.
 
     Raises:
-        ConfigError: The budget, the strategy or the effort does not exist.
+        ConfigError: The budget, the strategy or the effort does not exist, or `confirm_above` is negative.
     """
 
     def __init__(
@@ -372,7 +400,14 @@ class ContextPruner:
         effort: Effort = "careful",
         prices: Prices | None = None,
         counter: TokenCounter | None = None,
+        confirm: Confirm | None = None,
+        confirm_above: int = 0,
+        on_restore: Callable[[RestoredPassage], None] | None = None,
     ) -> None:
+        if confirm_above < 0:
+            raise ConfigError(f"confirm_above must not be negative; got {confirm_above}")
+        self._confirm, self._confirm_above, self._declined = confirm, confirm_above, 0
+        self._on_restore = on_restore
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
         self._judge = _judge(strategy, effort)
@@ -413,7 +448,22 @@ class ContextPruner:
         prices, now = prices or self.prices, time.monotonic()
         cold = self._used is not None and now - self._used > prices.lifetime
         self._used = now
-        return _Prune(transcript, goal, self._results, self.budget).run(self.strategy, self._judge, prices, cold=cold)
+        prune = _Prune(transcript, goal, self._results, self.budget)
+        self._record(goal.task, prune.brought_back)
+        return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
+
+    def _record(self, task: str, passages: Iterable[Passage]) -> None:
+        if self._on_restore is not None:
+            for passage in passages:
+                self._on_restore(RestoredPassage(task, passage.label, passage.text, passage.tokens))
+
+    def _is_confirmed(self, report: PruneReport) -> bool:
+        if self._confirm is None or report.freed <= self._confirm_above:
+            return True
+        if self._declined and report.freed <= self._declined + self._confirm_above:
+            return False
+        self._declined = 0 if (confirmed := self._confirm(report)) else report.freed
+        return confirmed
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
         """The messages with these passages back where they were; later prunes leave them.
@@ -430,7 +480,7 @@ class ContextPruner:
                 continue
             removed = self._results.removed(result)[1]
             pruned_ids |= {*removed.values(), *record.ids.values()}
-            record.restore(wanted, removed)
+            self._record(transcript.task, record.restore(wanted, removed))
             remaining = {index: name for index, name in removed.items() if name not in wanted}
             records.append(record)
             if (text := self._results.returned(result, record, remaining)) != result.text:
@@ -469,11 +519,13 @@ class _Prune:
         self._requests = RequestedIds(
             self._own_text(content) for content in transcript.contents if content.role in ("user", "assistant")
         )
+        self.brought_back: list[Passage] = []
         self._restored = self._restore()
         self._texts = self._rendered({}) if self._restored else self._sent
         # What fits is decided by the texts as they came: a second prune must find the same limit.
         sizes = self._sizes([record.text for record in self._records])
-        tokens = budget.tokens(sum(sizes))
+        self._original = sum(sizes)
+        tokens = budget.tokens(self._original)
         self._newest = self._fitting(sizes, tokens)
         self._limit = max(tokens, tokens // 2 + sum(sizes[row] for row in self._newest))
         self._total_before = self._total(self._texts)
@@ -494,12 +546,20 @@ class _Prune:
         sums = np.cumsum([sizes[row] for row in last])
         return frozenset(last[: int(np.searchsorted(sums, tokens, side="right"))])
 
-    def run(self, strategy: str, judge: Judge | None, prices: Prices, *, cold: bool = False) -> Pruned:
+    def run(
+        self,
+        strategy: str,
+        judge: Judge | None,
+        prices: Prices,
+        confirm: Confirm = lambda report: True,
+        *,
+        cold: bool = False,
+    ) -> Pruned:
         """The messages and the report."""
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
-        report = replace(report, cached_lost=restoring, restored=tuple(self._restored))
+        report = replace(report, cached_lost=restoring, restored=tuple(self._restored), tokens_original=self._original)
         if total <= self._limit:
             return self._pruned(report)
         if judge is None:
@@ -521,11 +581,14 @@ class _Prune:
         report = replace(report, outcome="does not pay", freed=freed, cached_lost=lost, savings=savings, loss=loss)
         if savings <= loss:
             return self._pruned(report)
-        self._commit(candidates, names, shortened)
         removed = tuple(
             self._removed_passage(candidates[row], name, scores[row], row in repeated) for row, name in names.items()
         )
-        report = replace(report, outcome="pruned", tokens_after=total - freed, removed=removed)
+        planned = replace(report, outcome="pruned", tokens_after=total - freed, removed=removed)
+        if not confirm(planned):
+            return self._pruned(replace(report, outcome="declined"))
+        self._commit(candidates, names, shortened)
+        report = planned
         return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
 
     def _over_budget(self, report: PruneReport) -> PruneReport:
@@ -541,7 +604,7 @@ class _Prune:
         removed = {name for record in self._records for name in record.ids.values()} if self._requests else set()
         wanted = {name for name in removed if int(name[1:]) in self._requests}
         for record in self._records if wanted else ():
-            record.restore(wanted)
+            self.brought_back += record.restore(wanted)
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
@@ -597,6 +660,7 @@ class _Prune:
                 f"the strategy returned scores of shape {scores.shape} for {len(passages)} passages: it must return a "
                 "number for each of them"
             )
+        scores = raised(scores, passages, [row for row, reason in staying.items() if reason == "restored"])
         # What an image shows is not judged: the later it is, the longer it stays.
         images = [row for row, candidate in enumerate(candidates) if candidate.source.form == "image"]
         scores[images] = np.sort(scores[images])

@@ -40,6 +40,10 @@ FUSION_RANKS = 10
 """Added to each rank: the larger, the more a middling rank in all counts beside a high one in one."""
 READER_WEIGHT = SIMILARITY_WEIGHT = 2
 """Weight of the reader's ranking, and of that by similarity: each as much as the words and their meaning together."""
+ALIKE = 0.4
+"""Cosine from which a passage resembles a restored one."""
+MAX_RESTORED = 16
+"""Restored passages that others are compared with, the latest ones."""
 K1, B = 1.2, 0.75
 _STEM = 6
 """Letters of a word that count: a stemmer that knows no language."""
@@ -101,6 +105,29 @@ class PassageWords:
         most = max(2, len(self.counts) // 8)
         rare = [term for term in self.counts[row] if 2 <= self._frequency[term] <= most and len(term) > 2]
         return sorted(rare, key=lambda term: (self._frequency[term], term))
+
+    def resemblance(self, rows: list[int]) -> Scores:
+        """Return the cosine of each passage with the nearest of these rows by their words, rare ones first; 0 to 1."""
+        squares = {term: self.rarity(term) ** 2 for term in self._frequency}
+        norms = np.sqrt([sum(map(squares.__getitem__, count)) or 1.0 for count in self.counts])
+        columns = {term: column for column, term in enumerate({term for row in rows for term in self.counts[row]})}
+        has = np.zeros((len(self.counts), len(columns)), dtype=np.float32)
+        for row, count in enumerate(self.counts):
+            has[row, [columns[term] for term in count.keys() & columns.keys()]] = 1.0
+        shared = has @ (has[rows] * np.array([squares[term] for term in columns], dtype=np.float32)).T
+        return np.asarray((shared / norms[:, None] / norms[rows]).max(axis=1), dtype=np.float64)
+
+
+def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int]) -> Scores:
+    """Return the scores, raised for passages that resemble restored ones: a restore says that they were judged wrong.
+
+    The more a passage resembles one of them, the higher it rises, by at most the range of the scores.
+    """
+    finite = scores[np.isfinite(scores)]
+    if not restored or not len(finite):
+        return scores
+    alike = PassageWords(passages).resemblance([*restored[-MAX_RESTORED:]])
+    return scores + np.where(alike >= ALIKE, alike, 0.0) * np.ptp(finite)
 
 
 def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:

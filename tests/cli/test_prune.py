@@ -122,6 +122,28 @@ def test_a_conversation_through_the_process(tmp_path):
     assert "violins" not in str(log)
 
 
+def test_a_restore_is_recorded_and_the_savings_are_written(tmp_path):
+    options = ("--budget", "400", "--strategy", "bm25", "--restores", "restores.jsonl", "--report", "saved.json")
+    (tmp_path / "prices.toml").write_text("[models]\nscripted = { input = 2, cached = 1 }", encoding="utf-8")
+    with (
+        ScriptedServer([says("At six."), says("At six.")], key=KEY) as model,
+        serving("--upstream", model.url, *options, "--prices", "prices.toml", command="proxy", cwd=tmp_path) as server,
+    ):
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0)
+        client.chat.completions.create(model="scripted", messages=proxy_conversation())
+        asking = [*proxy_conversation(), {"role": "user", "content": "Please restore: p1"}]
+        client.chat.completions.create(model="scripted", messages=asking)
+        assert "1 passage restored" in server.client.get("/_context/report").text
+        code, _ = server.end()
+    assert code == 0
+    (line,) = [json.loads(line) for line in (tmp_path / "restores.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert line["text"].startswith("Entry ")
+    saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))
+    assert (saved["total"]["requests"], saved["total"]["restored"]) == (2, 1)
+    assert saved["total"]["without_price"] == 0
+    assert saved["total"]["money"] != 0
+
+
 def test_other_machines_are_admitted_on_demand_only(tmp_path):
     refusal = run("proxy", "--upstream", "http://127.0.0.1:1", "--host", "0.0.0.0", cwd=tmp_path)
     assert refusal.returncode == 2

@@ -83,7 +83,7 @@ async def test_every_answer_fits_its_schema(agent: SearchAgent, mode: str) -> No
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_retrieve_answers_with_documents(agent: SearchAgent, mode: str) -> None:
-    answer = await ask(agent, "retrieve", mode, question=QUESTION, k=2)
+    answer = await ask(agent, "retrieve", mode, question=QUESTION, k=2, detail="full")
     data = answer.structured_content
     assert data
     assert [item["id"] for item in data["documents"]] == ["d0", "d1"]
@@ -97,6 +97,36 @@ async def test_retrieve_answers_with_documents(agent: SearchAgent, mode: str) ->
     assert data["complete"]
     assert data["turns"] > 0
     assert text(answer).startswith(f"[1] Rope (id: d0_0)\n{TEXTS['Rope'][0]}\n\n[2] Alfred Hitchcock (id: d1_0)")
+
+
+async def test_the_data_repeat_no_text_unless_asked(agent: SearchAgent) -> None:
+    calls: dict[str, dict[str, Any]] = {
+        "retrieve": {"question": QUESTION},
+        "search": {"query": "Rope"},
+        "grep": {"pattern": "."},
+        "read": {"document_id": "d1_0"},
+    }
+    for name, arguments in calls.items():
+        brief, full = [await ask(agent, name, **arguments, detail=detail) for detail in ("brief", "full")]
+        assert text(brief) == text(full)
+        told = [str(answer.structured_content) for answer in (brief, full)]
+        passages = [passage for passage, _ in TEXTS.values()]
+        assert not any(passage in told[0] for passage in passages)
+        assert any(passage in told[1] for passage in passages)
+        default = (await ask(agent, name, **arguments)).structured_content
+        assert default
+        assert default.keys() == (brief.structured_content or {}).keys()
+        jsonschema.validate(default, await output_schema(agent, name))
+    found = (await ask(agent, "search", query="Rope")).structured_content or {}
+    assert all(item.keys() == {"id", "document_id", "title", "score"} for item in found["passages"])
+    found = (await ask(agent, "retrieve", question=QUESTION)).structured_content or {}
+    assert found["documents"][0].keys() == {"id", "title", "score", "passages"}
+    assert found["documents"][0]["passages"][0].keys() == {"id", "score"}
+
+
+async def output_schema(agent: SearchAgent, name: str) -> dict[str, Any]:
+    async with Client(make_server(agent)) as client:
+        return next(tool.output_schema or {} for tool in (await client.list_tools()).tools if tool.name == name)
 
 
 async def test_a_recorded_search_is_named_by_its_id_never_by_its_path(agent: SearchAgent) -> None:
@@ -166,7 +196,7 @@ async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
     with SearchAgent(MemoryCorpus([Document("long", source, "Long")], chunk_size=256, overlap=32)) as agent:
         parts, first_chunk = [], 0
         while first_chunk is not None:
-            answer = await ask(agent, "read", document_id="long", first_chunk=first_chunk)
+            answer = await ask(agent, "read", document_id="long", first_chunk=first_chunk, detail="full")
             part = answer.structured_content
             assert part
             parts.append(part)

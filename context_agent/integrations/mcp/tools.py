@@ -1,7 +1,7 @@
 """The tools and their results, and documents as resources. Each call has an id in the log.
 
-A result has data, which fits the tool's output schema, and text that a model reads. An error tells the model how to
-correct the call.
+A result has text that a model reads, and data that fits the tool's output schema. Some clients hand a model both, so
+the data repeat no text unless the call asks for it. An error tells the model how to correct the call.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,7 +22,7 @@ from context_agent.errors import ConfigError, ContextAgentError, PatternError
 from context_agent.harness.profile import one_line
 from context_agent.integrations.functions import NO_PASSAGES, passage_text
 from context_agent.integrations.pruning import ConversationPruners
-from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, PruneRequest, ScoredPassage
+from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, PruneRequest
 from context_agent.pruning.pruner import BUDGET
 from context_agent.pruning.view import Text, TurnClosed
 from context_agent.retrieval.corpus import Corpus, Where
@@ -52,7 +52,19 @@ Filter = Annotated[
     dict[str, Any] | None,
     Field(description='only documents with this metadata, in Chroma\'s syntax, e.g. {"year": {"$gte": 2020}}'),
 ]
+Detail = Annotated[
+    Literal["brief", "full"],
+    Field(description="full: the structured content has the texts and metadata as well, for programs that read it"),
+]
 JsonMetadata = dict[str, str | int | float | bool | None]
+
+
+class RetrievedPassage(BaseModel):
+    """A passage of a ranked document; `id` is that of the chunk."""
+
+    id: str
+    text: str | None = Field(default=None, description="with detail=full")
+    score: float
 
 
 class RetrievedDocument(BaseModel):
@@ -61,9 +73,11 @@ class RetrievedDocument(BaseModel):
     id: str
     title: str
     score: float
-    justification: str = Field(description="why the document is relevant, if the policy tells; else empty")
-    metadata: JsonMetadata
-    passages: list[ScoredPassage]
+    justification: str | None = Field(
+        default=None, description="with detail=full: why the document is relevant, if the policy tells; else empty"
+    )
+    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+    passages: list[RetrievedPassage]
 
 
 class RetrieveResult(BaseModel):
@@ -88,9 +102,9 @@ class FoundPassage(BaseModel):
     id: str = Field(description="the chunk's id")
     document_id: str
     title: str
-    text: str
+    text: str | None = Field(default=None, description="with detail=full")
     score: float = Field(description="orders the passages of one result")
-    metadata: JsonMetadata
+    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
 
 
 class PassagesResult(BaseModel):
@@ -104,8 +118,8 @@ class ReadResult(BaseModel):
 
     id: str
     title: str
-    metadata: JsonMetadata
-    text: str
+    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+    text: str | None = Field(default=None, description="with detail=full")
     first_chunk: int = Field(description="number of the first chunk in this part, from 0")
     chunks: int = Field(description="number of chunks in the document")
     next_chunk: int | None = Field(description="first_chunk for the next part; null at the end")
@@ -124,6 +138,8 @@ class Tools:
         context: Context[Any, Any],
         k: Count = DEFAULT_K,
         where: Filter = None,
+        *,
+        detail: Detail = "brief",
     ) -> Annotated[CallToolResult, RetrieveResult]:
         """Answer one question with ranked documents and the passages that support them. Searches in several steps by
         itself, follows up on what it finds and drops what does not help, so ask the whole question, even if it takes
@@ -135,7 +151,7 @@ class Tools:
                 answer = await self._answer(search, context)
             finally:
                 search.leave()
-            return retrieve_result(answer)
+            return retrieve_result(answer, detail)
 
     async def search(
         self,
@@ -143,12 +159,14 @@ class Tools:
         context: Context[Any, Any],
         k: Count = DEFAULT_K,
         where: Filter = None,
+        *,
+        detail: Detail = "brief",
     ) -> Annotated[CallToolResult, PassagesResult]:
         """Search the documents once, by meaning and by words, and return the best passages."""
         with _call("search", context, where):
             _require_words(query, "query")
             hits = await self._step(lambda corpus: corpus.search(query, k=k, where=where), where)
-            return passages_result(hits)
+            return passages_result(hits, detail)
 
     async def grep(
         self,
@@ -156,17 +174,21 @@ class Tools:
         context: Context[Any, Any],
         k: Count = DEFAULT_K,
         where: Filter = None,
+        *,
+        detail: Detail = "brief",
     ) -> Annotated[CallToolResult, PassagesResult]:
         """Find passages whose text matches a regular expression: names, numbers, exact wording."""
         with _call("grep", context, where):
             hits = await self._step(lambda corpus: corpus.grep(pattern, limit=k, where=where), where)
-            return passages_result(hits)
+            return passages_result(hits, detail)
 
     async def read(
         self,
         document_id: Annotated[BoundedText, Field(description="the id of a document, or of one of its chunks")],
         context: Context[Any, Any],
         first_chunk: Annotated[int, Field(ge=0, description="where to start: next_chunk of the previous part")] = 0,
+        *,
+        detail: Detail = "brief",
     ) -> Annotated[CallToolResult, ReadResult]:
         """Read a document. A long one comes in parts."""
         with _call("read", context):
@@ -175,7 +197,7 @@ class Tools:
                 raise ToolError(f"there is no document {document_id[:80]!r}: use an id from another tool's result")
             if first_chunk >= len(chunks):
                 raise ToolError(f"the document has {len(chunks)} chunks: first_chunk is at most {len(chunks) - 1}")
-            return read_result(chunks, first_chunk)
+            return read_result(chunks, first_chunk, detail)
 
     async def prune(
         self,
@@ -274,7 +296,7 @@ def _require_words(text: str, name: str) -> None:
         raise ToolError(f"the {name} is empty: say in words what to look for")
 
 
-def retrieve_result(answer: ServedAnswer) -> CallToolResult:
+def retrieve_result(answer: ServedAnswer, detail: Detail = "brief") -> CallToolResult:
     """The result of the agent's search."""
     result = answer.result
     documents = [
@@ -284,7 +306,7 @@ def retrieve_result(answer: ServedAnswer) -> CallToolResult:
             score=document.score,
             justification=document.justification,
             metadata=_json_metadata(document.metadata),
-            passages=[ScoredPassage(id=chunk.id, text=chunk.text, score=chunk.score) for chunk in document.chunks],
+            passages=[RetrievedPassage(id=chunk.id, text=chunk.text, score=chunk.score) for chunk in document.chunks],
         )
         for document in result.documents
     ]
@@ -304,10 +326,10 @@ def retrieve_result(answer: ServedAnswer) -> CallToolResult:
     text = answer.text()
     if not answer.complete:
         text += f"\n\n(The search was cut short: {answer.error or result.stop_reason}.)"
-    return _result(text, data)
+    return _result(text, data, detail)
 
 
-def passages_result(hits: Sequence[Hit]) -> CallToolResult:
+def passages_result(hits: Sequence[Hit], detail: Detail = "brief") -> CallToolResult:
     """The result of one search or grep."""
     passages = [
         FoundPassage(
@@ -320,33 +342,32 @@ def passages_result(hits: Sequence[Hit]) -> CallToolResult:
         )
         for hit in hits
     ]
-    texts = [
-        passage_text(rank, passage.id, passage.title, passage.text) for rank, passage in enumerate(passages, start=1)
-    ]
-    return _result("\n\n".join(texts) or NO_PASSAGES, PassagesResult(passages=passages))
+    chunks = [hit.chunk for hit in hits]
+    texts = [passage_text(rank, chunk.id, chunk.title, chunk.text) for rank, chunk in enumerate(chunks, start=1)]
+    return _result("\n\n".join(texts) or NO_PASSAGES, PassagesResult(passages=passages), detail)
 
 
-def read_result(chunks: Sequence[Chunk], first: int) -> CallToolResult:
+def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -> CallToolResult:
     """A document from its chunk number `first` on, as much as fits one result. `first` is one of its chunks."""
     part = [chunks[first]]
     for chunk in chunks[first + 1 :]:
         if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_TOKENS:
             break
         part.append(chunk)
-    next_chunk = first + len(part)
+    next_chunk, joined = first + len(part), joined_text(part)
     data = ReadResult(
         id=chunks[0].document_id,
         title=chunks[0].title,
         metadata=_json_metadata(chunks[0].metadata),
-        text=joined_text(part),
+        text=joined,
         first_chunk=first,
         chunks=len(chunks),
         next_chunk=next_chunk if next_chunk < len(chunks) else None,
     )
-    text = f"{one_line(data.title)} (id: {one_line(data.id)})\n{escape_markers(data.text)}".lstrip()
+    text = f"{one_line(data.title)} (id: {one_line(data.id)})\n{escape_markers(joined)}".lstrip()
     if data.next_chunk is not None:
         text += f"\n\n(Chunks {first} to {next_chunk - 1} of {len(chunks)}; continue with first_chunk={next_chunk}.)"
-    return _result(text, data)
+    return _result(text, data, detail)
 
 
 def prune_result(answer: PruneAnswer) -> CallToolResult:
@@ -381,7 +402,20 @@ def _json_value(value: Any) -> str | int | float | bool | None:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _result(text: str, data: BaseModel) -> CallToolResult:
+REPEATED: Mapping[str, Any] = {
+    "text": True,
+    "metadata": True,
+    "passages": {"__all__": {"text": True, "metadata": True}},
+    "documents": {
+        "__all__": {"justification": True, "metadata": True, "passages": {"__all__": {"text": True}}},
+    },
+}
+"""What the data of a brief result lack: the model has it as text, or did not ask for it."""
+
+
+def _result(text: str, data: BaseModel, detail: Detail = "full") -> CallToolResult:
+    left_out = None if detail == "full" else dict(REPEATED)
     return CallToolResult(
-        content=[TextContent(type="text", text=text)], structured_content=data.model_dump(mode="json")
+        content=[TextContent(type="text", text=text)],
+        structured_content=data.model_dump(mode="json", exclude=left_out),
     )

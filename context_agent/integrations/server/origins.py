@@ -62,6 +62,16 @@ def host_name(header: str) -> str:
     return (name if name and port.isdigit() else header).lower()
 
 
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine's programs can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def _is_allowed(origin: str, origins: Collection[str]) -> bool:
     """Return True if the origin is listed, or matches a listed one that allows every port."""
     return origin in origins or f"{origin.rpartition(':')[0]}:*" in origins

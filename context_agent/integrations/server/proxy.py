@@ -14,8 +14,9 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -30,12 +31,16 @@ from context_agent._support.json_text import differences, with_values
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
 from context_agent.integrations.server.observability import log
+from context_agent.integrations.server.origins import host_name, is_loopback
+from context_agent.integrations.server.savings import PrunedRequest, SavingsReport, model_in_path
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pruner import PruneReport
 
 with extra("serve"):
     from starlette.datastructures import Headers
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
+    from starlette.responses import HTMLResponse
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -77,6 +82,10 @@ MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
 PAUSE = 600.0
 """Seconds that a model may be silent."""
+REPORT_SECONDS = 60.0
+"""Seconds between two times that the report is written."""
+OWN_PATHS = "/_context"
+"""The proxy's own paths begin with it. They are never sent to the upstream."""
 KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 """The header in which an agent may say what it is looking for, and how much of it counts."""
@@ -89,13 +98,14 @@ class PrunedBody:
     body: bytes
     counts: Mapping[str, Any]
     warnings: Sequence[str] = ()
+    request: PrunedRequest | None = None
 
     @classmethod
-    def of(cls, body: bytes, report: PruneReport) -> PrunedBody:
+    def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
         """The body with its report, without the texts of removed passages."""
         counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
-        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings)
+        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings, request)
 
     @property
     def header(self) -> bytes:
@@ -156,13 +166,16 @@ class BodyPruner:
         system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching(_cache_ttl(plain)) if states_caching else None
-        pruned = self._pruners.prune(messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
+        number, pruned = self._pruners.prune_numbered(
+            messages, hint=hint, caching=caching, scope=caller + b"\0" + scope
+        )
+        record = PrunedRequest.of(number, request.get("model"), pruned.report)
         changes = {(name, *path): value for path, value in differences(messages, pruned.messages)}
         if not changes:
-            return PrunedBody.of(body, pruned.report)
+            return PrunedBody.of(body, pruned.report, record)
         encoding = json.detect_encoding(plain)
         changed = with_values(plain.decode(encoding, "surrogatepass"), changes)
-        return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report)
+        return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report, record)
 
     def _decoded(self, body: bytes) -> dict[str, Any] | None:
         """The body's JSON object; None if it is none, or too costly to decode."""
@@ -200,8 +213,17 @@ def conversation_field(path: str) -> str | None:
 
 def proxy_application(proxy: Proxy) -> ASGIApp:
     """The ASGI application of a proxy."""
-    table = [Route("/{path:path}", proxy.relay, methods=sorted(METHODS))]
+    table = [
+        Route(f"{OWN_PATHS}/report", proxy.show_report, methods=["GET"]),
+        Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(METHODS)),
+        Route("/{path:path}", proxy.relay, methods=sorted(METHODS)),
+    ]
     return assemble(table, proxy, proxy.connected, path_problem)
+
+
+async def no_such_path(request: Request) -> ASGIApp:
+    """Refuse a path below the proxy's own prefix: no upstream may answer in its place."""
+    raise HTTPException(404)
 
 
 def path_problem(scope: Scope) -> Problem | None:
@@ -214,11 +236,19 @@ class Proxy(GatedService):
     """Relays requests to one upstream, within the limits of its settings. Used from one event loop."""
 
     def __init__(
-        self, upstream: str, pruners: ConversationPruners, settings: Settings | None = None, *, pause: float = PAUSE
+        self,
+        upstream: str,
+        pruners: ConversationPruners,
+        settings: Settings | None = None,
+        *,
+        pause: float = PAUSE,
+        savings: SavingsReport | None = None,
+        report_file: Path | None = None,
     ) -> None:
         """`upstream` is the server's address, with or without `/v1` at its end. Raises `ConfigError`.
 
-        `settings.deadline` limits the wait in the queue, `pause` each silence of the upstream, in seconds.
+        `settings.deadline` limits the wait in the queue, `pause` each silence of the upstream, in seconds. What was
+        saved is added to `savings`, and written to `report_file` every minute and at the end.
         """
         super().__init__(settings or Settings(max_body=MAX_BODY))
         self._base = upstream_address(upstream)
@@ -226,6 +256,7 @@ class Proxy(GatedService):
         self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._prefix = b""
+        self.savings, self._report_file = savings or SavingsReport(), report_file
 
     @property
     def upstream(self) -> str:
@@ -247,8 +278,34 @@ class Proxy(GatedService):
             ),
             proxy=proxy,
         ) as self._transport:
-            yield
+            writing = asyncio.create_task(self._keep_writing())
+            try:
+                yield
+            finally:
+                writing.cancel()
+                self._write_report()
         self._transport = None
+
+    async def show_report(self, request: Request) -> ASGIApp:
+        """Answer with the page of what was saved, for programs and browsers of this machine."""
+        addresses = (request.client.host if request.client else "", host_name(request.headers.get("host", "")))
+        if not all(map(is_loopback, addresses)):
+            raise Problem(403, "host_not_allowed", "the report is for this machine: ask for it at 127.0.0.1")
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return HTMLResponse(self.savings.html(), headers=headers)
+
+    async def _keep_writing(self) -> None:
+        while self._report_file is not None:
+            await asyncio.sleep(REPORT_SECONDS)
+            await asyncio.to_thread(self._write_report)
+
+    def _write_report(self) -> None:
+        if self._report_file is None:
+            return
+        try:
+            self.savings.write(self._report_file)
+        except OSError as error:
+            log("report_not_written", logging.WARNING, reason=str(error.strerror))
 
     async def relay(self, request: Request) -> ASGIApp:
         """Relay a request: with a pruned conversation, if its path is one of those that have one."""
@@ -288,7 +345,14 @@ class Proxy(GatedService):
         pruned = await asyncio.to_thread(prune, body, field, caller_of(request.headers))
         record: RequestRecord = request.state.record
         record.notes["prune"] = pruned.counts
-        answer = await self._send(request, pruned.body, recoded=pruned.body is not body)
+        status = 0
+        try:
+            answer = await self._send(request, pruned.body, recoded=pruned.body is not body)
+            status = answer.response.status_code
+        finally:
+            if (saved := pruned.request) is not None:
+                saved = replace(saved, model=saved.model or model_in_path(request.scope["path"]))
+                self.savings.add(saved, accepted=200 <= status < 400)
         answer.headers.append((REPORT_HEADER, pruned.header))
         return answer
 

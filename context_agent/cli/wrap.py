@@ -1,0 +1,280 @@
+"""`ctx1 wrap`: a coding agent behind a proxy that prunes its conversations. `ctx1 unwrap` undoes it.
+
+Only the environment and the command line of the agent's process change. No file is written, so nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from context_agent._support.small_files import parse_json
+from context_agent.cli import output
+from context_agent.cli.command import Argument, Json, Option, command, essential
+from context_agent.cli.options import PruneOptions, SavingsOptions
+from context_agent.errors import ConfigError
+from context_agent.integrations.server.origins import LOOPBACK
+
+if TYPE_CHECKING:
+    from context_agent.integrations.server.proxy import Proxy
+    from context_agent.integrations.server.savings import SavingsReport
+
+GRACE_SECONDS, START_SECONDS = 2.0, 30.0
+"""Seconds for answers to end when the agent is gone, and for a proxy to start."""
+WRAPPED = "CTX1_WRAPPED"
+"""The environment variable that holds the values which `ctx1 wrap` replaced, as JSON."""
+OPENCODE_CONFIG = "OPENCODE_CONFIG_CONTENT"
+"""The environment variable that OpenCode reads settings from, beside its files."""
+FORWARDED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SIGNALLED = 128
+"""Added to a signal's number, it is the exit code of a process that the signal ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider of models.
+
+    Attributes:
+        address: Where its API is, with the path that the clients' base address has.
+        variables: The environment variables in which clients look for another base address.
+        opencode: Its name in OpenCode's settings, and the path of a base address there.
+    """
+
+    address: str
+    variables: tuple[str, ...]
+    opencode: tuple[str, str]
+
+
+PROVIDERS = (
+    Provider("https://api.anthropic.com", ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"), ("anthropic", "/v1")),
+    Provider(
+        "https://api.openai.com/v1",
+        ("OPENAI_BASE_URL", "OPENAI_API_BASE", "AIDER_OPENAI_API_BASE"),
+        ("openai", "/v1"),
+    ),
+    Provider("https://generativelanguage.googleapis.com", ("GOOGLE_GEMINI_BASE_URL",), ("google", "/v1beta")),
+)
+
+
+@essential("upstream budget strategy effort report prices")
+@command
+def wrap(
+    agent: Annotated[str, Argument("AGENT")],
+    arguments: Annotated[tuple[str, ...], Argument("[-- ARGS]...")] = (),
+    *,
+    upstream: Annotated[
+        str | None,
+        Option(
+            "Address of the model server for all requests of the agent.",
+            metavar="URL",
+            default="the base address in the environment, else the provider's own",
+        ),
+    ] = None,
+    pruning: PruneOptions,
+    saved: SavingsOptions,
+    as_json: Json,
+) -> int:
+    """Start a coding agent behind a proxy that prunes its conversations.
+
+      ctx1 wrap claude
+      ctx1 wrap --budget 16000 codex -- exec "fix the failing test"
+      ctx1 wrap bash
+
+    AGENT is claude, codex, opencode, aider, gemini or any command that reads OPENAI_BASE_URL, ANTHROPIC_BASE_URL or
+    GOOGLE_GEMINI_BASE_URL. The proxy listens on free ports of this machine, and stops when the agent ends. The exit
+    code is the agent's. No file is changed. In a wrapped shell, ctx1 unwrap AGENT starts an agent without the proxy.
+    """
+    if WRAPPED in os.environ:
+        raise ConfigError('this shell is behind a proxy already: run eval "$(ctx1 unwrap)" first')
+    program = shutil.which(agent)
+    if program is None:
+        raise ConfigError(f"there is no command {agent!r}: install it, or write its path")
+    savings = saved.open()
+    with _quiet_logs(), ExitStack() as running:
+        addresses = _start_proxies(upstream, pruning, saved, savings, running)
+        variables = _variables(addresses, agent)
+        environment = {
+            **os.environ,
+            **variables,
+            WRAPPED: json.dumps({name: os.environ.get(name) for name in variables}),
+        }
+        code = _run([program, *_arguments(agent, addresses), *arguments], environment)
+    if as_json:
+        output.print_json(savings.to_json())
+    elif savings.total.requests:
+        for line in savings.lines():
+            output.note(line)
+    else:
+        output.note("no conversation went through the proxy: see whether the agent reads its base address elsewhere")
+    return code
+
+
+@command
+def unwrap(
+    arguments: Annotated[tuple[str, ...], Argument("[AGENT [-- ARGS]]...")] = (),
+    *,
+    as_json: Json,
+) -> int:
+    """Undo ctx1 wrap inside a wrapped shell.
+
+      ctx1 unwrap claude
+      eval "$(ctx1 unwrap)"
+
+    With AGENT, only that agent starts without the proxy. Alone, the command prints what restores the environment of
+    the shell. Elsewhere nothing needs to be undone: ctx1 wrap changes no file.
+    """
+    try:
+        before: dict[str, str | None] = parse_json(os.environ.get(WRAPPED, "{}"))
+    except ValueError as error:
+        raise ConfigError(f"{WRAPPED} is not what ctx1 wrap wrote: start a new shell") from error
+    if arguments:
+        program = shutil.which(arguments[0])
+        if program is None:
+            raise ConfigError(f"there is no command {arguments[0]!r}: install it, or write its path")
+        return _run([program, *arguments[1:]], _restored(before))
+    if as_json:
+        output.print_json({"variables": before})
+    elif before:
+        for name, value in {**before, WRAPPED: None}.items():
+            output.echo(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
+    else:
+        output.note("nothing is wrapped in this shell")
+    return 0
+
+
+def _restored(before: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the environment as it was before `ctx1 wrap`."""
+    kept = {name: value for name, value in os.environ.items() if name not in before and name != WRAPPED}
+    return kept | {name: value for name, value in before.items() if value is not None}
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Keep the proxies' logs off the terminal, which is the agent's."""
+    loggers = [logging.getLogger(name) for name in ("context_agent.server", "uvicorn")]
+    before = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [logging.NullHandler()], False
+    try:
+        yield
+    finally:
+        for logger, handlers, propagate in before:
+            logger.handlers, logger.propagate = handlers, propagate
+
+
+def _start_proxies(
+    upstream: str | None, pruning: PruneOptions, saved: SavingsOptions, savings: SavingsReport, running: ExitStack
+) -> dict[Provider, str]:
+    """Start a proxy before each model server; return the base address that takes the place of each provider's."""
+    from context_agent.integrations.pruning import ConversationPruners
+    from context_agent.integrations.server.proxy import MAX_BODY, Proxy
+    from context_agent.integrations.server.service import Settings
+
+    pruners = ConversationPruners(pruning.open)
+    pruning.open()
+    urls: dict[str, str] = {}
+    addresses: dict[Provider, str] = {}
+    for provider in PROVIDERS:
+        path = "/v1" if provider.address.endswith("/v1") else ""
+        own = next((os.environ[name] for name in provider.variables if os.environ.get(name)), provider.address)
+        address = (own if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path).rstrip("/")
+        server = address.removesuffix("/v1")
+        if server not in urls:
+            settings = Settings(hosts=LOOPBACK, max_body=MAX_BODY, concurrency=128, grace=GRACE_SECONDS)
+            # One of them writes the report, which they share. It is the last one to stop.
+            report = None if urls else saved.report
+            proxy = Proxy(server, pruners, settings, savings=savings, report_file=report)
+            urls[server] = running.enter_context(_serving(proxy))
+        addresses[provider] = urls[server] + address[len(server) :]
+    return addresses
+
+
+@contextmanager
+def _serving(proxy: Proxy) -> Iterator[str]:
+    """Run a proxy in a thread until the block ends. Yields its address."""
+    from context_agent.integrations.server.proxy import proxy_application
+    from context_agent.integrations.server.transport import ServerProcess, bind_socket, socket_url
+
+    started, servers = threading.Event(), list[ServerProcess]()
+    listener = bind_socket("127.0.0.1", 0)
+
+    def run() -> None:
+        # The server belongs to the event loop of its thread.
+        servers.append(ServerProcess(proxy, proxy_application(proxy), lambda _: started.set(), dated=False))
+        servers[0].run(sockets=[listener])
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        if not started.wait(START_SECONDS):
+            raise ConfigError("the proxy does not start: ctx1 doctor checks the installation")
+        yield socket_url(listener)
+    finally:
+        if servers:
+            servers[0].handle_exit(signal.SIGTERM, None)
+        thread.join(2 * GRACE_SECONDS + 1)
+        listener.close()
+
+
+def _variables(addresses: Mapping[Provider, str], agent: str) -> dict[str, str]:
+    """Return the environment variables that lead an agent to the proxies."""
+    variables = {name: address for provider, address in addresses.items() for name in provider.variables}
+    if Path(agent).name == "opencode":
+        variables[OPENCODE_CONFIG] = _opencode_settings(addresses, os.environ.get(OPENCODE_CONFIG, ""))
+    return variables
+
+
+def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
+    """Return OpenCode's settings with the proxies' addresses, as JSON; `own` are those in the environment."""
+    try:
+        settings = parse_json(own) if own.strip() else {}
+        for provider, address in addresses.items():
+            name, path = provider.opencode
+            options = settings.setdefault("provider", {}).setdefault(name, {}).setdefault("options", {})
+            options["baseURL"] = address.removesuffix("/v1") + path
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{OPENCODE_CONFIG} does not hold OpenCode's settings as JSON: unset it") from error
+    return json.dumps(settings)
+
+
+def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
+    """Return the arguments that lead an agent to the proxy which takes no base address from the environment."""
+    if Path(agent).name != "codex":
+        return []
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise ConfigError("Codex needs OPENAI_API_KEY behind a proxy: a login with a ChatGPT plan has another server")
+    address = next(url for provider, url in addresses.items() if "OPENAI_BASE_URL" in provider.variables)
+    fields = {"name": "OpenAI", "base_url": address, "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
+    settings = {"model_provider": "ctx1", **{f"model_providers.ctx1.{name}": value for name, value in fields.items()}}
+    return [part for name, value in settings.items() for part in ("-c", f'{name}="{value}"')]
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command to its end, with the signals that this process gets; return its exit code as a shell would."""
+    sys.stdout.flush()
+    with subprocess.Popen(arguments, env=environment) as child:  # noqa: S603 (the user's own command)
+
+        def forward(number: int, _: object) -> None:
+            # A terminal sends Ctrl-C to the agent as well: twice would end some agents.
+            if number != signal.SIGINT or not sys.stdin.isatty():
+                child.send_signal(number)
+
+        before = {number: signal.signal(number, forward) for number in FORWARDED}
+        try:
+            code = child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    return code if code >= 0 else SIGNALLED - code

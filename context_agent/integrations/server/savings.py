@@ -1,0 +1,260 @@
+"""What pruning saved, by conversation and in all: tokens, cached tokens that were lost, and money.
+
+Tokens are those of tool results, counted as in the prune's report. Money is a careful estimate: a token that was not
+sent counts at the price of a cached one, and a cached token that was lost at the price of writing it to the cache anew.
+Without a warm cache more is saved.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from context_agent._support.journal import replace_file
+from context_agent._support.small_files import parse_toml, read_toml
+from context_agent.errors import ConfigError
+from context_agent.eval.page import escape, page
+from context_agent.pruning.pruner import PruneReport
+
+MAX_CONVERSATIONS = 1_000
+"""Conversations that a report lists. Older ones count in the sum alone."""
+MODEL_CHARACTERS = 100
+"""Characters of a model's name that count."""
+MILLION = 1_000_000
+_MODEL_IN_PATH = re.compile(r"/models?/([^/:]+)")
+
+
+class ModelPrice(BaseModel):
+    """The price of a million input tokens: read afresh, from the prefix cache, and written to the cache."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    cached: float = Field(ge=0, allow_inf_nan=False)
+    write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    def saved(self, withheld: int, cached_lost: int) -> float:
+        """Return the money saved by tokens that were not sent, less what the lost cached tokens cost."""
+        write = self.input if self.write is None else self.write
+        return (withheld * self.cached - cached_lost * max(0.0, write - self.cached)) / MILLION
+
+
+class PriceTable(BaseModel):
+    """The prices of models by a part of their names, in one currency."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    currency: str = Field(default="USD", max_length=20)
+    models: dict[str, ModelPrice]
+
+    @classmethod
+    def read(cls, file: Path | None = None) -> PriceTable:
+        """Return the table in a TOML file, by default the one of this package. Raises `ConfigError`."""
+        name = "prices.toml" if file is None else str(file)
+        try:
+            if file is None:
+                text = (files("context_agent.integrations.server") / "prices.toml").read_text(encoding="utf-8")
+                return cls.model_validate(parse_toml(text))
+            return cls.model_validate(read_toml(file))
+        except OSError as error:
+            raise ConfigError(f"cannot read the prices in {name}: {error.strerror}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigError(f"{name}: {where}: {first['msg']}. Write prices as in the docs of ctx1 proxy") from error
+        except ValueError as error:
+            raise ConfigError(f"{name} is not valid TOML: {error}") from error
+
+    def price(self, model: str) -> ModelPrice | None:
+        """Return the price of the longest name that the model's name contains, None if it contains none."""
+        found = [name for name in self.models if re.search(rf"(?<![a-z0-9]){re.escape(name.lower())}", model.lower())]
+        return self.models[max(found, key=len)] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedRequest:
+    """A request whose conversation went through a pruner.
+
+    Attributes:
+        conversation: The number of the conversation.
+        model: The model's name, empty if the request has none.
+        sent: The tokens of tool results that were sent.
+        withheld: The tokens of tool results that were not sent, those that earlier requests removed included.
+        cached_lost: The cached tokens behind the first change.
+        restored: The number of passages that came back because a message asked for them.
+    """
+
+    conversation: int
+    model: str
+    sent: int
+    withheld: int
+    cached_lost: int
+    restored: int
+
+    @classmethod
+    def of(cls, conversation: int, model: Any, report: PruneReport) -> PrunedRequest:
+        """Return what a prune's report says of one request."""
+        return cls(
+            conversation,
+            model[:MODEL_CHARACTERS] if isinstance(model, str) else "",
+            report.tokens_after,
+            max(0, report.tokens_original - report.tokens_after),
+            0 if report.outcome in ("does not pay", "declined") and not report.restored else report.cached_lost,
+            len(report.restored),
+        )
+
+
+def model_in_path(path: str) -> str:
+    """Return the model that a path names, as those of Gemini and Bedrock do; empty for any other path."""
+    match = _MODEL_IN_PATH.search(path)
+    return match[1][:MODEL_CHARACTERS] if match else ""
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(slots=True)
+class Savings:
+    """The sum over requests. `money` is what was saved where the model's price is known."""
+
+    requests: int = 0
+    sent: int = 0
+    withheld: int = 0
+    cached_lost: int = 0
+    restored: int = 0
+    money: float = 0.0
+    without_price: int = 0
+
+    def add(self, request: PrunedRequest, price: ModelPrice | None, *, accepted: bool) -> None:
+        """Add a request. The tokens of one that the model server refused were not paid for."""
+        withheld = request.withheld if accepted else 0
+        self.requests += accepted
+        self.sent += request.sent if accepted else 0
+        self.withheld += withheld
+        self.cached_lost += request.cached_lost
+        self.restored += request.restored
+        if price is None:
+            self.without_price += accepted
+        else:
+            self.money += price.saved(withheld, request.cached_lost)
+
+    @property
+    def share(self) -> float:
+        """The share of the tokens of tool results that was not sent."""
+        return self.withheld / max(1, self.sent + self.withheld)
+
+    def to_json(self) -> dict[str, Any]:
+        """The sums as JSON values."""
+        return {**asdict(self), "money": round(self.money, 6)}
+
+
+@dataclass(slots=True)
+class ConversationSavings(Savings):
+    """The sum over the requests of one conversation, with the latest model and the times of its requests."""
+
+    model: str = ""
+    first: str = field(default_factory=_now)
+    last: str = ""
+
+
+class SavingsReport:
+    """What pruning saved since the start. Safe for threads.
+
+    Args:
+        prices: The prices of models, by default those of this package.
+    """
+
+    def __init__(self, prices: PriceTable | None = None) -> None:
+        self.prices = prices or PriceTable.read()
+        self.total = Savings()
+        self._conversations: OrderedDict[int, ConversationSavings] = OrderedDict()
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def add(self, request: PrunedRequest, *, accepted: bool = True) -> None:
+        """Add a request. `accepted` is false if the model server refused it."""
+        price = self.prices.price(request.model)
+        with self._lock:
+            self._number += request.conversation not in self._conversations
+            conversation = self._conversations.setdefault(request.conversation, ConversationSavings())
+            conversation.model, conversation.last = request.model or conversation.model, _now()
+            conversation.add(request, price, accepted=accepted)
+            self.total.add(request, price, accepted=accepted)
+            if len(self._conversations) > MAX_CONVERSATIONS:
+                self._conversations.popitem(last=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values. No text of a conversation is in it."""
+        with self._lock:
+            listed = [{"conversation": number, **one.to_json()} for number, one in self._conversations.items()]
+            total = {"conversations": self._number, **self.total.to_json()}
+        return {"currency": self.prices.currency, "total": total, "conversations": listed}
+
+    def write(self, file: Path) -> None:
+        """Write the report as JSON. Raises `OSError`."""
+        replace_file(file, json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n")
+
+    def lines(self) -> Iterator[str]:
+        """Yield the sums in three lines."""
+        total = self.to_json()["total"]
+        requests, conversations = _count(total["requests"], "request"), _count(total["conversations"], "conversation")
+        yield (
+            f"{requests} in {conversations}: {total['sent']:,} tokens of tool results sent, "
+            f"{total['withheld']:,} not sent ({self.total.share:.0%})"
+        )
+        restored = _count(total["restored"], "passage")
+        yield f"{total['cached_lost']:,} cached tokens lost; {restored} restored because a message asked for them"
+        yield self._money_line(total)
+
+    def _money_line(self, total: Mapping[str, Any]) -> str:
+        if total["requests"] and total["without_price"] == total["requests"]:
+            return "money: the price table has no price for these models; --prices FILE names one that has"
+        unpriced = f", {_count(total['without_price'], 'request')} without a price" if total["without_price"] else ""
+        verb = "saved" if total["money"] >= 0 else "lost"
+        return f"about {abs(total['money']):,.2f} {self.prices.currency} {verb}{unpriced}; prices change"
+
+    def html(self) -> str:
+        """The report as a page that loads nothing and runs no script."""
+        rows = "".join(map(_row, reversed(self.to_json()["conversations"])))
+        heads = "".join(
+            f'<th{" class=number" if number else ""}>{name}</th>'
+            for name, number in (
+                ("Conversation", False), ("Model", False), ("Requests", True), ("Tokens sent", True),
+                ("Not sent", True), ("Cached tokens lost", True), ("Restored", True),
+                (f"Saved, {escape(self.prices.currency)}", True), ("Latest request", False),
+            )
+        )  # fmt: skip
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self.lines())
+        return page(
+            "What pruning saved",
+            f"<h1>What pruning saved</h1>{lines}"
+            '<p class="muted">Tokens are those of tool results. A restored passage is a sign that its removal was '
+            "wrong. Money counts a token that was not sent at the price of a cached one.</p>"
+            f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>',
+        )
+
+
+def _row(one: Mapping[str, Any]) -> str:
+    numbers = "".join(
+        f'<td class="number">{one[name]:,}</td>' for name in ("requests", "sent", "withheld", "cached_lost", "restored")
+    )
+    money = "unknown" if one["requests"] and one["without_price"] == one["requests"] else f"{one['money']:,.4f}"
+    return (
+        f"<tr><td>{one['conversation']}</td><td>{escape(one['model'])}</td>{numbers}"
+        f'<td class="number">{money}</td><td>{escape(one["last"])}</td></tr>'
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

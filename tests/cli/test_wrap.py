@@ -1,0 +1,179 @@
+"""`ctx1 wrap` and `ctx1 unwrap`: official clients behind the proxy, signals, exit codes, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from context_agent.cli.wrap import OPENCODE_CONFIG, PROVIDERS, WRAPPED, _arguments, _variables
+from context_agent.errors import ConfigError
+from tests.cli.process import CTX1, PATIENCE, run
+from tests.cli.test_prune import proxy_conversation
+from tests.integrations.server.upstream import Reply, upstream
+
+ADDRESSES = dict(zip(PROVIDERS, ("http://127.0.0.1:1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3"), strict=True))
+FAST = ("--budget", "400", "--strategy", "bm25")
+VARIABLES = [name for provider in PROVIDERS for name in provider.variables]
+OPENAI_ANSWER = {
+    "id": "x", "object": "chat.completion", "created": 1, "model": "gpt-5",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "At six."}}],
+}  # fmt: skip
+ANTHROPIC_ANSWER = {
+    "id": "x", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": "At six."}], "usage": {"input_tokens": 1, "output_tokens": 1},
+}  # fmt: skip
+AGENT = """
+import json, openai, sys
+messages = json.load(open("conversation.json"))
+answer = openai.OpenAI(max_retries=0).chat.completions.create(model="gpt-5", messages=messages)
+print(answer.choices[0].message.content)
+sys.exit(7)
+"""
+ANTHROPIC_AGENT = """
+import anthropic
+client = anthropic.Anthropic(max_retries=0)
+question = [{"role": "user", "content": "When is high tide?"}]
+print(client.messages.create(model="claude-sonnet-4-5", max_tokens=9, messages=question).content[0].text)
+"""
+
+
+def answer(received):
+    body = ANTHROPIC_ANSWER if received.path.startswith("/v1/messages") else OPENAI_ANSWER
+    return Reply(json.dumps(body).encode(), headers=[("Content-Type", "application/json")])
+
+
+@pytest.fixture(autouse=True)
+def _no_base_addresses(monkeypatch):
+    for name in (*VARIABLES, WRAPPED, OPENCODE_CONFIG):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_client_goes_through_the_proxy_and_the_savings_are_printed(tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
+    (tmp_path / "conversation.json").write_text(json.dumps(proxy_conversation()), encoding="utf-8")
+    with upstream(answer) as server:
+        environment = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "sk-key-of-the-client"}
+        wrapped = run("wrap", *FAST, "--report", "saved.json", sys.executable, "agent.py", cwd=tmp_path, **environment)
+        (received,) = server.requests
+    assert (wrapped.returncode, wrapped.stdout) == (7, "At six.\n"), wrapped.stderr
+    assert "passages pruned" in received.body.decode()
+    assert dict(received.headers)["authorization"] == "Bearer sk-key-of-the-client"
+    lines = wrapped.stderr.splitlines()
+    assert len(lines) == 3
+    assert "1 request in 1 conversation" in lines[0]
+    saved = json.loads((tmp_path / "saved.json").read_text(encoding="utf-8"))
+    assert saved["total"]["withheld"] > 0
+    assert saved["conversations"][0]["model"] == "gpt-5"
+
+
+def test_one_upstream_takes_the_requests_of_all_clients(tmp_path):
+    pytest.importorskip("anthropic")
+    (tmp_path / "agent.py").write_text(ANTHROPIC_AGENT, encoding="utf-8")
+    with upstream(answer) as server:
+        arguments = ("--upstream", server.url, "--json", sys.executable, "--", "-B", "agent.py")
+        wrapped = run("wrap", *FAST, *arguments, cwd=tmp_path, ANTHROPIC_API_KEY="k")
+    assert wrapped.returncode == 0, wrapped.stderr
+    text, report = wrapped.stdout.splitlines()
+    assert text == "At six."
+    assert json.loads(report)["total"]["requests"] == 1
+
+
+def test_a_signal_reaches_the_agent_and_its_exit_code_comes_back(tmp_path):
+    script = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    for sign, code in ((signal.SIGTERM, 5), (signal.SIGHUP, 128 + signal.SIGHUP)):
+        command = [CTX1, "wrap", *FAST, sys.executable, "--", "-c", script]
+        with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"ready\n"
+            process.send_signal(sign)
+            assert process.wait(PATIENCE) == code
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    script = "import os; print(os.environ['OPENAI_BASE_URL'])"
+    wrapped = run("wrap", *FAST, sys.executable, "--", "-c", script, cwd=home)
+    assert wrapped.returncode == 0, wrapped.stderr
+    assert "no conversation went through the proxy" in wrapped.stderr
+    assert [path.name for path in home.rglob("*") if path.suffix not in {".pyc", ""}] == []
+    port = int(wrapped.stdout.strip().removesuffix("/v1").rpartition(":")[2])
+    deadline = time.monotonic() + 5
+    while _listens(port):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _listens(port):
+    import socket
+
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_unwrap_restores_the_environment_for_one_agent_and_for_the_shell(tmp_path):
+    script = (
+        "import os, json; print(json.dumps([os.environ.get(name) for name in ('OPENAI_BASE_URL', 'CTX1_WRAPPED')]))"
+    )
+    mine = {"OPENAI_BASE_URL": "http://mine.example/v1's"}
+    wrapped = run("wrap", *FAST, CTX1, "--", "unwrap", sys.executable, "--", "-c", script, cwd=tmp_path, **mine)
+    assert json.loads(wrapped.stdout) == [mine["OPENAI_BASE_URL"], None], wrapped.stderr
+    shell = f'eval "$({CTX1} unwrap)"; {sys.executable} -c "{script}"'
+    wrapped = run("wrap", *FAST, "sh", "--", "-c", shell, cwd=tmp_path, **mine)
+    assert json.loads(wrapped.stdout) == [mine["OPENAI_BASE_URL"], None], wrapped.stderr
+
+
+def test_a_wrapped_shell_is_not_wrapped_again(inside, monkeypatch):
+    monkeypatch.setenv(WRAPPED, "{}")
+    assert inside("wrap", sys.executable).returncode == 2
+    monkeypatch.setenv(WRAPPED, "[")
+    assert "start a new shell" in inside("unwrap").stderr
+
+
+def test_a_command_that_does_not_exist_is_an_error(inside):
+    process = inside("wrap", "no-such-agent-here")
+    assert process.returncode == 2
+    assert "no-such-agent-here" in process.stderr
+    assert inside("unwrap", "no-such-agent-here").returncode == 2
+    assert "nothing is wrapped" in inside("unwrap").stderr
+
+
+def test_codex_gets_a_provider_on_its_command_line(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    arguments = _arguments("/usr/bin/codex", ADDRESSES)
+    assert arguments[::2] == ["-c"] * 5
+    assert 'model_providers.ctx1.base_url="http://127.0.0.1:2/v1"' in arguments
+    assert 'model_provider="ctx1"' in arguments
+    assert _arguments("claude", ADDRESSES) == []
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        _arguments("codex", ADDRESSES)
+
+
+def test_opencode_gets_settings_in_its_environment(monkeypatch):
+    monkeypatch.setenv(OPENCODE_CONFIG, '{"theme": "dark", "provider": {"openai": {"options": {"timeout": 3}}}}')
+    settings = json.loads(_variables(ADDRESSES, "opencode")[OPENCODE_CONFIG])
+    assert settings["theme"] == "dark"
+    assert settings["provider"]["openai"]["options"] == {"timeout": 3, "baseURL": "http://127.0.0.1:2/v1"}
+    assert settings["provider"]["anthropic"]["options"]["baseURL"] == "http://127.0.0.1:1/v1"
+    assert settings["provider"]["google"]["options"]["baseURL"] == "http://127.0.0.1:3/v1beta"
+    assert OPENCODE_CONFIG not in _variables(ADDRESSES, "claude")
+    for broken in ("{", "[]", '{"provider": 3}'):
+        monkeypatch.setenv(OPENCODE_CONFIG, broken)
+        with pytest.raises(ConfigError, match=OPENCODE_CONFIG):
+            _variables(ADDRESSES, "opencode")
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_each_client_is_led_to_a_proxy(name):
+    assert _variables(ADDRESSES, "any")[name].startswith("http://127.0.0.1:")
+    assert not os.environ.get(name)

@@ -1,0 +1,125 @@
+"""What was restored raises the bar for what resembles it, in that conversation alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from context_agent.errors import DataError
+from context_agent.integrations.restores import RestoreLog
+from context_agent.pruning.passages import Passage
+from context_agent.pruning.pruner import ContextPruner, RestoredPassage
+from context_agent.pruning.relevance import PassageWords, raised
+from context_agent.pruning.selection import Prices
+from tests.pruning.conversations import rendered
+from tests.pruning.test_pruner import LONG as OPENING
+from tests.pruning.test_pruner import TASK, noises, search
+
+FREE, BUDGET = Prices(cached=1.0), 350
+"""Without a prefix cache every prune pays."""
+ROSTER = "Pilot roster: Ines Marlow takes berth {} beside a tanker convoy, {} shift, harbor office."
+SHIFTS = ("early", "late", "night", "relief")
+
+
+def turns(count: int) -> list[Any]:
+    """A conversation whose later results have roster entries among noise."""
+    found = list(OPENING)
+    for number in range(count):
+        roster = ROSTER.format(number, SHIFTS[number % 4])
+        found.append(
+            search(100 + number, f"{noises(200 + 10 * number, 4)}\n\n{roster}\n\n{noises(400 + 10 * number, 4)}")
+        )
+    return [*found, search(900, "done")]
+
+
+def visible(messages: Any, number: int) -> bool:
+    return ROSTER.format(number, SHIFTS[number % 4]) in str(messages)
+
+
+@pytest.mark.parametrize(("strategy", "effort"), [("bm25", "fast"), ("reader", "fast"), ("reader", "careful")])
+def test_what_resembles_a_restored_passage_stays(strategy: str, effort: Any) -> None:
+    outcomes = []
+    for restores in (False, True):
+        pruner = ContextPruner(BUDGET, prices=FREE, strategy=strategy, effort=effort)
+        pruned = pruner.prune(rendered("openai", turns(1)))
+        assert not visible(pruned.messages, 0)
+        if restores:
+            wrong = next(item.id for item in pruned.report.removed if "Ines Marlow" in item.preview)
+            pruner.restore(pruned.messages, [wrong])
+        messages = pruner.prune(rendered("openai", turns(4))).messages
+        outcomes.append([visible(messages, number) for number in range(4)])
+    without, with_restore = outcomes
+    assert sum(without) <= 1
+    assert sum(with_restore) >= 3
+
+
+def test_another_conversation_is_not_affected() -> None:
+    pruner, other = (ContextPruner(BUDGET, prices=FREE, strategy="bm25") for _ in range(2))
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    pruner.restore(pruned.messages, [item.id for item in pruned.report.removed if "Ines Marlow" in item.preview])
+    assert not any(visible(other.prune(rendered("openai", turns(4))).messages, number) for number in range(1))
+
+
+def test_a_prune_after_a_restore_is_repeatable() -> None:
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25")
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    pruner.restore(pruned.messages, [pruned.report.removed[0].id])
+    first = pruner.prune(rendered("openai", turns(4)))
+    second = pruner.prune(first.messages)
+    assert second.messages == first.messages
+    assert second.report.removed == ()
+
+
+def test_scores_rise_by_at_most_their_range() -> None:
+    passages = [Passage(text, 0, len(text)) for text in (ROSTER, ROSTER, TASK, "The weather is fine.")]
+    scores = np.array([1.0, 0.0, 3.0, -1.0])
+    new = raised(scores, passages, [0])
+    assert new[1] - scores[1] == pytest.approx(4.0)
+    assert new[3] == scores[3]
+    assert raised(scores, passages, []) is scores
+    infinite = np.full(4, np.inf)
+    assert not np.isnan(raised(infinite, passages, [0])).any()
+    alike = PassageWords(passages).resemblance([0])
+    assert alike[1] == pytest.approx(1.0)
+    assert ((alike >= 0) & (alike <= 1 + 1e-6)).all()
+
+
+def test_each_restored_passage_is_reported_once() -> None:
+    restored: list[RestoredPassage] = []
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25", on_restore=restored.append)
+    pruned = pruner.prune(rendered("openai", turns(1)))
+    wrong = next(item for item in pruned.report.removed if "Ines Marlow" in item.preview)
+    asking = [*pruned.messages, {"role": "assistant", "content": f"I need restore: {wrong.id}"}]
+    for _ in range(2):
+        assert ROSTER.format(0, SHIFTS[0]) in str(pruner.prune(asking).messages)
+    pruner.restore(pruned.messages, [wrong.id])
+    (passage,) = restored
+    assert passage.text.startswith(ROSTER.format(0, SHIFTS[0]))
+    assert (passage.task, passage.tokens) == (TASK, wrong.tokens)
+
+
+def test_the_record_survives_a_restart_and_is_private(tmp_path: Path) -> None:
+    file = tmp_path / "restores.jsonl"
+    for number in range(2):
+        log = RestoreLog(file)
+        log.add(RestoredPassage("task \ud800", "label", f"text {number}", 3))
+        log.close()
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert [line["text"] for line in lines] == ["text 0", "text 1"]
+    assert lines[0].keys() == {"time", "task", "label", "text", "tokens"}
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_full_disk_does_not_end_the_conversation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = RestoreLog(tmp_path / "restores.jsonl")
+
+    def full(*_: object) -> None:
+        raise DataError("the disk is full")
+
+    monkeypatch.setattr("context_agent._support.journal.AppendLog.append", full)
+    log.add(RestoredPassage("task", "", "text", 1))
+    log.close()
