@@ -41,6 +41,11 @@ _HIT = re.compile(
     re.M | re.I,
 )
 """The line that begins a search hit in the formats that common tools write."""
+_SECTION = re.compile(
+    r"^(?:\[{1,2}(?P<name>[A-Za-z][\w.\-\" ]{0,80})\]{1,2}[ \t\r]*$|(?P<key>[A-Za-z][\w.-]{0,80}):[ \t\r]*\n(?=[ \t]))",
+    re.M,
+)
+"""The line that begins a section of settings: `[name]`, or `name:` above an indented line."""
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
 _LINE = re.compile(r"[^\n]*\n?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
@@ -104,18 +109,30 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
     """Yield the blocks between blank lines and headings. Short ones join the next, long ones are cut."""
     label = ""
     blocks = [*_joined_blocks(text, sizes)]
+    sections = [*_SECTION.finditer(text)]
+    section_starts = [match.start() for match in sections]
+    titled = 0
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
         # A title lies in its own block. One more character tells whether a blank line follows it.
         if title := _TITLE.match(text, start, following + 1):
-            label = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL]
+            label, titled = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL], start
         elif _HIT.match(text, start):
-            label = ""
+            label, titled = "", start
         has_entries = is_log(text[start:end])
         if has_entries or end - start > sizes.largest:
             target = sizes.small if has_entries else sizes.target
-            yield from ((first, last, label) for first, last in _entries(text, start, end, target, sizes))
+            for first, last in _entries(text, start, end, target, sizes):
+                yield first, last, _section(sections, section_starts, titled, first) or label
         else:
-            yield start, end, "" if title else label
+            yield start, end, "" if title else _section(sections, section_starts, titled, start) or label
+
+
+def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
+    """The name of the section of settings that a position lies in, if no title came after it."""
+    row = bisect_right(starts, position) - 1
+    if row < 0 or starts[row] < titled:
+        return ""
+    return str(sections[row][sections[row].lastgroup or 0])
 
 
 def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:

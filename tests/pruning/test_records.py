@@ -157,3 +157,19 @@ def test_binary_text_is_one_passage_and_scores_below_all_others(name: str) -> No
 def test_the_passages_of_a_giant_text_are_bounded(line: str) -> None:
     lines = "id,name,text\n" + "\n".join(line % n for n in range(5 * UNSCALED // len(line)))
     assert 100 < len(cut(lines)) < 25_000
+
+
+@pytest.mark.parametrize("style", ["ini", "yaml"])
+def test_lines_of_settings_are_labeled_with_their_section(style: str) -> None:
+    def section(name: str) -> str:
+        settings = [f"option_{n} = {n * 37}" for n in range(60)] + [f"listen_port = 4711{len(name)}"]
+        if style == "ini":
+            return "\n".join([f"[{name}]", *settings])
+        return "\n".join([f"{name}:", *(f"  {line.replace(' =', ':')}" for line in settings)])
+
+    passages = cut("\n\n".join(map(section, ("development", "staging", "production"))))
+    scores = by_words(passages, Goal("On which port does staging listen?"))
+    best = passages[int(scores.argmax())]
+    assert best.label == "staging"
+    assert "listen_port" in best.text
+    assert "47117" in best.text
