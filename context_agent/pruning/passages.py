@@ -1,89 +1,32 @@
-"""Tool results cut into passages: search hits, JSON items, Markdown sections, paragraphs, log entries, blocks of code.
+"""Tool results cut into passages: search hits, records, rows, elements, sections, log entries, blocks of code.
 
 A passage is a span of the result's text, so that what remains around removed passages is the original, byte for byte.
-Text is cut at headings and blank lines, long blocks at lines that begin an entry, long lines at sentences. JSON stays
-JSON: a value that is larger than a passage is opened, and a stub takes the place of a value or of a part of a string.
+Records are passages in whatever format they are written: JSON, lines of JSON, Python, XML, CSV, Markdown tables, alone
+or among text. What remains of them parses, because a stub takes the place of a record, a row or an element.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from itertools import count
 
-SMALL, TARGET, LARGEST = 100, 600, 1_200
-"""Characters: shorter blocks join the next one, entries are collected up to the target, longer blocks are cut."""
-MOST_SHORT = 2_000
-"""Blocks of one text that may be short because a heading follows them."""
-LOG_PREFIX = 48
-"""Characters of a log's entry in which its time and level are looked for."""
+from context_agent.pruning import markup
+from context_agent.pruning.binary import binary_spans, is_binary
+from context_agent.pruning.blocks import LARGEST, LONGEST_LABEL, Passage, Sizes, is_log, text_spans
+from context_agent.pruning.records import Value, Values, value_runs
+from context_agent.pruning.tables import Table, tables
+
+__all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
+
 DEEPEST = 6
-"""Levels of JSON that are opened."""
-LONGEST_LABEL = 120
+"""Levels of nested values that are opened, strings that hold JSON included."""
+FEWEST_MEMBERS = 4
+"""Members of an object of which each may be a record."""
 _LABELS = ("title", "name", "path", "file", "filename", "url", "id")
-"""Members of a JSON object that say what its other members are about."""
-_PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
-_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.M)
-_TITLE = re.compile(
-    r"(?:#{1,6}[ \t]++(?P<heading>\S.*)$"
-    r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]*+)</title>"
-    r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
-    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
-    r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
-    re.M | re.I,
-)
-"""A heading, the title of a tagged hit, the line behind a number in brackets, or a numbered line and a blank one.
-
-Runs are possessive: what a run has taken is not tried again in parts, so a match takes linear time.
-"""
-_HIT = re.compile(
-    r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
-    r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
-    re.M | re.I,
-)
-"""The line that begins a search hit in the formats that common tools write."""
-_FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
-_LINE = re.compile(r"[^\n]*\n?")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
-_LOGGED = re.compile(
-    r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
-)
-"""What most lines of a log have: the time of day, or a level."""
-_LOCATION = re.compile(r"([^\s:]+)[:-]\d+[:-]")
-"""The file in a line of grep's output."""
-_ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.")
-"""A character of a JSON string that is written as an escape, or as two."""
-_LETTER = re.compile(r"[^\W_]")
-_SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
-
-Form = Literal["text", "value", "string"]
-"""Where a passage stands: in plain text, in place of JSON values, or inside a JSON string."""
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A part of a tool result that is kept or removed as a whole.
-
-    `start` and `end` are offsets in the result's text, `text` is what the passage says (a JSON string without its
-    escapes), `label` what it belongs to, e.g. its heading. Neighbours of the same `group` can share a stub.
-    """
-
-    text: str
-    start: int
-    end: int
-    label: str = ""
-    form: Form = "text"
-    group: int = 0
-    tokens: int = 0
-
-
-Span = tuple[int, int, str]
-"""(start, end, label)"""
+"""Members of a record that say what its other members are about."""
 
 
 def cut(text: str, *, as_json: bool = False) -> list[Passage]:
@@ -93,231 +36,319 @@ def cut(text: str, *, as_json: bool = False) -> list[Passage]:
         text: The result.
         as_json: The text must stay JSON: a text that is not JSON has no passages.
     """
-    passages = _json_passages(text)
-    if as_json:
-        return passages
-    if 2 * sum(passage.end - passage.start for passage in passages) >= len(text.strip()):
-        return passages
-    return [Passage(text[start:end], start, end, label) for start, end, label in _text_spans(text)]
+    cutter = _Cutter(text, Sizes.of(text), count(1), 0)
+    return cutter.of_json() if as_json else cutter.of_text()
 
 
-def _text_spans(text: str) -> Iterator[Span]:
-    """Yield the blocks between blank lines and headings. Short ones join the next, long ones are cut."""
-    label = ""
-    blocks = [*_joined_blocks(text)]
-    for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
-        # A title lies in its own block. One more character tells whether a blank line follows it.
-        if title := _TITLE.match(text, start, following + 1):
-            label = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL]
-        elif _HIT.match(text, start):
-            label = ""
-        is_log = _is_log(text[start:end])
-        if is_log or end - start > LARGEST:
-            target = SMALL if is_log else TARGET
-            yield from ((first, last, label) for first, last in _entries(text, start, end, target))
-        else:
-            yield start, end, "" if title else label
+class _Cutter:
+    """Cuts one text. Texts in strings have cutters of their own, which number their groups together."""
 
+    def __init__(self, text: str, sizes: Sizes, groups: Iterator[int], depth: int) -> None:
+        self._text, self._sizes, self._groups, self._depth = text, sizes, groups, depth
 
-def _joined_blocks(text: str) -> Iterator[tuple[int, int]]:
-    heads = {match.start() for pattern in (_HEADING, _HIT) for match in pattern.finditer(text)}
-    starts = heads | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
-    if fences := _fences(text):
-        starts = {start for start in starts if not _inside(fences, start)}
-    pending: tuple[int, int] | None = None
-    short_left = MOST_SHORT
-    for first, last in pairwise([*sorted(starts), len(text)]):
-        block = _trimmed(text, first, last)
-        if block is None:
-            continue
-        if pending is not None:
-            is_short = pending[1] - pending[0] < SMALL and block[1] - pending[0] <= LARGEST
-            if is_short and not (first in heads and short_left > 0 and _LETTER.search(text, *pending)):
-                block = (pending[0], block[1])
-            else:
-                short_left -= is_short
-                yield pending
-        pending = block
-    if pending is not None:
-        yield pending
+    def of_json(self) -> list[Passage]:
+        """Return the passages of a text that is JSON; none if it is not."""
+        found = value_runs(self._text, whole=True)
+        return self._of_run(found[0], "", keys_stay=True) if found and found[0].is_json else []
 
-
-def _fences(text: str) -> list[int]:
-    """The bounds of the fenced code blocks, ascending."""
-    return [bound for match in _FENCE.finditer(text) for bound in match.span()]
-
-
-def _inside(bounds: Sequence[int], position: int) -> bool:
-    row = bisect_right(bounds, position)
-    return row % 2 == 1 and bounds[row - 1] < position
-
-
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The span without blank lines before it and white space after it, None if nothing remains."""
-    end = start + len(text[start:end].rstrip())
-    indented = start + len(text[start:end]) - len(text[start:end].lstrip())
-    start = max(start, text.rfind("\n", start, indented) + 1)
-    return (start, end) if start < end else None
-
-
-def _is_log(block: str) -> bool:
-    """Whether most of the lines are entries of a log."""
-    lines = block.split("\n")
-    return len(lines) > 2 and 2 * sum(map(is_log_entry, lines)) > len(lines)
-
-
-def is_log_entry(line: str) -> bool:
-    """Whether a line has what the entries of a log begin with: a time of day, or a level."""
-    return _LOGGED.search(line, 0, LOG_PREFIX) is not None
-
-
-def _entries(text: str, start: int, end: int, target: int) -> Iterator[tuple[int, int]]:
-    """A block cut at lines, at most `target` characters together. An indented line belongs to the one before it, lines
-    of one file belong together."""
-    first, size, location = start, 0, ""
-    for match in _LINE.finditer(text, start, end):
-        line = match[0]
-        begins = not line[:1].isspace() and bool(line)
-        here = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
-        moves = here != location and size >= SMALL
-        if size and (size + len(line) > LARGEST or (begins and (moves or size + len(line) > target))):
-            yield from _sentences(text, first, match.start())
-            first, size = match.start(), 0
-        size += len(line)
-        location = here
-    yield from _sentences(text, first, end)
-
-
-def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The span, or if it is still too long its sentences, collected up to the target."""
-    if end - start <= LARGEST:
-        span = _trimmed(text, start, end)
-        yield from () if span is None else (span,)
-        return
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
-    first = start
-    for last, following in pairwise([*ends, end, end + LARGEST]):
-        while last - first > LARGEST:
-            blank = text.rfind(" ", first + SMALL, first + TARGET)
-            cut_at = blank + 1 if blank > 0 else first + TARGET
-            yield first, cut_at
-            first = cut_at
-        if following - first > TARGET and (span := _trimmed(text, first, last)):
-            yield span
-            first = last
-
-
-def _json_passages(text: str) -> list[Passage]:
-    """The passages of a result that is JSON; none if it is not."""
-    start = _skip(text, 0)
-    if text[start : start + 1] not in ("[", "{"):
-        return []
-    try:
-        value, end = _DECODER.raw_decode(text, start)
-        if _skip(text, end) != len(text):
-            return []
-        return _JsonCutter(text).opened(value, start, "", 0)
-    except (ValueError, RecursionError):
-        return []
-
-
-class _JsonCutter:
-    """Cuts one JSON text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._groups = 0
-
-    def opened(self, value: Any, start: int, label: str, depth: int) -> list[Passage]:
-        """The passages inside the value that begins at `start`."""
-        self._groups += 1
-        if isinstance(value, str):
-            return self._of_string(value, start, label)
-        if depth > DEEPEST:
-            return []
-        if isinstance(value, list):
-            return self._of_items(list(self._items(start)), label, depth)
-        return self._of_members(value, start, label, depth) if isinstance(value, dict) else []
-
-    def _of_items(self, items: list[tuple[Any, int, int]], label: str, depth: int) -> list[Passage]:
-        """Items as passages, short ones together, and what is in those that are too large."""
+    def of_text(self) -> list[Passage]:
+        """Return the passages of any text: of the values, elements and tables in it, and of the text between them."""
         passages: list[Passage] = []
-        group = self._groups
-        first: int | None = None
-        for (value, start, end), following in zip(items, [*items[1:], None], strict=True):
-            if end - start > LARGEST:
-                passages += self.opened(value, start, label, depth + 1)
-                continue
-            first = start if first is None else first
-            is_last = following is None or following[2] - following[1] > SMALL
-            if end - start >= SMALL or is_last or end - first > TARGET:
-                passages.append(Passage(self._text[first:end], first, end, label, "value", group))
-                first = None
+        position, label = 0, ""
+        for start, end, cut_part in [*self._parts(), (len(self._text), len(self._text), None)]:
+            between = self._of_plain(position, start, is_alone=(position, start) == (0, len(self._text)))
+            passages += between
+            if cut_part is None:
+                break
+            label = _last_line(self._text[position:start]) or (between[-1].label if between else label)
+            passages += cut_part(label)
+            position = end
         return passages
 
-    def _of_members(self, value: dict[str, Any], start: int, label: str, depth: int) -> list[Passage]:
-        """The larger members; the others are the frame that says what these belong to."""
-        titles = (value.get(name) for name in _LABELS)
-        label = next((title[:LONGEST_LABEL] for title in titles if isinstance(title, str) and title), label)
-        passages: list[Passage] = []
-        for key, member, first, end in self._members(start):
-            if end - first <= SMALL:
+    def _parts(self) -> list[tuple[int, int, Callable[[str], list[Passage]]]]:
+        """Return the spans that are no plain text, and the function that cuts each."""
+        text = self._text
+        parts: list[tuple[int, int, Callable[[str], list[Passage]]]] = [
+            (run.start, run.end, partial(self._of_run, run)) for run in value_runs(text)
+        ]
+        if not parts and (root := markup.document(text, 0, len(text))) is not None:
+            parts.append((root.start, root.end, partial(self._of_elements, root)))
+        position = 0
+        for start, end in [*((start, end) for start, end, _ in parts), (len(text), len(text))]:
+            for table in tables(text, position, start):
+                span = table.start, table.rows[-1][1]
+                parts.append((*span, partial(self._of_rows, table)))
+            position = end
+        taken = sorted((start, end) for start, end, _ in parts)
+        position = 0
+        for start, end in [*taken, (len(text), len(text))]:
+            for first, last in binary_spans(text[position:start]):
+                span = position + first, position + last
+                parts.append((*span, partial(self._of_binary, *span)))
+            position = end
+        return sorted(parts, key=lambda part: part[0])
+
+    def _of_binary(self, start: int, end: int, label: str) -> list[Passage]:
+        return [Passage(self._text[start:end], start, end, label, group=next(self._groups), binary=True)]
+
+    def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
+        """The passages of text. Beside values or rows a short one, e.g. a fence, is their frame."""
+        group = 0 if is_alone else next(self._groups)
+        while not is_alone and start < end:
+            # A fence around what is kept or removed must stay.
+            line_end = self._text.find("\n", start, end) + 1 or end
+            if start > 0 and self._text[start:line_end].strip()[:3] in ("", "```", "~~~"):
+                start = line_end
                 continue
-            if isinstance(member, str) and end - first <= LARGEST and not _is_log(member):
-                self._groups += 1
-                passages.append(Passage(member, first, end, label or key, "value", self._groups))
-            else:
-                passages += self.opened(member, first, label or key, depth + 1)
-        return passages
-
-    def _of_string(self, value: str, start: int, label: str) -> list[Passage]:
-        """Passages inside a string, as those of a text. Offsets skip what escapes are longer than their characters."""
-        group, end = self._groups, self._end(start)
-        decoded, shifts, shift = [0], [start + 1], start + 1
-        for match in _ESCAPE.finditer(self._text, start + 1, end):
-            shift += len(match[0]) - 1
-            decoded.append(match.end() - shift)
-            shifts.append(shift)
-
-        def raw(offset: int) -> int:
-            return offset + shifts[bisect_right(decoded, offset) - 1]
-
+            line_start = self._text.rfind("\n", start, end - 1) + 1 or start
+            if end < len(self._text) and self._text[line_start:end].strip()[:3] in ("", "```", "~~~"):
+                end = line_start
+                continue
+            break
+        if not is_alone and end - start < self._sizes.small:
+            return []
+        part = self._text[start:end]
         return [
-            Passage(value[first:last], raw(first), raw(last), own or label, "string", group)
-            for first, last, own in _text_spans(value)
+            Passage(part[first:last], start + first, start + last, label, group=group)
+            for first, last, label in text_spans(part, self._sizes)
         ]
 
-    def _items(self, start: int) -> Iterator[tuple[Any, int, int]]:
-        """(value, start, end) of each item of the array that begins at `start`."""
-        at = _skip(self._text, start + 1)
-        while self._text[at] != "]":
-            value, end = _DECODER.raw_decode(self._text, at)
-            yield value, at, end
-            at = self._next(end)
+    def _of_rows(self, table: Table, label: str) -> list[Passage]:
+        """The rows of a table; tiny ones together."""
+        label = f"{label} {table.labels}".strip()[:LONGEST_LABEL]
+        group = next(self._groups)
+        return [
+            Passage(
+                self._text[first:last],
+                first,
+                last,
+                label,
+                table.form,
+                group,
+                cells=table.cells,
+                delimiter=table.delimiter,
+            )
+            for first, last in self._collected(table.rows, self._sizes.tiny)
+        ]
 
-    def _members(self, start: int) -> Iterator[tuple[str, Any, int, int]]:
-        """(key, value, start, end) of each member of the object that begins at `start`."""
-        at = _skip(self._text, start + 1)
-        while self._text[at] != "}":
-            key, end = _DECODER.raw_decode(self._text, at)
-            at = _skip(self._text, _skip(self._text, end) + 1)
-            value, end = _DECODER.raw_decode(self._text, at)
-            yield key, value, at, end
-            at = self._next(end)
+    def _collected(self, spans: Iterable[tuple[int, int]], small: int) -> Iterator[tuple[int, int]]:
+        """The spans, neighbors that are smaller than `small` together up to the target."""
+        pending: tuple[int, int] | None = None
+        for start, end in spans:
+            is_small = end - start < small
+            if pending is not None and (not is_small or end - pending[0] > self._sizes.target):
+                yield pending
+                pending = None
+            if is_small:
+                pending = (start if pending is None else pending[0], end)
+            else:
+                yield start, end
+        if pending is not None:
+            yield pending
 
-    def _next(self, end: int) -> int:
-        """The position of what follows a value: the next one behind a comma, or the closing bracket."""
-        end = _skip(self._text, end)
-        return _skip(self._text, end + 1) if self._text[end] == "," else end
+    def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
+        """The elements in an element as passages, large ones opened."""
+        text, sizes = self._text, self._sizes
+        label = next(markup.texts(element, _LABELS, text), label)[:LONGEST_LABEL]
+        group = next(self._groups)
+        if not element.children:
+            return self._of_leaf(element.inner, element.inner_end, label)
+        passages: list[Passage] = []
+        spans: list[tuple[int, int]] = []
 
-    def _end(self, start: int) -> int:
-        """The position of the closing quote of a string."""
-        return int(_DECODER.raw_decode(self._text, start)[1]) - 1
+        def collect() -> None:
+            for start, end in self._collected(spans, sizes.tiny):
+                passages.append(Passage(text[start:end], start, end, label, "element", group))
+            spans.clear()
+
+        is_list = depth == 0 or len(element.children) >= FEWEST_MEMBERS
+        for child in element.children:
+            size = child.end - child.start
+            is_wrapper = size > sizes.small and len(child.children) > 1 and all(it.children for it in child.children)
+            if (size > sizes.largest or is_wrapper) and depth < DEEPEST:
+                collect()
+                opened = self._of_elements(child, label, depth + 1)
+                if 2 * _covered(opened) >= size:
+                    passages += opened
+                    continue
+            if is_list or size > sizes.small:
+                spans.append((child.start, child.end))
+        collect()
+        ends = [element.inner, *(child.end for child in element.children)]
+        starts = [*(child.start for child in element.children), element.inner_end]
+        for start, end in zip(ends, starts, strict=True):
+            passages += self._of_leaf(start, end, label) if end - start > sizes.small else ()
+        return sorted(passages, key=lambda passage: passage.start)
+
+    def _of_leaf(self, start: int, end: int, label: str) -> list[Passage]:
+        """The passages of the text in an element."""
+        inner = self._text[start:end]
+        if "<" in inner or "&" in inner:
+            return []
+        group = next(self._groups)
+        if is_binary(inner):
+            return [Passage(inner, start, end, label, group=group, binary=True)]
+        return [
+            Passage(inner[first:last], start + first, start + last, own or label, group=group)
+            for first, last, own in text_spans(inner, self._sizes)
+        ]
+
+    def _of_run(self, run: Values, label: str, *, keys_stay: bool = False) -> list[Passage]:
+        """The passages of values that follow each other: the lines of JSONL, or a single value."""
+        if len(run.values) > 1:
+            return self._of_items(run, run.values, label, 0)
+        value = run.values[0]
+        is_record = run.is_object(value) and self._is_record(run, value)
+        if is_record and not keys_stay:
+            return [self._value(value, label)]
+        passages = self._opened(run, value, label, 0, keys_stay=keys_stay)
+        covered = 2 * _covered(passages) >= value.end - value.start
+        return (
+            passages
+            if covered or keys_stay or value.end - value.start < self._sizes.small
+            else [self._value(value, label)]
+        )
+
+    def _value(self, value: Value, label: str, text: str | None = None, *, binary: bool = False) -> Passage:
+        own = self._text[value.start : value.end] if text is None else text
+        return Passage(own, value.start, value.end, label, "value", next(self._groups), binary=binary)
+
+    def _is_record(self, run: Values, value: Value) -> bool:
+        """Whether a value is kept or removed as a whole: it is not large, and no list of records."""
+        if value.end - value.start > self._sizes.largest:
+            return False
+        if not run.is_container(value):
+            is_long = value.end - value.start > self._sizes.target
+            return not (run.is_string(value) and (is_long or is_log(run.string(value))))
+        parts = run.parts(value)
+        is_list = sum(map(run.is_container, parts)) > 1 and not run.is_object(value)
+        return not is_list and all(self._is_record(run, part) for part in parts)
+
+    def _opened(self, run: Values, value: Value, label: str, depth: int, *, keys_stay: bool = False) -> list[Passage]:
+        """The passages in a value."""
+        if run.is_string(value):
+            return self._of_string(run, value, label)
+        if depth > DEEPEST or not run.is_container(value):
+            return []
+        parts = run.parts(value)
+        if not run.is_object(value):
+            return self._of_items(run, parts, label, depth)
+        return self._of_members(run, parts, label, depth, keys_stay=keys_stay)
+
+    def _of_items(self, run: Values, items: Sequence[Value], label: str, depth: int) -> list[Passage]:
+        """Items as passages: records each, scalars and tiny ones together, and what is in those that are too large."""
+        sizes, group = self._sizes, next(self._groups)
+        passages: list[Passage] = []
+        spans: list[tuple[int, int]] = []
+
+        def collect(small: int) -> None:
+            for start, end in self._collected(spans, small):
+                passages.append(Passage(self._text[start:end], start, end, label, "value", group))
+            spans.clear()
+
+        small = sizes.tiny if any(map(run.is_container, items[:FEWEST_MEMBERS])) else sizes.small
+        for item in items:
+            size = item.end - item.start
+            if size > sizes.largest:
+                opened = self._opened(run, item, label, depth + 1)
+                if 2 * _covered(opened) >= size:
+                    collect(small)
+                    passages += opened
+                    continue
+            spans.append((item.start, item.end))
+        collect(small)
+        return passages
+
+    def _of_members(
+        self, run: Values, members: Sequence[Value], label: str, depth: int, *, keys_stay: bool
+    ) -> list[Passage]:
+        """The larger members. The others are the frame that says what these belong to, unless they are most of it.
+
+        An object of many records by name is a list of them: the name goes with the record.
+        """
+        sizes = self._sizes
+        titles = {run.string(member.key): member for member in members if member.key is not None}
+        label = next(
+            (said[:LONGEST_LABEL] for name in _LABELS if name in titles and (said := run.string(titles[name]))), label
+        )
+        large = [member for member in members if member.end - member.start > sizes.small]
+        small = sum(member.end - member.first for member in members if member.end - member.start <= sizes.small)
+        is_mapping = len(members) >= FEWEST_MEMBERS and 4 * sum(map(run.is_container, members)) >= 3 * len(members)
+        if keys_stay:
+            frame_goes = False
+        else:
+            frame_goes = is_mapping or small > sizes.target or (bool(large) and small > 3 * sizes.small)
+        passages: list[Passage] = []
+        spans: list[tuple[int, int]] = []
+        group = next(self._groups)
+
+        def collect() -> None:
+            for start, end in self._collected(spans, sizes.tiny if is_mapping else sizes.small):
+                passages.append(Passage(self._text[start:end], start, end, label, "member", group))
+            spans.clear()
+
+        for member in members:
+            size = member.end - member.start
+            name = run.string(member.key) if member.key is not None else ""
+            if size <= sizes.small or (is_mapping and not keys_stay and size <= sizes.largest):
+                if frame_goes:
+                    spans.append((member.first, member.end))
+                continue
+            collect()
+            passages += self._of_member(run, member, label or name, depth)
+        collect()
+        return passages
+
+    def _of_member(self, run: Values, member: Value, label: str, depth: int) -> list[Passage]:
+        """The passages of a member whose key stays."""
+        if run.is_string(member):
+            text = run.string(member)
+            if is_binary(text):
+                return [self._value(member, label, text, binary=True)]
+            passages = self._of_string(run, member, label)
+            is_plain = all(passage.form == "string" and not passage.binary for passage in passages)
+            is_whole = member.end - member.start <= self._sizes.largest and is_plain and not is_log(text)
+            return [self._value(member, label, text)] if is_whole else passages
+        if run.is_object(member) and self._is_record(run, member):
+            return [self._value(member, label)]
+        opened = self._opened(run, member, label, depth + 1)
+        is_open = 2 * _covered(opened) >= member.end - member.start
+        return opened if is_open else [self._value(member, label)]
+
+    def _of_string(self, run: Values, value: Value, label: str) -> list[Passage]:
+        """The passages in a string, as those of any text."""
+        text = run.string(value)
+        if is_binary(text):
+            return [self._value(value, label, text, binary=True)]
+        if self._depth >= DEEPEST:
+            return []
+        offset = run.offsets(value)
+        inner = _Cutter(text, self._sizes, self._groups, self._depth + 1).of_text()
+        group = next(self._groups)
+        return [
+            replace(
+                passage,
+                start=offset(passage.start),
+                end=offset(passage.end),
+                label=passage.label or label,
+                form="string" if passage.form == "text" else passage.form,
+                group=passage.group or group,
+                strings=passage.strings + 1,
+            )
+            for passage in inner
+        ]
 
 
-def _skip(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return match.end() if match else position
+def _covered(passages: Iterable[Passage]) -> int:
+    return sum(passage.end - passage.start for passage in passages)
+
+
+def _last_line(text: str) -> str:
+    """The last line of a text that says something, without marks."""
+    for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
+        if line.strip()[:3] not in ("", "```", "~~~"):
+            return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
+    return ""
 
 
 def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[list[int]]:
@@ -337,14 +368,29 @@ def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub
     position = 0
     for run in runs(removed, lambda row, other: passages[row].group == passages[other].group):
         first, last = passages[run[0]], passages[run[-1]]
-        parts += [text[position : first.start], _framed(stub(run), first.form)]
+        parts += [text[position : first.start], _framed(stub(run), first)]
         position = last.end
     return "".join([*parts, text[position:]])
 
 
-def _framed(stub: str, form: Form) -> str:
-    """The stub as it stands in a JSON text."""
-    if form == "text":
-        return stub
-    literal = json.dumps(stub, ensure_ascii=False)
-    return literal if form == "value" else literal[1:-1]
+def _framed(stub: str, passage: Passage) -> str:
+    """The stub as it stands in place of the passage: as a value, an element or a row, inside strings escaped."""
+    match passage.form:
+        case "value":
+            stub = json.dumps(stub, ensure_ascii=False)
+        case "member":
+            stub = f'{json.dumps(stub, ensure_ascii=False)}: ""'
+        case "element":
+            stub = f"<!-- {stub.replace('--', '- -')} -->"
+        case "cell":
+            quoted = stub.replace('"', '""')
+            stub = f'"{quoted}"' + passage.delimiter * (passage.cells - 1)
+        case "row":
+            escaped = stub.replace("|", "\\|")
+            stub = f"{passage.delimiter} {escaped} |" + "|" * (passage.cells - 1)
+        case _:
+            pass
+    for _ in range(passage.strings):
+        # The apostrophe may end a string of Python.
+        stub = json.dumps(stub, ensure_ascii=False)[1:-1].replace("'", "\\u0027")
+    return stub

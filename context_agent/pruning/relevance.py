@@ -15,7 +15,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache, wraps
 from itertools import islice
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
 from context_agent._support.token_table import load_weights
-from context_agent.pruning.passages import Passage, is_log_entry
+from context_agent.pruning.blocks import Passage, is_log_entry
 
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
@@ -47,6 +48,8 @@ MAX_RESTORED = 16
 K1, B = 1.2, 0.75
 _STEM = 6
 """Letters of a word that count: a stemmer that knows no language."""
+SHORTEST_PLURAL = 3
+"""Letters of a word that an `s` at the end makes a plural, or a form of a verb, must exceed."""
 _TERM = re.compile(
     r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
 )
@@ -72,9 +75,18 @@ class Goal:
 Judge = Callable[[Sequence[Passage], Goal], Scores]
 
 
+@lru_cache(maxsize=1 << 16)
+def _stem(word: str) -> str:
+    """The part of a word that its inflections share, without knowing the language."""
+    word = word.lower()
+    if len(word) > SHORTEST_PLURAL and word.endswith("s") and word[-2] not in "siu":
+        word = word[:-1]
+    return word[:_STEM]
+
+
 def terms(text: str) -> list[str]:
     """The words of a text as they are compared."""
-    return [word[:_STEM].lower() for word in _TERM.findall(text)]
+    return [*map(_stem, _TERM.findall(text))]
 
 
 class PassageWords:
@@ -130,6 +142,24 @@ def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int])
     return scores + np.where(alike >= ALIKE, alike, 0.0) * np.ptp(finite)
 
 
+def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
+    """Return the judge for what can be read. Binary passages score below all others, so they go first."""
+
+    @wraps(judge)
+    def judge_readable(passages: Sequence[Passage], goal: Goal, *models: PairModel | None) -> Scores:
+        rows = [row for row, passage in enumerate(passages) if not passage.binary]
+        if len(rows) == len(passages):
+            return judge(passages, goal, *models)
+        staying = frozenset(number for number, row in enumerate(rows) if row in goal.staying)
+        readable = judge([passages[row] for row in rows], replace(goal, staying=staying), *models)
+        scores = np.full(len(passages), (readable.min() if rows else 0.0) - 1)
+        scores[rows] = readable
+        return scores
+
+    return judge_readable
+
+
+@_of_readable
 def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
     """Words and their meaning, fused by reciprocal rank (Cormack et al., 2009).
 
@@ -190,6 +220,7 @@ def _query(goal: Goal) -> dict[str, float]:
     return query | dict.fromkeys(terms(goal.task), 1.0)
 
 
+@_of_readable
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
     """Words, meaning, reader and similarity, fused by reciprocal rank; `model` replaces the shipped reader.
 
@@ -268,11 +299,13 @@ def _sentences(text: str) -> list[str]:
     return [" ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()]
 
 
+@_of_readable
 def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:
     """BM25 of the words of the task."""
     return PassageWords(passages).scores(dict.fromkeys(terms(goal.task), 1.0))
 
 
+@_of_readable
 def by_embedding(passages: Sequence[Passage], goal: Goal) -> Scores:
     """Cosine similarity to the task, by all-MiniLM-L6-v2."""
     return _cosines(shipped_minilm().encode([goal.task, *(f"{passage.label} {passage.text}" for passage in passages)]))

@@ -1,0 +1,63 @@
+"""Text that no one reads: base64, hexadecimal digits, hex dumps, minified code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+SHORTEST = 200
+"""Characters of the shortest run that counts as binary."""
+MINIFIED_LINE = 2_000
+"""Characters of the shortest line that counts as minified code."""
+_CANDIDATE = re.compile(
+    r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}"
+    r"|(?:^[A-Za-z0-9+/]{48,80}\r?\n){3,}+(?:[A-Za-z0-9+/]{1,80}={0,2})?"
+    r"|(?:^[0-9a-fA-F]{4,8}:?[ \t]++(?:[0-9a-fA-F]{2,4}[ \t]++){4,16}[^\n]{0,40}(?:\n|\Z)){3,}+"
+    r"|^[^\n]{2000,}+",
+    re.M,
+)
+_SAMPLE = 1_000
+_MARK = re.compile(r"[;{}()=,]")
+_CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
+_HEX_LETTER = re.compile(r"[a-fA-F]")
+_DISTINCT = 8
+"""Different characters of a run that encodes something."""
+
+
+def binary_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of text that encodes something, and of minified code."""
+    for match in _CANDIDATE.finditer(text):
+        if _is_binary(match[0]):
+            yield match.start(), match.start() + len(match[0].rstrip())
+        elif len(match[0]) >= MINIFIED_LINE and " " in match[0]:
+            # A long line of prose may quote something that is encoded.
+            for inner in _RUN.finditer(text, match.start(), match.end()):
+                if _is_binary(inner[0]):
+                    yield inner.span()
+
+
+_RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}")
+
+
+def is_binary(text: str) -> bool:
+    """Return whether most of a text is binary."""
+    return len(text) >= SHORTEST and 2 * sum(end - start for start, end in binary_spans(text)) > len(text)
+
+
+def _is_binary(run: str) -> bool:
+    sample = run[:_SAMPLE]
+    if len(set(sample)) < _DISTINCT:
+        return False
+    blanks = sum(map(str.isspace, sample))
+    if "\n" not in sample and blanks == 0 and not _MARK.search(sample[100:-2]):
+        body = sample[100:] if sample.startswith("data:") else sample
+        is_hex = _HEXADECIMAL.fullmatch(body) and _HEX_LETTER.search(body) and _CLASSES[2].search(body)
+        return bool(is_hex) or all(pattern.search(body) for pattern in _CLASSES)
+    if "\n" in sample:
+        return len(_HEX_OR_LINE.findall(sample)) >= 2 and all(pattern.search(sample) for pattern in _CLASSES[::2])
+    is_code = 12 * len(_MARK.findall(sample)) > len(sample) and 12 * blanks < len(sample)
+    return len(run) >= MINIFIED_LINE and sample.isascii() and is_code
+
+
+_HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])", re.M)

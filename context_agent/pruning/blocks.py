@@ -1,0 +1,223 @@
+"""Passages of a text, and how plain text is cut into them: Markdown sections, paragraphs, log entries, blocks of code.
+
+Text is cut at headings and blank lines, long blocks at lines that begin an entry, long lines at sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
+"""Characters: shorter records, or blocks, join the next one; these are collected up to the target, longer ones cut."""
+UNSCALED = 800_000
+"""Characters of a text from which on the sizes of its passages grow with it, so that their number is bounded."""
+MOST_SHORT = 2_000
+"""Blocks of one text that may be short because a heading follows them."""
+LOG_PREFIX = 48
+"""Characters of a log's entry in which its time and level are looked for."""
+LONGEST_LABEL = 120
+_PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
+_HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.M)
+_TITLE = re.compile(
+    r"(?:#{1,6}[ \t]++(?P<heading>\S.*)$"
+    r"|(?:<(?!title>)[a-z][^>\n]*+>\s*+)*+<title>(?P<element>[^\n<]*+)</title>"
+    r"|\[\d{1,4}\][ \t]++(?P<bracketed>[^\n]*[^\s.!?;,])[ \t\r]*$"
+    r"|(?:\d{1,4}[.)]|(?:result|document|hit|source|passage) ?#?\d{1,4}+\W*+)[ \t]*+"
+    r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
+    re.M | re.I,
+)
+"""A heading, the title of a tagged hit, the line behind a number in brackets, or a numbered line and a blank one.
+
+Runs are possessive: what a run has taken is not tried again in parts, so a match takes linear time.
+"""
+_HIT = re.compile(
+    r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
+    r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
+    re.M | re.I,
+)
+"""The line that begins a search hit in the formats that common tools write."""
+_SECTION = re.compile(
+    r"^(?:\[{1,2}(?P<name>[A-Za-z][\w.\-\" ]{0,80})\]{1,2}[ \t\r]*$|(?P<key>[A-Za-z][\w.-]{0,80}):[ \t\r]*\n(?=[ \t]))",
+    re.M,
+)
+"""The line that begins a section of settings: `[name]`, or `name:` above an indented line."""
+_FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
+_LINE = re.compile(r"[^\n]*\n?")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_LOGGED = re.compile(
+    r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
+)
+"""What most lines of a log have: the time of day, or a level."""
+_LOCATION = re.compile(r"([^\s:]+)[:-]\d+[:-]")
+"""The file in a line of grep's output."""
+_LETTER = re.compile(r"[^\W_]")
+
+
+Form = Literal["text", "value", "string", "member", "element", "cell", "row"]
+"""What a passage is: plain text, values of JSON or Python, text in a JSON string, members of an object, XML elements,
+rows of a CSV file, or rows of a Markdown table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of a tool result that is kept or removed as a whole.
+
+    `start` and `end` are offsets in the result's text, `text` is what the passage says (a JSON string without its
+    escapes), `label` what it belongs to, e.g. its heading. Neighbors of the same `group` can share a stub. `strings`
+    counts the JSON strings around the passage, `cells` the cells of a row. Text that no one reads is `binary`.
+    """
+
+    text: str
+    start: int
+    end: int
+    label: str = ""
+    form: Form = "text"
+    group: int = 0
+    tokens: int = 0
+    strings: int = 0
+    cells: int = 1
+    delimiter: str = ","
+    binary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of passages, in characters: a record that is `tiny` and a block that is `small` join the next one."""
+
+    tiny: int
+    small: int
+    target: int
+    largest: int
+
+    @classmethod
+    def of(cls, text: str) -> Sizes:
+        """Return the sizes for a text. Those of a giant one are larger, so that the number of passages is bounded."""
+        factor = max(1.0, len(text) / UNSCALED)
+        return cls(*(int(size * factor) for size in (TINY, SMALL, TARGET, LARGEST)))
+
+
+Span = tuple[int, int, str]
+"""(start, end, label)"""
+
+
+def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
+    """Yield the blocks between blank lines and headings. Short ones join the next, long ones are cut."""
+    label = ""
+    blocks = [*_joined_blocks(text, sizes)]
+    sections = [*_SECTION.finditer(text)]
+    section_starts = [match.start() for match in sections]
+    titled = 0
+    for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
+        # A title lies in its own block. One more character tells whether a blank line follows it.
+        if title := _TITLE.match(text, start, following + 1):
+            label, titled = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL], start
+        elif _HIT.match(text, start):
+            label, titled = "", start
+        has_entries = is_log(text[start:end])
+        if has_entries or end - start > sizes.largest:
+            target = sizes.small if has_entries else sizes.target
+            for first, last in _entries(text, start, end, target, sizes):
+                yield first, last, _section(sections, section_starts, titled, first) or label
+        else:
+            yield start, end, "" if title else _section(sections, section_starts, titled, start) or label
+
+
+def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
+    """The name of the section of settings that a position lies in, if no title came after it."""
+    row = bisect_right(starts, position) - 1
+    if row < 0 or starts[row] < titled:
+        return ""
+    return str(sections[row][sections[row].lastgroup or 0])
+
+
+def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
+    heads = {match.start() for pattern in (_HEADING, _HIT) for match in pattern.finditer(text)}
+    starts = heads | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
+    if fences := _fences(text):
+        starts = {start for start in starts if not _inside(fences, start)}
+    pending: tuple[int, int] | None = None
+    short_left = MOST_SHORT
+    for first, last in pairwise([*sorted(starts), len(text)]):
+        block = _trimmed(text, first, last)
+        if block is None:
+            continue
+        if pending is not None:
+            is_short = pending[1] - pending[0] < sizes.small and block[1] - pending[0] <= sizes.largest
+            if is_short and not (first in heads and short_left > 0 and _LETTER.search(text, *pending)):
+                block = (pending[0], block[1])
+            else:
+                short_left -= is_short
+                yield pending
+        pending = block
+    if pending is not None:
+        yield pending
+
+
+def _fences(text: str) -> list[int]:
+    """The bounds of the fenced code blocks, ascending."""
+    return [bound for match in _FENCE.finditer(text) for bound in match.span()]
+
+
+def _inside(bounds: Sequence[int], position: int) -> bool:
+    row = bisect_right(bounds, position)
+    return row % 2 == 1 and bounds[row - 1] < position
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """The span without blank lines before it and white space after it, None if nothing remains."""
+    end = start + len(text[start:end].rstrip())
+    indented = start + len(text[start:end]) - len(text[start:end].lstrip())
+    start = max(start, text.rfind("\n", start, indented) + 1)
+    return (start, end) if start < end else None
+
+
+def is_log(block: str) -> bool:
+    """Whether most of the lines are entries of a log."""
+    lines = block.split("\n")
+    return len(lines) > 2 and 2 * sum(map(is_log_entry, lines)) > len(lines)
+
+
+def is_log_entry(line: str) -> bool:
+    """Whether a line has what the entries of a log begin with: a time of day, or a level."""
+    return _LOGGED.search(line, 0, LOG_PREFIX) is not None
+
+
+def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
+    """A block cut at lines, at most `target` characters together. An indented line belongs to the one before it, lines
+    of one file belong together."""
+    first, size, location = start, 0, ""
+    for match in _LINE.finditer(text, start, end):
+        line = match[0]
+        begins = not line[:1].isspace() and bool(line)
+        here = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
+        moves = here != location and size >= sizes.small
+        if size and (size + len(line) > sizes.largest or (begins and (moves or size + len(line) > target))):
+            yield from _sentences(text, first, match.start(), sizes)
+            first, size = match.start(), 0
+        size += len(line)
+        location = here
+    yield from _sentences(text, first, end, sizes)
+
+
+def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
+    """The span, or if it is still too long its sentences, collected up to the target."""
+    if end - start <= sizes.largest:
+        span = _trimmed(text, start, end)
+        yield from () if span is None else (span,)
+        return
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
+    first = start
+    for last, following in pairwise([*ends, end, end + sizes.largest]):
+        while last - first > sizes.largest:
+            blank = text.rfind(" ", first + sizes.small, first + sizes.target)
+            cut_at = blank + 1 if blank > 0 else first + sizes.target
+            yield first, cut_at
+            first = cut_at
+        if following - first > sizes.target and (span := _trimmed(text, first, last)):
+            yield span
+            first = last

@@ -1,0 +1,77 @@
+"""XML in tool results: a document with one root, whose elements are passages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+_TOKEN = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>"
+    r"|<(?P<close>/)?(?P<name>[^\s<>/]+)(?:[^<>\"'/]++|/(?!>)|\"[^\"]*+\"|'[^']*+')*?(?P<empty>/)?>",
+    re.S,
+)
+_START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
+_DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)")
+
+
+@dataclass(slots=True)
+class Element:
+    """An element: its span, that of what is in it, and its children."""
+
+    name: str
+    start: int
+    inner: int
+    inner_end: int = 0
+    end: int = 0
+    children: list[Element] = field(default_factory=list)
+
+
+def document(text: str, start: int, end: int) -> Element | None:
+    """Return the root of the XML document in a part of a text, None if there is none, or one that is mostly text.
+
+    Lines of text may be before and behind it. A document with declarations of entities is not read.
+    """
+    first, last = _START.search(text, start, end), text.rfind(">", start, end)
+    if first is None or last < 0:
+        return None
+    start, end = text.index("<", first.start()), last + 1
+    if _DECLARATION.search(text, start, end):
+        return None
+    parser = expat.ParserCreate("utf-8")
+    try:
+        parser.Parse(text[start:end].encode(), True)
+    except (expat.ExpatError, UnicodeEncodeError):
+        return None
+    root = _root(text, start, end)
+    if root is None or 2 * sum(child.end - child.start for child in root.children) < root.end - root.start:
+        return None
+    return root
+
+
+def _root(text: str, start: int, end: int) -> Element | None:
+    root: Element | None = None
+    open_elements: list[Element] = []
+    for token in _TOKEN.finditer(text, start, end):
+        if token["name"] is None:
+            continue
+        if token["close"]:
+            element = open_elements.pop()
+            element.inner_end, element.end = token.start(), token.end()
+            continue
+        element = Element(token["name"], token.start(), token.end(), token.end(), token.end())
+        if open_elements:
+            open_elements[-1].children.append(element)
+        elif root is None:
+            root = element
+        if not token["empty"]:
+            open_elements.append(element)
+    return root
+
+
+def texts(element: Element, names: tuple[str, ...], text: str) -> Iterator[str]:
+    """Yield what children of these names say."""
+    for child in element.children:
+        if child.name.lower() in names and not child.children:
+            yield text[child.inner : child.inner_end].strip()

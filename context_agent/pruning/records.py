@@ -1,0 +1,221 @@
+"""Records written as values: JSON, lines of JSON, what Python's `repr` writes, alone or among lines of text."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from context_agent.pruning.blocks import SMALL, TARGET
+
+FEWEST_LINES = 2
+LONGEST_NUMBER = 4_000
+_STRING = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
+_START = re.compile(r"^[\[{(]|(?<=[:=] )[\[{]", re.M)
+"""Where a value may begin: a line, or behind `name: `."""
+_LITERAL = re.compile(
+    rf"(?P<blank>\s++)|(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]++)|(?P<open>[\[{{(])|(?P<close>[\]}})])|[,:=]"
+)
+_NESTED = re.compile(rf"{_STRING}|(?P<open>[\[{{(])|[\]}})]", re.S)
+_PART = re.compile(rf"(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]++)|(?P<open>[\[{{(])|[,:=]", re.S)
+_ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|\\[0-7]{1,3}|\\N\{[^}]*\}|\\.")
+"""A character of a string that is written as an escape, or as two."""
+_BLANK = re.compile(r"[ \t\r\n]*")
+_REST_OF_LINE = re.compile(r"[ \t]*,?[ \t\r]*(?:\n|\Z)")
+_DECODER = json.JSONDecoder()
+_PAIRS = {"[": "]", "{": "}", "(": ")"}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value or a member: `first` is where its key begins, if it has one, `start` and `end` are those of the value."""
+
+    first: int
+    start: int
+    end: int
+    key: Value | None = None
+
+
+@dataclass(slots=True)
+class Values:
+    """Values of a text that follow each other, and what is in them."""
+
+    text: str
+    values: list[Value]
+    is_json: bool
+    _closers: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def start(self) -> int:
+        """Where the first value begins."""
+        return self.values[0].start
+
+    @property
+    def end(self) -> int:
+        """Where the last value ends."""
+        return self.values[-1].end
+
+    def is_container(self, value: Value) -> bool:
+        """Return whether the value is a list, an object, or a call such as `User(name='Ana')`."""
+        return self.text[value.end - 1] in "]})"
+
+    def is_object(self, value: Value) -> bool:
+        """Return whether the value has members with keys."""
+        if not self.is_container(value):
+            return False
+        return any(part.key is not None for part in self._parts(value, 1))
+
+    def is_string(self, value: Value) -> bool:
+        """Return whether the value is a string."""
+        return self.text[value.start] in "\"'"
+
+    def string(self, value: Value) -> str:
+        """Return what a string says, or how another value is written; nothing for a list or an object."""
+        raw = self.text[value.start : value.end]
+        if not self.is_string(value):
+            return "" if self.is_container(value) else raw
+        if "\\" not in raw:
+            return raw[1:-1]
+        try:
+            return str(json.loads(raw)) if self.is_json else str(ast.literal_eval(raw))
+        except (ValueError, SyntaxError):
+            return raw[1:-1]
+
+    def offsets(self, value: Value) -> Callable[[int], int]:
+        """Return the function from an offset in what a string says to the offset in the text."""
+        decoded, shifts, shift = [0], [value.start + 1], value.start + 1
+        if len(self.string(value)) != value.end - value.start - 2:
+            for match in _ESCAPE.finditer(self.text, value.start + 1, value.end - 1):
+                shift += len(match[0]) - 1
+                decoded.append(match.end() - shift)
+                shifts.append(shift)
+        return lambda offset: offset + shifts[bisect_right(decoded, offset) - 1]
+
+    def parts(self, value: Value) -> list[Value]:
+        """Return the items or members of a list, an object or a call."""
+        return self._parts(value)
+
+    def _parts(self, value: Value, most: int | None = None) -> list[Value]:
+        if not self._closers:
+            self._closers = dict(_closers(self.text, self.start, self.end))
+        opener = value.start
+        while self.text[opener] not in "[{(":
+            opener += 1
+        stop = self._closers[opener]
+        parts: list[Value] = []
+        key: Value | None = None
+        first = last = -1
+        position = opener + 1
+        while (token := _PART.search(self.text, position, stop)) is not None:
+            position = token.end()
+            if token.lastgroup == "open":
+                position = self._closers[token.start()] + 1
+            elif token[0] == ",":
+                if first >= 0:
+                    parts.append(Value(first if key is None else key.start, first, last, key))
+                    if most is not None and len(parts) >= most:
+                        return parts
+                key, first = None, -1
+                continue
+            elif token.lastgroup is None:
+                if key is None and first >= 0:
+                    key, first = Value(first, first, last), -1
+                continue
+            first, last = (token.start() if first < 0 else first), position
+        if first >= 0:
+            parts.append(Value(first if key is None else key.start, first, last, key))
+        return parts
+
+
+def _closers(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield each opening bracket with its closing one."""
+    stack: list[int] = []
+    for token in _NESTED.finditer(text, start, end):
+        if token.lastgroup == "open":
+            stack.append(token.start())
+        elif token[0] in _PAIRS.values() and stack:
+            yield stack.pop(), token.start()
+
+
+def value_runs(text: str, *, whole: bool = False) -> list[Values]:
+    """Return the values in a text: those that fill lines together, or with `whole` one that is all of it.
+
+    What does not parse is read at most as often as the text is long.
+    """
+    runs: list[Values] = []
+    lead = _BLANK.match(text)
+    position, patience = lead.end() if lead else 0, len(text) + TARGET
+    while patience > 0 and (match := _START.search(text, position)) is not None:
+        start = match.start()
+        if whole and start != (lead.end() if lead else 0):
+            break
+        end, is_json, read = _value_end(text, start)
+        if end is None:
+            patience -= read
+            position = start + 1
+            continue
+        is_line = start == 0 or text[start - 1] == "\n"
+        position = end
+        blank = _BLANK.match(text, end)
+        is_all = start == (lead.end() if lead else 0) and (blank.end() if blank else end) == len(text)
+        if whole:
+            return [Values(text, [Value(start, start, end)], is_json)] if is_all else []
+        if runs and is_line and runs[-1].is_json == is_json and not text[runs[-1].end : start].strip(" \t\r\n,"):
+            runs[-1].values.append(Value(start, start, end))
+        elif is_all or is_line or end - start > TARGET:
+            runs.append(Values(text, [Value(start, start, end)], is_json))
+    all_of_it = len(text.strip())
+    return [
+        run
+        for run in runs
+        if run.end - run.start == all_of_it
+        or (run.end - run.start >= SMALL and _REST_OF_LINE.match(text, run.end) is not None)
+    ]
+
+
+def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:
+    """(end of the value that begins there, whether it is JSON, characters read); no end if nothing parses."""
+    if text[start] != "(":
+        try:
+            return _DECODER.raw_decode(text, start)[1], True, 0
+        except json.JSONDecodeError as error:
+            read = error.pos - start + 1
+        except (ValueError, RecursionError):
+            read = len(text)
+    else:
+        read = 1
+    end, also_read = _literal_end(text, start)
+    return end, False, read + also_read
+
+
+def _literal_end(text: str, start: int) -> tuple[int | None, int]:
+    """The end of a literal as Python writes it, and the characters read. Words must be set apart by marks."""
+    stack: list[str] = []
+    position, after_value = start, False
+    while (token := _LITERAL.match(text, position)) is not None:
+        position = token.end()
+        kind = token.lastgroup
+        if kind == "blank":
+            continue
+        if kind in ("word", "string"):
+            if after_value:
+                break
+            after_value = True
+        elif kind == "open":
+            # A call: its name stands before the bracket.
+            if after_value and (token[0] != "(" or not (text[token.start() - 1].isalnum())):
+                break
+            stack.append(_PAIRS[token[0]])
+            after_value = False
+        elif kind == "close":
+            if stack.pop() != token[0]:
+                break
+            if not stack:
+                return position, position - start
+            after_value = True
+        else:
+            after_value = False
+    return None, position - start + 1

@@ -1,0 +1,175 @@
+"""Records in each format that tools write are passages, and what remains of them parses."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import csv
+import io
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from context_agent.pruning.blocks import UNSCALED, Passage
+from context_agent.pruning.passages import cut, without
+from context_agent.pruning.relevance import Goal, by_words
+
+RECORDS: list[dict[str, Any]] = [
+    {"id": n, "host": f"db-{n}.example.com", "city": "Porto", "listen_port": 4_000 + n, "note": f"moved, on day {n}"}
+    for n in range(12)
+]
+KEYS = [*RECORDS[0]]
+
+
+def _csv(delimiter: str) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter)
+    writer.writerows([KEYS, *(record.values() for record in RECORDS)])
+    return text.getvalue()
+
+
+def _table_row(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+TABLE = "\n".join([_table_row(KEYS), "|---" * len(KEYS) + "|", *(_table_row([*record.values()]) for record in RECORDS)])
+XML = "".join(f"<host>{''.join(f'<{k}>{v}</{k}>' for k, v in record.items())}</host>\n" for record in RECORDS)
+BASE64 = base64.b64encode(random.Random(0).randbytes(9_000)).decode()
+
+
+def _equal_cells(delimiter: str) -> Callable[[str], object]:
+    def check(text: str) -> None:
+        rows = [*csv.reader(io.StringIO(text), delimiter=delimiter)]
+        assert rows[0] == KEYS
+        assert {len(row) for row in rows} == {len(KEYS)}
+
+    return check
+
+
+def _check_table(text: str) -> None:
+    lines = text.split("\n\n")[1].split("\n")
+    assert lines[:2] == TABLE.split("\n")[:2]
+    assert {line.count("|") for line in lines} == {len(KEYS) + 1}
+
+
+FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "pretty": (json.dumps(RECORDS, indent=2), json.loads),
+    "under a key": (json.dumps({"hosts": RECORDS, "total": 12}), json.loads),
+    "by name": (json.dumps({record["host"]: record for record in RECORDS}), json.loads),
+    "after a line": ("Found 12:\n" + json.dumps(RECORDS), lambda text: json.loads(text.split("\n", 1)[1])),
+    "on the line": ("Found 12: " + json.dumps(RECORDS), lambda text: json.loads(text.split(": ", 1)[1])),
+    "before a line": (json.dumps(RECORDS) + "\n12 rows", lambda text: json.loads(text.rsplit("\n", 1)[0])),
+    "fence": (
+        f"Here:\n\n```json\n{json.dumps(RECORDS, indent=2)}\n```\nDone.",
+        lambda text: json.loads(text.split("```json\n")[1].split("\n```\nDone.")[0]),
+    ),
+    "jsonl": ("\n".join(map(json.dumps, RECORDS)), lambda text: [*map(json.loads, text.split("\n"))]),
+    "xml": (f'<?xml version="1.0"?>\n<hosts>\n{XML}</hosts>', ET.fromstring),
+    "csv": (_csv(","), _equal_cells(",")),
+    "tsv": (_csv("\t"), _equal_cells("\t")),
+    "semicolons": (_csv(";"), _equal_cells(";")),
+    "table": (f"# Hosts\n\n{TABLE}\n\nThat is all.", _check_table),
+    "repr": (repr(RECORDS), ast.literal_eval),
+    "lines of repr": ("\n".join(map(repr, RECORDS)), lambda text: [*map(ast.literal_eval, text.split("\n"))]),
+    "in a string": (
+        json.dumps([{"type": "text", "text": json.dumps(RECORDS)}]),
+        lambda text: json.loads(json.loads(text)[0]["text"]),
+    ),
+    "csv in a string": (json.dumps({"out": _csv(",")}), lambda text: _equal_cells(",")(json.loads(text)["out"])),
+}
+
+
+def stub(run: Sequence[int]) -> str:
+    return f"[{len(run)} passages pruned, 1,234 tokens; restore: p1-p{len(run)}]"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_record_is_a_passage_and_what_remains_parses(name: str) -> None:
+    text, parse = FORMATS[name]
+    passages = cut(text)
+    assert len(passages) == len(RECORDS)
+    for record, passage in zip(RECORDS, passages, strict=True):
+        assert record["host"] in passage.text
+        assert str(record["listen_port"]) in passage.text
+    for removed in (range(0, 12, 2), range(3, 9), range(12)):
+        parse(without(text, passages, removed, stub))
+    assert without(text, passages, [], stub) == text
+
+
+@pytest.mark.parametrize("name", ["csv", "tsv", "table", "csv in a string"])
+def test_rows_are_labeled_with_the_names_of_their_columns(name: str) -> None:
+    assert all("listen_port" in passage.label for passage in cut(FORMATS[name][0]))
+
+
+def test_a_large_record_is_cut_at_its_members_and_keeps_the_keys() -> None:
+    record = {"id": 7, "title": "T", "summary": "It rained. " * 60, "steps": ["walk"] * 200, "log": "a b\n\n" * 900}
+    text = json.dumps([record, record])
+    remaining = json.loads(without(text, passages := cut(text), range(len(passages)), stub))
+    assert [list(item) for item in remaining] == [list(record)] * 2
+
+
+def test_a_record_of_many_small_members_is_cut_too() -> None:
+    text = json.dumps({f"setting_{n}": n for n in range(400)})
+    passages = cut(text)
+    assert len(passages) > 5
+    assert len(json.loads(without(text, passages, range(0, len(passages), 2), stub))) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We met Ana, Jon, Mia\nand, as always, Leo\nwho came late, with Ida, Max, Eva\nand a dog, too",
+        "[1] A title\nsome text\n[2] Another\nmore text",
+        "{ int a; }\n{ int b; }\n{ int c; }",
+        "a | b in a shell\npipes | are no tables\nls | wc",
+    ],
+)
+def test_text_that_only_resembles_records_is_text(text: str) -> None:
+    assert {passage.form for passage in cut(text)} == {"text"}
+
+
+BINARY = {
+    "alone": BASE64,
+    "in lines": "\n".join(BASE64[n : n + 76] for n in range(0, len(BASE64), 76)),
+    "in json": json.dumps({"name": "a.png", "data": BASE64}),
+    "data url": f"The image is data:image/png;base64,{BASE64} and that is all.",
+    "hexadecimal": random.Random(0).randbytes(3_000).hex(),
+    "hex dump": "\n".join(f"{n * 16:08x}: {'7f45 4c46 0201 0100 ' * 2} .ELF...." for n in range(200)),
+    "minified": "".join(f"function f{n}(a,b){{return a[{n}]+b(a,{{x:{n}}});}}" for n in range(400)),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_text_is_one_passage_and_scores_below_all_others(name: str) -> None:
+    passages = [*cut(BINARY[name]), Passage("a poem", 0, 6)]
+    binary = [row for row, passage in enumerate(passages) if passage.binary]
+    assert len(binary) == 1
+    assert by_words(passages, Goal(f"What is in {BINARY[name][:300]}?")).argmin() == binary[0]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": %d, "text": "it rained in the port"}', "it rained on day %d.", "%d,b,c", "10:00:00 INFO day %d"]
+)
+def test_the_passages_of_a_giant_text_are_bounded(line: str) -> None:
+    lines = "id,name,text\n" + "\n".join(line % n for n in range(5 * UNSCALED // len(line)))
+    assert 100 < len(cut(lines)) < 25_000
+
+
+@pytest.mark.parametrize("style", ["ini", "yaml"])
+def test_lines_of_settings_are_labeled_with_their_section(style: str) -> None:
+    def section(name: str) -> str:
+        settings = [f"option_{n} = {n * 37}" for n in range(60)] + [f"listen_port = 4711{len(name)}"]
+        if style == "ini":
+            return "\n".join([f"[{name}]", *settings])
+        return "\n".join([f"{name}:", *(f"  {line.replace(' =', ':')}" for line in settings)])
+
+    passages = cut("\n\n".join(map(section, ("development", "staging", "production"))))
+    scores = by_words(passages, Goal("On which port does staging listen?"))
+    best = passages[int(scores.argmax())]
+    assert best.label == "staging"
+    assert "listen_port" in best.text
+    assert "47117" in best.text
