@@ -260,7 +260,14 @@ class IndexOptions:
     url: Annotated[
         str | None, Option("Chroma server to use instead of a folder, e.g. http://localhost:8000.", metavar="URL")
     ] = None
-    collection: Annotated[str, Option("Collection in the folder or on the server.", metavar="NAME")] = COLLECTION
+    collection: Annotated[
+        str | None,
+        Option(
+            "Collection in the folder or on the server.",
+            metavar="NAME",
+            default=f"{COLLECTION}; if it is missing, the only one that there is is read",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if self.path is not None and self.url is not None:
@@ -278,7 +285,7 @@ class IndexOptions:
         """What helps if there is no such index."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
         check = "Check that the server runs. " if self.url else ""
-        return f"{check}To make this index: ctx1 index SOURCE {location} --collection {self.collection}"
+        return f"{check}To make this index: ctx1 index SOURCE {location} --collection {self.collection or COLLECTION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,13 +334,15 @@ class CorpusOptions(IndexOptions):
         A collection of another program whose embedder is not known is searched by words alone, with a note.
         """
         try:
-            return self._open(self.opening.embedder, cache)
+            corpus = self._open(self.opening.embedder, cache)
         except UnknownEmbedderError as error:
             corpus = self._open(NO_VECTORS, cache)
             output.note(f"{error}. Until then, BM25 and grep search it without its vectors.")
-            return corpus
         except CorpusNotFoundError as error:
             raise CorpusNotFoundError(f"{error}. {self.remedy}") from error
+        for notice in corpus.notices:
+            output.note(f"{notice}.")
+        return corpus
 
     def _open(self, embedder: str | None, cache: Path | None) -> ChromaCorpus:
         from context_agent.retrieval.chroma.corpus import ChromaCorpus

@@ -9,7 +9,6 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, open_agent
-from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.corpus import Where
 
 with extra("dspy"):
@@ -30,7 +29,7 @@ class ContextAgentRetriever:
         self._handle: OpenAgent | None = None
 
     @classmethod
-    def from_chroma(cls, collection: Any = COLLECTION, **options: Any) -> Self:
+    def from_chroma(cls, collection: Any = None, **options: Any) -> Self:
         """On an existing Chroma collection: Chroma's own object, or its name in the folder `path` or at `url`.
 
         `corpus` holds options of `ChromaCorpus.open`; other options are the retriever's or `SearchAgent`'s.

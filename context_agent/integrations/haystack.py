@@ -10,7 +10,6 @@ from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, from_haystack, open_agent
-from context_agent.retrieval.chroma import COLLECTION
 
 with extra("haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict
@@ -26,7 +25,7 @@ class ContextAgentRetriever:
         *,
         path: str | None = None,
         url: str | None = None,
-        collection: str = COLLECTION,
+        collection: str | None = None,
         token: Secret | None = None,
         corpus: dict[str, Any] | None = None,
         policy: str = "bridge",

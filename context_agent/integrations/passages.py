@@ -25,7 +25,6 @@ from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
 from context_agent.errors import ConfigError, EmbedderError
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
-from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.corpus import MAX_DEPTH, Where, check_count
 from context_agent.types import Metadata
 
@@ -239,7 +238,7 @@ class OpenAgent:
 
 @contextmanager
 def open_agent(
-    collection: str | Collection = COLLECTION,
+    collection: str | Collection | None = None,
     *,
     path: str | None = None,
     url: str | None = None,
@@ -326,13 +325,13 @@ def llamaindex_options(collection: Collection, model: object | None) -> dict[str
     return options
 
 
-def _temporary_cache(collection: str | Collection, stack: ExitStack) -> str | None:
+def _temporary_cache(collection: str | Collection | None, stack: ExitStack) -> str | None:
     """A folder for the BM25 index of a collection in memory, deleted when the stack closes; None for any other."""
     from tempfile import TemporaryDirectory
 
     from context_agent.retrieval.chroma.store import Location
 
-    if isinstance(collection, str) or not Location.of(None, None, collection).in_memory:
+    if isinstance(collection, str | None) or not Location.of(None, None, collection).in_memory:
         return None
     return stack.enter_context(TemporaryDirectory(prefix="ctx1-", ignore_cleanup_errors=True))
 

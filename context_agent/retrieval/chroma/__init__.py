@@ -8,6 +8,7 @@
 | `snapshot` | a complete state in files of this package |
 | `segments` | the rows of a state in memory-mapped files; their format, writing and merging |
 | `layouts` | which chunks the records of a collection hold |
+| `metadata_keys` | the metadata keys of a collection that another program made |
 | `records` | the manifest, the metadata of a record, and writing records |
 | `store`, `database` | Chroma's client, and Chroma's database read with SQLite |
 | `repair` | Chroma's vector files: checked, and restored after an interrupted run |

@@ -34,6 +34,7 @@ from context_agent.retrieval.chroma.layouts import (
     current_snapshot,
     publish_state,
 )
+from context_agent.retrieval.chroma.metadata_keys import SAMPLED_RECORDS, usual_keys
 from context_agent.retrieval.chroma.records import KEY, Manifest
 from context_agent.retrieval.chroma.snapshot import Snapshot, one_maker
 from context_agent.retrieval.chroma.store import (
@@ -283,13 +284,23 @@ def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]
 
 def _described(collection: Collection) -> StoredCollection:
     metadata = dict(collection.metadata or {})
+    count = 0 if KEY in metadata else collection.count()
     return StoredCollection(
         id=str(collection.id),
         name=collection.name,
         metadata=metadata,
         dimension=dimension_of(collection),
-        empty=KEY not in metadata and collection.count() == 0,
+        empty=KEY not in metadata and count == 0,
+        usual_keys=usual_keys(_sampled_metadata(collection, count)),
     )
+
+
+def _sampled_metadata(collection: Collection, count: int) -> list[Mapping[str, Any]]:
+    """The metadata of some records in four places of the collection: its first records can be of one document."""
+    size = SAMPLED_RECORDS // 4
+    offsets = sorted({max(0, place * (count - size) // 3) for place in range(4)}) if count else []
+    samples = (collection.get(limit=size, offset=offset, include=["metadatas"])["metadatas"] for offset in offsets)
+    return [metadata or {} for sample in samples for metadata in sample or ()]
 
 
 def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None:

@@ -12,6 +12,7 @@ An open corpus shows the state that was complete when it was opened. After a new
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +28,10 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
-from context_agent.retrieval.chroma.database import StoredCollection
-from context_agent.retrieval.chroma.layouts import ForeignLayout, Keys, Layout, OwnLayout
+from context_agent.retrieval.chroma.database import MissingCollectionError, StoredCollection
+from context_agent.retrieval.chroma.layouts import ForeignLayout, Layout, OwnLayout
 from context_agent.retrieval.chroma.local import LocalSource
+from context_agent.retrieval.chroma.metadata_keys import Keys, keys_notice
 from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
 from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_count, check_question
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from context_agent.retrieval.rerankers import Reranker
     from context_agent.tokens import TokenCounter
 
+_LOG = logging.getLogger(__name__)
 CACHED = 20_000
 """Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
 QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
@@ -69,7 +72,7 @@ class ChromaCorpus:
     def __init__(
         self,
         location: Location,
-        collection: str,
+        collection: str | None,
         *,
         embedder: Embedder | None,
         keys: Keys,
@@ -80,11 +83,25 @@ class ChromaCorpus:
         wrap: Callable[[Retriever], Retriever] | None,
         rebuild: bool,
     ) -> None:
-        self._location, self._collection_name, self._keys, self._counter = location, collection, keys, counter
+        self._location, self._keys, self._counter = location, keys, counter
+        self._collection_name = COLLECTION if collection is None else collection
         self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
         self._passed_embedder = embedder
         self._threads: ThreadPoolExecutor | None = None
-        self._attach(rebuild)
+        self.notices: tuple[str, ...] = ()
+        """What was chosen because the caller named no collection or no metadata keys."""
+        try:
+            self._attach(rebuild)
+        except MissingCollectionError as error:
+            if collection is not None or len(error.names) != 1:
+                raise
+            (self._collection_name,) = error.names
+            self._attach(rebuild)
+            self.notices = (f"{location} holds only the collection {self._collection_name!r}, which is read",)
+        if notice := self._keys_notice():
+            self.notices = (*self.notices, notice)
+        for notice in self.notices:
+            _LOG.warning("%s", notice)
 
     @classmethod
     def open(
@@ -92,7 +109,7 @@ class ChromaCorpus:
         path: str | Path | None = None,
         *,
         url: str | None = None,
-        collection: str | Collection = COLLECTION,
+        collection: str | Collection | None = None,
         embedder: Embedder | EmbeddingFunction | str | None = None,
         text_key: str | None = None,
         title_key: str | None = None,
@@ -112,19 +129,23 @@ class ChromaCorpus:
         """Opens a collection in the folder `path` or on the server at `url`, or one that the caller holds open.
 
         In the last case, `collection` is Chroma's own object, which remains the caller's, without `path` and `url`.
+        Without a name, the collection `documents` is opened, or the only one that there is.
 
         `embedder` is an embedder, a spec for `load_embedder`, or a function from texts to vectors, such as a Chroma
         `EmbeddingFunction`; with `"none"`, BM25 and grep search alone. By default it is the function that the caller
         passed to Chroma with a live `collection`; otherwise the stored data selects an embedder that ships with this
-        package or with Chroma (see `stored_embedder`), and any other must be passed. The `*_key` options name the
-        metadata keys of a collection that another program made (see `Keys`). BM25 and a copy of the texts are kept in
-        the folder, for a server in `cache` (default: the user's cache folder); opening brings them up to date, or makes
-        them anew with `rebuild`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever
-        before calibration.
+        package or with Chroma (see `stored_embedder`), and any other must be passed.
+
+        The `*_key` options name the metadata keys of a collection that another program made (see `Keys`). If they name
+        none, the usual keys of LangChain, LlamaIndex and Haystack apply, and `notices` says so; an empty key is none.
+
+        BM25 and a copy of the texts are kept in the folder, for a server in `cache` (default: the user's cache folder);
+        opening brings them up to date, or makes them anew with `rebuild`. `calibration=False` gives both retrievers the
+        same weight; `wrap` replaces a retriever before calibration.
 
         Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
         """
-        live, name = (None, collection) if isinstance(collection, str) else (collection, collection.name)
+        live, name = (None, collection) if isinstance(collection, str | None) else (collection, collection.name)
         return cls(
             Location.of(path, url, live, headers=headers, tenant=tenant, database=database),
             name,
@@ -339,7 +360,14 @@ class ChromaCorpus:
 
     def _layout_of(self, stored: StoredCollection) -> Layout:
         manifest = self._manifest(stored)
-        return OwnLayout(manifest) if manifest else ForeignLayout(self._keys, stored.sequence, self._counter)
+        if manifest is not None:
+            return OwnLayout(manifest)
+        return ForeignLayout(self._keys.with_usual(stored.usual_keys), stored.sequence, self._counter)
+
+    def _keys_notice(self) -> str:
+        layout = self._layout
+        is_foreign = isinstance(layout, ForeignLayout)
+        return keys_notice(self._collection_name, self._keys, layout.keys) if is_foreign else ""
 
     def _calibrated(self, manifest: Manifest | None) -> Calibration:
         if not self._calibrate:

@@ -7,15 +7,19 @@ vector index. So readers open Chroma's database read-only with SQLite, and all o
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
+from context_agent.retrieval.chroma.metadata_keys import SAMPLED_RECORDS, USUAL_KEYS, usual_keys
+from context_agent.retrieval.chroma.records import KEY
 
 DATABASE = "chroma.sqlite3"
 """The file that marks a Chroma folder."""
@@ -23,6 +27,8 @@ BUSY_SECONDS = 30.0
 """How long a reader waits for a writer that holds the database locked."""
 MAX_VALUE_BYTES = 10_000_000
 """Size of a value that is read from the database."""
+_COMPARED_LETTERS = 500
+"""Length to which metadata is compared when the keys of a collection are chosen."""
 _UNREADABLE = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PROTOCOL"})
 
 
@@ -30,11 +36,20 @@ class UnreadableError(CorpusError):
     """The database cannot be read in place now: it is locked, or a killed writer left a transaction to roll back."""
 
 
+class MissingCollectionError(CorpusNotFoundError):
+    """No collection has this name. `names` are those that exist."""
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = tuple(names)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredCollection:
     """What Chroma says about a collection. `configuration` and `schema` are JSON.
 
-    `sequence` is the number of the last change and grows with each; -1 if it is unknown, as on a server.
+    `sequence` is the number of the last change and grows with each; -1 if it is unknown, as on a server. `usual_keys`
+    are the usual metadata keys of its records, see `metadata_keys`.
     """
 
     id: str
@@ -45,6 +60,7 @@ class StoredCollection:
     dimension: int = 0
     empty: bool = False
     sequence: int = -1
+    usual_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -> StoredCollection:
@@ -89,15 +105,17 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
     applied = last_sequence(database, segment)
     pending = _last_pending(database, row["id"], applied)
     stored = database.execute("select 1 from embeddings where segment_id = ? limit 1", (segment,)).fetchone()
+    metadata = _metadata(database, row["id"])
     return StoredCollection(
         id=str(row["id"]),
         name=name,
-        metadata=_metadata(database, row["id"]),
+        metadata=metadata,
         configuration=row.get("config_json_str"),
         schema=row.get("schema_str"),
         dimension=int(row["dimension"] or 0),
         empty=stored is None and not pending,
         sequence=pending or applied,
+        usual_keys={} if KEY in metadata else usual_keys(_sampled_metadata(database, segment)),
     )
 
 
@@ -109,11 +127,11 @@ def valid_id(collection: object) -> bool:
         return False
 
 
-def not_found(name: str, where: object, names: Iterable[str]) -> CorpusNotFoundError:
+def not_found(name: str, where: object, names: Iterable[str]) -> MissingCollectionError:
     """The error for a collection that does not exist; it lists those that do."""
     names = sorted(names)
     listed = f"it holds {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}" if names else "it holds none"
-    return CorpusNotFoundError(f"no collection {name!r} in {where}: {listed}")
+    return MissingCollectionError(f"no collection {name!r} in {where}: {listed}", names)
 
 
 def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
@@ -125,6 +143,20 @@ def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
             bool(flag) if flag is not None else next((value for value in typed if value is not None), None)
         )
     return values
+
+
+def _sampled_metadata(database: sqlite3.Connection, segment: str) -> list[dict[str, Any]]:
+    """The metadata of some records: the first by id, which for ids of frameworks is a random sample."""
+    query = (
+        "select r.id, m.key, coalesce(substr(m.string_value, 1, ?), m.int_value, m.float_value) from "
+        "(select id from embeddings where segment_id = ? order by embedding_id limit ?) r left join "
+        "embedding_metadata m on m.id = r.id and m.key in (select value from json_each(?))"
+    )
+    sample = defaultdict[int, dict[str, Any]](dict)
+    usual = json.dumps(sorted(USUAL_KEYS))
+    for record, key, value in database.execute(query, (_COMPARED_LETTERS, segment, SAMPLED_RECORDS, usual)):
+        sample[record][key] = value
+    return list(sample.values())
 
 
 def segment_id(database: sqlite3.Connection, collection: str, scope: str) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ import numpy as np
 from context_agent._support.small_files import parse_json
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.chroma.database import StoredCollection
+from context_agent.retrieval.chroma.metadata_keys import Keys, entry_of
 from context_agent.retrieval.chroma.records import Manifest, StoredChunk, live, metadata_of, stored_chunk
 from context_agent.retrieval.chroma.segments import SnapshotRow
 from context_agent.retrieval.chroma.snapshot import (
@@ -94,21 +95,6 @@ def snapshot_entry(stored: StoredChunk) -> SnapshotEntry:
     chunk = stored.chunk
     row = SnapshotRow(stored.record, chunk.id, chunk.document_id)
     return SnapshotEntry(row, chunk.title, chunk.text, metadata_of(stored))
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The metadata keys of a foreign collection.
-
-    Without `text` the record's document is the text; without `document` each record is a separate document;
-    without `index` the chunks of a document are in the order of the store; without `tokens` they are counted.
-    """
-
-    text: str | None = None
-    title: str | None = None
-    document: str | None = None
-    index: str | None = None
-    tokens: str | None = None
 
 
 class ForeignLayout:
@@ -196,8 +182,8 @@ class ForeignLayout:
     def _entry(self, record: str, text: str | None, metadata: Mapping[str, Any]) -> SnapshotEntry:
         # A record without text keeps its (empty) row, so that rows can be compared with the collection's count.
         keys = self.keys
-        document = str(metadata.get(keys.document, record)) if keys.document else record
-        title = str(metadata.get(keys.title, "")) if keys.title else ""
+        document = entry_of(metadata, keys.document) or record
+        title = entry_of(metadata, keys.title)
         text = str(metadata.get(keys.text, "")) if keys.text else text or ""
         return SnapshotEntry(SnapshotRow(record, record, document), title, text, metadata)
 

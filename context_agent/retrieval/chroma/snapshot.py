@@ -427,6 +427,9 @@ def _plausible(stored: Any) -> bool:
         valid_id(stored.id)
         and isinstance(stored.name, str)
         and isinstance(stored.metadata, dict)
+        and isinstance(stored.usual_keys, dict)
+        and stored.usual_keys.keys() <= {"title", "document", "index"}
+        and all(isinstance(key, str) for key in stored.usual_keys.values())
         and all(text is None or isinstance(text, str) for text in texts)
         and type(stored.dimension) is type(stored.sequence) is int
         and type(stored.empty) is bool

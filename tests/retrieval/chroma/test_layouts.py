@@ -66,7 +66,7 @@ class Owner:
             ids=[f"uuid-{document.id}" for document in documents],
             documents=[document.text for document in documents],
             metadatas=[
-                {"heading": document.title, "source": f"file-{number // 4}", **document.metadata}
+                {"heading": document.title, "folder": f"file-{number // 4}", **document.metadata}
                 for number, document in enumerate(documents, start)
             ],
         )
@@ -105,7 +105,7 @@ def test_his_function_embeds_and_his_ids_stay(owner: Owner) -> None:
 
 def test_his_metadata_keys_are_named_by_options(owner: Owner) -> None:
     owner.fill(owner.collection("notes", embedding_function=OwnersFunction()), 0, 80)
-    keys = {"title_key": "heading", "document_key": "source", "text_key": "trade"}
+    keys = {"title_key": "heading", "document_key": "folder", "text_key": "trade"}
     with ChromaCorpus.open(owner.path, collection="notes", embedder=OWNERS, **keys) as corpus:  # type: ignore[arg-type]
         chunks = corpus.read("file-2")
         assert [chunk.id for chunk in chunks] == [f"uuid-person-{number}" for number in (8, 9, 10, 11)]

@@ -1,0 +1,102 @@
+"""The metadata keys of a collection that another program made: those that the caller names, or the usual ones.
+
+Programs on LangChain, LlamaIndex and Haystack store where a chunk comes from under a few usual keys. A sample of the
+records decides which of them this collection uses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+SAMPLED_RECORDS = 256
+"""Records whose metadata decides which keys a collection uses."""
+USUAL_SHARE = 0.9
+"""Share of the sampled records that must have a key."""
+DOCUMENT_KEYS = ("source_id", "file_path", "source", "ref_doc_id", "doc_id", "document_id", "file_name")
+"""Keys that name a chunk's document, the most reliable first. Haystack shortens `file_path` to a name."""
+TITLE_KEYS = ("title", "file_name", "file_path", "source")
+INDEX_KEYS = ("split_id", "page")
+"""Keys whose numbers order the chunks of a document."""
+RECORD_KEYS = ("row", "seq_num")
+"""Keys that number the records of a file in LangChain's loaders of CSV and JSON: each such record is a document."""
+USUAL_KEYS = frozenset({*DOCUMENT_KEYS, *TITLE_KEYS, *INDEX_KEYS, *RECORD_KEYS})
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The metadata keys of a foreign collection.
+
+    Without `text` the record's document is the text; without `document` each record is a separate document;
+    without `index` the chunks of a document are in the order of the store; without `tokens` they are counted.
+    An empty key is no key: none of the usual ones replaces it.
+    """
+
+    text: str | None = None
+    title: str | None = None
+    document: str | None = None
+    index: str | None = None
+    tokens: str | None = None
+
+    def with_usual(self, usual: Mapping[str, str]) -> Keys:
+        """Return these keys, completed by the `usual_keys` of the collection."""
+        missing = {name: key for name, key in usual.items() if getattr(self, name) is None}
+        if self.document is not None:
+            # Another program's numbers need not order the documents that the caller chose.
+            missing.pop("index", None)
+        completed = replace(self, **missing)
+        return replace(completed, title=completed.title or None, document=completed.document or None)
+
+
+def usual_keys(sample: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the usual keys that records with this metadata have, by field of `Keys`.
+
+    A key that joins chunks with different titles does not name a document: `source` can be `wikipedia` everywhere.
+    """
+    common = {
+        key
+        for key in USUAL_KEYS
+        if sample and sum(entry_of(metadata, key) != "" for metadata in sample) >= USUAL_SHARE * len(sample)
+    }
+    documents = (key for key in DOCUMENT_KEYS if key in common and _has_one_title(sample, key))
+    document = None if common.intersection(RECORD_KEYS) else next(documents, None)
+    found = {
+        "title": next((key for key in TITLE_KEYS if key in common), None),
+        "document": document,
+        "index": next((key for key in INDEX_KEYS if key in common), None) if document else None,
+    }
+    return {name: key for name, key in found.items() if key is not None}
+
+
+def entry_of(metadata: Mapping[str, Any], key: str | None) -> str:
+    """Return an entry as text, empty without one. LlamaIndex writes the text None for a missing document."""
+    value = metadata.get(key) if key else None
+    return "" if value is None or value == "None" else str(value)
+
+
+def keys_notice(collection: str, named: Keys, used: Keys) -> str:
+    """Return what a reader should know about keys that the caller did not name; empty without such a key."""
+    uses = [
+        f"{verb} by {key!r} (--{field}-key, in Python {field}_key=)"
+        for verb, field, key, option in (
+            ("grouped into documents", "document", used.document, named.document),
+            ("titled", "title", used.title, named.title),
+        )
+        if key is not None and option is None
+    ]
+    if not uses:
+        return ""
+    return (
+        f"the chunks of collection {collection!r} are {' and '.join(uses)}, as their metadata suggests. "
+        "Name another key to change that, or an empty one to use none"
+    )
+
+
+def _has_one_title(sample: Sequence[Mapping[str, Any]], key: str) -> bool:
+    titles = defaultdict[str, list[str]](list)
+    for metadata in sample:
+        titles[entry_of(metadata, key)].append(entry_of(metadata, "title"))
+    shared = [group for group in titles.values() if len(group) > 1]
+    return sum(len(set(group)) == 1 for group in shared) >= USUAL_SHARE * len(shared)
