@@ -12,7 +12,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.relevance import EXCERPT_WORDS, READ, Goal, by_reading, by_words
+from context_agent.pruning.relevance import EXCERPT_WORDS, JUDGES, READ, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.pruning.conversations import KINDS, Call, Turn, rendered
 
@@ -463,3 +463,20 @@ def test_a_passage_that_says_it_in_other_words_is_ranked_first() -> None:
     ]
     passages = [Passage(text, 0, len(text), tokens=10) for text in texts]
     assert by_words(passages, Goal("Which physicians treated the disease?")).argmax() == 1
+
+
+def test_only_a_careful_pruner_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def reader(passages: Any, goal: Goal) -> Any:
+        read.append(len(passages))
+        return by_words(passages, goal)
+
+    monkeypatch.setitem(JUDGES, "reader", reader)
+    messages = rendered("openai", LONG)
+    assert pruner(effort="fast").prune(messages).report.outcome == "pruned"
+    assert read == []
+    assert pruner(effort="careful").prune(messages).report.outcome == "pruned"
+    assert len(read) == 1
+    ContextPruner(300, prices=ALWAYS, counter=CharCounter()).prune(messages)
+    assert len(read) == 2, "careful is the default"

@@ -85,6 +85,21 @@ def test_a_summary_that_refers_to_itself_or_a_later_one_is_refused_or_ends() -> 
     assert replaced_keys([1], circle) == {0, 1, 2}
 
 
+def test_a_circle_of_summaries_looks_up_each_of_them_once() -> None:
+    class Counted(dict[int, Any]):
+        lookups = 0
+
+        def get(self, key: int, default: Any = None) -> Any:
+            self.lookups += 1
+            assert self.lookups < 100, "it goes around in a circle"
+            return super().get(key, default)
+
+    for record in ({1: summary(1, (1,))}, {1: summary(1, (2,)), 2: summary(2, (1,))}):
+        counted = Counted(record)
+        assert replaced_keys([1], counted) == set(record)
+        assert counted.lookups == len(record)
+
+
 def test_each_key_is_visited_once() -> None:
     def follow(size: int) -> None:
         record: dict[int, Any] = {key: summary(key, range(max(0, key - 4), key)) for key in range(1, size)}

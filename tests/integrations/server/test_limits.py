@@ -11,9 +11,19 @@ from typing import Any
 import httpx
 import pytest
 
-from context_agent import ScriptedPolicy
+from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent.agent import Deadline
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.service import Gate, QueueFull, Settings
+from context_agent.integrations.server.service import (
+    AdmittedSearch,
+    Gate,
+    Problem,
+    QueueFull,
+    SearchRequest,
+    Service,
+    Settings,
+    Ticket,
+)
 from tests.actions import search
 from tests.integrations.server.conftest import Running, Serve, one_search
 from tests.integrations.server.test_retrieve import problem
@@ -159,3 +169,37 @@ def parse_metrics(response: httpx.Response) -> dict[str, str]:
             candidates = (base_name, *(base_name.removesuffix(suffix) for suffix in ("_bucket", "_sum", "_count")))
             assert any(candidate in families for candidate in candidates), line
     return families
+
+
+async def test_retry_after_is_the_running_average_of_the_seconds_that_searches_take(corpus: MemoryCorpus) -> None:
+    with SearchAgent(corpus, one_search()) as agent:
+        service = Service.of(agent, Settings(concurrency=2, queue=2))
+        result = await agent.asearch("comets?")
+        tickets = [service.enter() for _ in range(4)]
+
+        async def wait_after(seconds: float, queued: float, searches: int) -> int:
+            """The seconds that a full server names after searches that took as long, `queued` of them in the queue."""
+            for _ in range(searches):
+                search = _admitted(tickets[0], seconds)
+                await service._answered(search, result, queued)
+            with pytest.raises(Problem) as refusal:
+                service.enter()
+            return int(refusal.value.headers["Retry-After"])
+
+        # Two searches run and two wait, so the third waits for one and a half: 1.5 times the average.
+        assert await wait_after(0, 0, 0) == 1, "half a second is assumed at first"
+        assert await wait_after(30, 10, 1) == 4, "0.5 + (20 - 0.5) / 10 = 2.45"
+        assert await wait_after(30, 10, 1) == 7, "2.45 + (20 - 2.45) / 10 = 4.205"
+        assert await wait_after(30, 10, 50) == 30, "at last 20 seconds: the time in the queue does not count"
+        assert await wait_after(300, 0, 100) == 60, "at most a minute"
+        assert await wait_after(0.01, 0, 200) == 1, "at least a second"
+        for ticket in tickets:
+            ticket.leave()
+
+
+def _admitted(ticket: Ticket, seconds: float) -> AdmittedSearch:
+    """A search that arrived so many seconds ago."""
+    deadline = Deadline(60.0)
+    return AdmittedSearch(
+        SearchRequest("comets?", 5, "/v1/retrieve"), ticket, deadline, arrival=time.perf_counter() - seconds
+    )

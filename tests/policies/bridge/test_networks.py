@@ -6,6 +6,7 @@ Probabilities of the embedded policy: what they say, what they leave as it is, a
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -240,3 +241,61 @@ def test_one_document_can_suffice_in_a_small_corpus() -> None:
 def test_a_corpus_of_one_document_answers_or_does_not(question: str, sufficient: bool):
     corpus = MemoryCorpus([Document("1", "The office closes at six on Fridays.", "hours.md")])
     assert SearchAgent(corpus).search(question).sufficient is sufficient
+
+
+def test_the_features_of_evidence_have_these_values() -> None:
+    """Computed by hand from the definitions in `EVIDENCE`: each value, and so each sign."""
+    question = SimpleNamespace(weight=np.array([0.5, 0.3, 0.2]), in_name=np.array([True, True, False]))
+    scores = np.array([0.8, 0.4], np.float32)
+    coverage = np.array([[1, 0, 0.5], [0, 0.2, 1]], np.float32)
+    read = np.array([np.nan, 2.0], np.float32)
+    features = evidence_features(SimpleNamespace(question=question), scores, coverage, 1_000, read)  # type: ignore[arg-type]
+    covered, best, size = 0.5 * 0.8 + 0.3 * 0.08 + 0.2 * 0.4, np.log(0.8 / 0.2), np.log(1_000)
+    expected = {
+        "log_covered": np.log(covered + 0.02),
+        "size": size,
+        "names_unseen": 0.3,
+        "named": 0.8,
+        "best_named": best * 0.8,
+        "covered_named": covered * 0.8,
+        "size_named": size * 0.8,
+        "read": 2.0,
+    }
+    assert dict(zip(EVIDENCE, features, strict=True)) == pytest.approx(expected, rel=1e-5)
+    nothing_read = np.full(2, np.nan, np.float32)
+    features = evidence_features(SimpleNamespace(question=question), scores, coverage, 10, nothing_read)  # type: ignore[arg-type]
+    assert np.isnan(features[EVIDENCE.index("read")])
+    assert features[EVIDENCE.index("size")] == pytest.approx(np.log(300)), "a small corpus counts as one of 300 chunks"
+
+
+def test_each_feature_moves_the_confidence_by_its_own_factor() -> None:
+    factors = np.array([0.5, 1, -2, 3, -4, 5, -6, 7, -8], np.float32)
+    calibration = ScoreCalibration(np.stack([factors, -factors]), np.array([-0.5, 0.3, 0.6], np.float32))
+    read = EVIDENCE.index("read")
+    for position in range(len(EVIDENCE)):
+        features = np.zeros(len(EVIDENCE), np.float32)
+        features[position] = 0.1
+        # With the reader the second model applies, whose factors are the opposite here.
+        expected = 1 / (1 + np.exp(0.5 + 0.1 * factors[1 + position]))
+        assert calibration.confidence(features) == pytest.approx(expected, rel=1e-5)
+        features[read] = np.nan
+        if position != read:
+            assert calibration.confidence(features) == pytest.approx(1 - expected, rel=1e-5)
+
+
+def test_probabilities_rise_with_the_confidence_and_the_score() -> None:
+    calibration = ScoreCalibration(np.zeros((2, 1 + len(EVIDENCE)), np.float32), np.array([-0.5, 0.3, 0.6], np.float32))
+    scores, confidence = np.array([0.2, 0.9], np.float32), 0.7
+    logits = -0.5 + 0.3 * np.log(0.7 / 0.3) + 0.6 * np.log(scores / (1 - scores))
+    np.testing.assert_allclose(calibration.probabilities(scores, confidence), 1 / (1 + np.exp(-logits)), rtol=1e-5)
+
+
+def test_a_network_scales_its_inputs_and_keeps_their_signs() -> None:
+    scaling = Scaling(*(np.array(part, np.float32) for part in ([1, -2], [2, 4], [0, 1])))
+    hidden = np.array([[1, -1], [0.5, 2], [0.25, 0]], np.float32)
+    member = ((hidden, np.array([0.1, -0.1], np.float32)), (np.array([[1], [-3]], np.float32), np.zeros(1, np.float32)))
+    network = Network(scaling, (member, member))
+    # Row 1: inputs (1, 2, flag 0), hidden (2.1, 2.9), logit 2.1 - 3 * 2.9. Row 2: (-1, 0, 1), (-0.65 -> 0, 0.9).
+    rows = np.array([[3, 6], [-1, np.nan]], np.float32)
+    np.testing.assert_allclose(network.logits(rows), [2.1 - 3 * 2.9, -3 * 0.9], rtol=1e-5)
+    assert network(rows) == pytest.approx(1 / (1 + np.exp([6.6, 2.7])), rel=1e-4)
