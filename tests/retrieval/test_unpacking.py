@@ -47,11 +47,11 @@ def test_a_source_is_refused_only_if_it_is_large_and_packed_too_well(
 
 
 def opened(members: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED, flag: int = 0) -> None:
-    """Write an archive, set a flag of its last member, and open it as a document."""
+    """Write an archive whose last member is packed so and has that flag, and open it as a document."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", packing) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in members.items():
-            archive.writestr(name, data)
+            archive.writestr(name, data, packing if name == list(members)[-1] else zipfile.ZIP_DEFLATED)
     data = bytearray(buffer.getvalue())
     data[data.rindex(b"PK\1\2") + 8] |= flag
     reading = Reading("a.docx", "a.docx", io.BytesIO(bytes(data)), LoadOptions(max_mb=1), LoadReport())
