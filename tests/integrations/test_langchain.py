@@ -24,6 +24,7 @@ from context_agent.errors import ConfigError, CorpusEmptyError, EmbedderError
 from context_agent.harness.trajectory_file import read
 from context_agent.integrations.langchain import ContextAgentRetriever, PruningCompressor
 from context_agent.integrations.pruning import THRESHOLD
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.integrations.conftest import QUESTION, TEXTS, vector
 
 DOCUMENTS = [
@@ -227,3 +228,14 @@ async def test_pruning_behind_another_retriever() -> None:
     chain = source | RunnableLambda(lambda documents: PruningCompressor().compress_documents(documents, QUESTION))
     assert [document.id for document in await chain.ainvoke(QUESTION)] == ["own-0", "own-1"]
     assert len(await PruningCompressor().acompress_documents(DOCUMENTS, QUESTION)) == 2
+
+
+def test_a_folder_of_langchain_opens_without_options(tmp_path: Path) -> None:
+    store = Chroma("langchain", Counting(), persist_directory=str(tmp_path))
+    pages = [(place, page) for place in "abc" for page in (1, 0)]
+    store.add_documents(
+        [Document(f"{place} {page}", metadata={"source": place, "page": page}) for place, page in pages]
+    )
+    with ChromaCorpus.open(tmp_path, embedder="none") as corpus:
+        assert [chunk.text for chunk in corpus.read("b")] == ["b 0", "b 1"]
+        assert len(corpus.notices) == 2

@@ -21,6 +21,7 @@ from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.llamaindex import ContextAgentRetriever, PruningPostprocessor
 from context_agent.integrations.pruning import THRESHOLD
+from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.integrations.conftest import QUESTION, TEXTS, vector
 
 
@@ -140,3 +141,17 @@ def test_pruning_alone() -> None:
     assert len(asyncio.run(PruningPostprocessor().apostprocess_nodes(nodes, query_str=QUESTION))) == 2
     with pytest.raises(ConfigError, match="query_str"):
         PruningPostprocessor().postprocess_nodes(nodes)
+
+
+def test_a_folder_of_llamaindex_opens_without_options(collection: Collection, tmp_path: Path) -> None:
+    context = StorageContext.from_defaults(vector_store=ChromaVectorStore(chroma_collection=collection))
+    pages = [(place, page) for place in "abc" for page in "12"]
+    documents = [
+        Document(text=f"{place} {page}", metadata={"file_path": f"/{place}.pdf", "file_name": f"{place}.pdf"})
+        for place, page in pages
+    ]
+    VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=Hashed())
+    with ChromaCorpus.open(tmp_path / "chroma", embedder="none") as corpus:
+        chunks = corpus.read("/b.pdf")
+        assert [(chunk.text, chunk.title) for chunk in chunks] == [("b 1", "b.pdf"), ("b 2", "b.pdf")]
+        assert len(corpus.notices) == 2

@@ -365,9 +365,9 @@ class ChromaCorpus:
         return ForeignLayout(self._keys.with_usual(stored.usual_keys), stored.sequence, self._counter)
 
     def _keys_notice(self) -> str:
-        layout = self._layout
-        is_foreign = isinstance(layout, ForeignLayout)
-        return keys_notice(self._collection_name, self._keys, layout.keys) if is_foreign else ""
+        if not isinstance(self._layout, ForeignLayout):
+            return ""
+        return keys_notice(self._collection_name, self._keys, self._layout.keys)
 
     def _calibrated(self, manifest: Manifest | None) -> Calibration:
         if not self._calibrate:
