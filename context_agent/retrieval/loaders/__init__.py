@@ -33,6 +33,7 @@ from context_agent.retrieval.chroma.records import with_storable_metadata
 from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, read_notebook
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
+from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.mail import read_message
 from context_agent.retrieval.loaders.presentation import read_pptx
 from context_agent.retrieval.loaders.rows import TEXT_KEYS, lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
@@ -50,6 +51,7 @@ from context_agent.retrieval.loaders.sources import (
     kind_of,
     opened,
 )
+from context_agent.retrieval.loaders.transcripts import read_transcript
 from context_agent.retrieval.loaders.word import read_docx
 from context_agent.retrieval.loaders.workbook import read_xlsx
 from context_agent.types import Document
@@ -96,6 +98,7 @@ READERS: Mapping[str, Reader] = {
     ".htm": read_html,
     ".html": read_html,
     ".ipynb": read_notebook,
+    ".json": read_json,
     ".jsonl": read_jsonl,
     ".jsonl.gz": read_zipped_jsonl,
     ".markdown": read_markdown,
@@ -106,9 +109,11 @@ READERS: Mapping[str, Reader] = {
     ".pdf": read_pdf,
     ".pptx": read_pptx,
     ".rst": read_rst,
+    ".srt": read_transcript,
     ".text": read_text,
     ".tsv": read_csv,
     ".txt": read_text,
+    ".vtt": read_transcript,
     ".xlsx": read_xlsx,
 }
 """The reader of each extension, and under "" that of all other sources."""
