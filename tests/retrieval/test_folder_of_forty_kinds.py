@@ -37,13 +37,14 @@ def _message() -> bytes:
     return message.as_bytes()
 
 
-def _zipped(name: str) -> bytes:
+def _zipped(name: str, text: str = WORD) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(name, WORD)
+        archive.writestr(name, text)
     return stream.getvalue()
 
 
+ODT = f"<document><body><h outline-level='2'>Storms</h><p>The {WORD}</p></body></document>"
 CUE = f"00:00:01.000 --> 00:00:02.000\nAnn: The {WORD}\n"
 CONVERSATION = {"uuid": "1", "name": "Storms", "chat_messages": [{"sender": "human", "text": f"The {WORD}"}]}
 READ: dict[str, str | bytes] = {
@@ -75,6 +76,10 @@ READ: dict[str, str | bytes] = {
     "paper.bib": f"@book{{a, title={{{WORD}}}}}\n",
     "guide.adoc": f"= {WORD}\n",
     "letter.rtf": f"{{\\rtf1 The {WORD}}}",
+    "letter.odt": _zipped("content.xml", ODT),
+    "all.mbox": b"From ann@example.com Fri Jan  2 03:04:05 2026\n" + _message().replace(b"Storm", b"Storms"),
+    "notes.enex": f"<en-export><note><title>Storms</title><content><![CDATA[<en-note><div>The {WORD}</div></en-note>]]>"
+    "</content></note></en-export>",
     "api.proto": f"message {WORD} {{}}\n",
     "main.tf": f'variable "{WORD}" {{}}\n',
     "events.ics": f"BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:{WORD}\nEND:VEVENT\nEND:VCALENDAR\n",
@@ -85,7 +90,6 @@ READ: dict[str, str | bytes] = {
 LEFT_OUT: dict[str, tuple[str | bytes, str]] = {
     "photo.png": (PNG, "not text: an image"),
     "old.zip": (_zipped("a.txt"), "not text: an archive: unpack it to read what is in it"),
-    "letter.odt": (_zipped("content.xml"), "not text: an archive: unpack it to read what is in it"),
     "program": (b"\x7fELF\2\1\1\0", "not text: a program"),
     "data.pickle": (b"\x80\4\x95\0\0", "not text: binary"),
     "poetry.lock": (f"# {WORD}\n", GENERATED),
@@ -103,7 +107,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], Lo
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data.encode() if isinstance(data, str) else data)
     report = LoadReport()
-    texts = {str(document.metadata.get("path", document.id)): document.text for document in load(folder, report=report)}
+    documents = list(load(folder, report=report))
+    texts = {str(document.metadata.get("path", document.id.split("/")[0])): document.text for document in documents}
     return texts, report, folder
 
 
@@ -113,7 +118,7 @@ def test_there_are_forty_kinds() -> None:
 
 @pytest.mark.parametrize("name", READ)
 def test_it_is_read(loaded: tuple[dict[str, str], LoadReport, Path], name: str) -> None:
-    rows = {"rows.jsonl": "j1", "rows.csv": "r1", "rows.tsv": "r2"}
+    rows = {"rows.jsonl": "j1", "rows.csv": "r1", "rows.tsv": "r2", "all.mbox": "mail"}
     assert WORD in loaded[0][rows.get(name, name)]
 
 

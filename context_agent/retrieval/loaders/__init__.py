@@ -35,6 +35,8 @@ from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
 from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.mail import read_message
+from context_agent.retrieval.loaders.mailbox import read_mail
+from context_agent.retrieval.loaders.opendocument import read_odt
 from context_agent.retrieval.loaders.presentation import read_pptx
 from context_agent.retrieval.loaders.rows import TEXT_KEYS, lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
 from context_agent.retrieval.loaders.sniffing import LeftOutError, check_head, read_other_text
@@ -54,6 +56,7 @@ from context_agent.retrieval.loaders.sources import (
 from context_agent.retrieval.loaders.transcripts import read_transcript
 from context_agent.retrieval.loaders.word import read_docx
 from context_agent.retrieval.loaders.workbook import read_xlsx
+from context_agent.retrieval.loaders.xml_text import read_xml
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
@@ -94,6 +97,7 @@ READERS: Mapping[str, Reader] = {
     ".csv": read_csv,
     ".docx": read_docx,
     ".eml": read_message,
+    ".enex": read_xml,
     ".epub": read_epub,
     ".htm": read_html,
     ".html": read_html,
@@ -102,9 +106,12 @@ READERS: Mapping[str, Reader] = {
     ".jsonl": read_jsonl,
     ".jsonl.gz": read_zipped_jsonl,
     ".markdown": read_markdown,
+    ".mbox": read_mail,
     ".md": read_markdown,
     ".ndjson": read_jsonl,
     ".ndjson.gz": read_zipped_jsonl,
+    ".odt": read_odt,
+    ".opml": read_xml,
     ".parquet": read_parquet,
     ".pdf": read_pdf,
     ".pptx": read_pptx,
@@ -115,6 +122,7 @@ READERS: Mapping[str, Reader] = {
     ".txt": read_text,
     ".vtt": read_transcript,
     ".xlsx": read_xlsx,
+    ".xml": read_xml,
 }
 """The reader of each extension, and under "" that of all other sources."""
 
