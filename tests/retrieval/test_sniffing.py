@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from context_agent.types import Document
 PROSE = "The observatory keeps a log of every storm that passes over the harbour in winter. "
 
 
-def read(path: Path, **options: int) -> tuple[list[Document], dict[str, dict[str, int]]]:
+def read(path: Path, **options: Any) -> tuple[list[Document], dict[str, dict[str, int]]]:
     report = LoadReport()
     documents = list(load(path, options=LoadOptions(**options), report=report))
     return documents, report.kinds
