@@ -117,6 +117,7 @@ cli = CommandGroup(
         "Search": {
             "ui": "context_agent.cli.serve:ui",
             "index": "context_agent.cli.index:index",
+            "sources": "context_agent.cli.sources:sources",
             "search": "context_agent.cli.search:search",
             "ask": "context_agent.cli.search:ask",
             "prune": "context_agent.cli.prune:prune",

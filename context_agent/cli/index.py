@@ -90,15 +90,16 @@ def index(
 ) -> int:
     """Index files and folders, or update an index.
 
-    SOURCE is a file, a folder, or - for standard input. Reads text, Markdown, HTML, PDF, Office files, notebooks,
-    e-mail, EPUB, code, and rows in JSONL, CSV or parquet; --domain reads web pages, filings, patents and e-mail threads
-    in their own formats. Unchanged documents are skipped. What cannot be read is reported (all of it with --json), and
-    the rest is indexed. To resume an interrupted run, run the same command again.
+    SOURCE is a file, a folder, or - for standard input. Reads PDF, Office files, HTML, notebooks, e-mail, EPUB, code,
+    rows in JSONL, CSV or parquet, and any other file that holds text; --domain reads web pages, filings, patents and
+    e-mail threads in their own formats. ctx1 sources shows beforehand what is read. Unchanged documents are skipped.
+    What cannot be read is reported (all of it with --json), and the rest is indexed. To resume an interrupted run, run
+    the same command again.
     """
     from context_agent.retrieval.loaders import LoadOptions, check_sources
 
     check_sources(sources)
-    run = IndexRun(sources, _loader(domain), LoadOptions(**asdict(reading)), chunks, index, remove_missing)
+    run = IndexRun(sources, loader_of(domain), LoadOptions(**asdict(reading)), chunks, index, remove_missing)
     if watch:
         return _watch(run, as_json=as_json, verbose=verbose)
     try:
@@ -197,6 +198,8 @@ def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
     output.result({**asdict(run.read), **asdict(indexed)}, summary(run.read, indexed, run.index), as_json=as_json)
     if indexed.missing:
         output.note(output.one_line(_missing(indexed)))
+    if not as_json:
+        output.echo(output.files_line(run.read))
 
 
 def _missing(indexed: IndexReport) -> str:
@@ -208,8 +211,8 @@ def _missing(indexed: IndexReport) -> str:
     )
 
 
-def _loader(domain: str | None) -> Loader:
-    """What reads documents from the sources: the loader of the domain, if there is one."""
+def loader_of(domain: str | None) -> Loader:
+    """Return what reads documents from the sources: the loader of the domain, if there is one."""
     if domain is None:
         from context_agent.retrieval.loaders import load
 

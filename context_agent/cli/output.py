@@ -32,6 +32,8 @@ LISTED = 20
 """Problems that are listed one by one."""
 EXAMPLES = 3
 """Files of a kind that are named."""
+KINDS = 8
+"""Kinds of files that are named in one line."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """Printed above the nearest documents if the evidence does not suffice."""
 _DOUBLE_STOP = re.compile(r"(?<!\.)([.?!])\.(?=\s|$)")
@@ -83,20 +85,31 @@ def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
 
     If there are too many, only the first of those with the same reason is listed.
     """
+    for line in _problem_lines(problems, unlisted):
+        note(line)
+
+
+def _problem_lines(problems: Sequence[object], unlisted: int = 0) -> Iterator[str]:
     listed = problems if len(problems) <= LISTED else _distinct(problems)
     for problem in listed[:LISTED]:
-        note(one_line(str(problem)))
+        yield one_line(str(problem))
     more = len(problems) - min(len(listed), LISTED) + unlisted
     if more:
-        note(f"and {more:,} more")
+        yield f"and {more:,} more"
 
 
 def note_load_report(report: LoadReport, *, verbose: bool = False) -> None:
-    """Notes on sources: each file with a problem of its own, then a line for each kind of files that is not read.
+    """Print the lines of a report on stderr."""
+    for line in report_lines(report, verbose=verbose):
+        note(line)
+
+
+def report_lines(report: LoadReport, *, verbose: bool = False) -> Iterator[str]:
+    """Yield a line for each file with a problem of its own, then one for each kind of files that is not read.
 
     `verbose` adds the first files of each kind.
     """
-    note_problems([notice for notice in report.notices if not notice.kind], report.unlisted)
+    yield from _problem_lines([notice for notice in report.notices if not notice.kind], report.unlisted)
     summaries = sorted(
         ((number, kind, reason) for kind, numbers in report.kinds.items() for reason, number in numbers.items()),
         key=lambda summary: (-summary[0], summary[1]),
@@ -104,11 +117,27 @@ def note_load_report(report: LoadReport, *, verbose: bool = False) -> None:
     for number, kind, reason in summaries[:LISTED]:
         files = (notice.source for notice in report.notices if (notice.kind, notice.reason) == (kind, reason))
         examples = f" ({', '.join(islice(files, EXAMPLES))}{' ...' if number > EXAMPLES else ''})" if verbose else ""
-        note(one_line(f"{count(number, f'{kind} file')}: {reason}{examples}"))
+        yield one_line(f"{count(number, f'{kind} file')}: {reason}{examples}")
     if rest := summaries[LISTED:]:
-        note(f"{count(sum(number for number, _, _ in rest), 'file')} of {len(rest)} more kinds; --json lists all")
+        yield f"{count(sum(number for number, _, _ in rest), 'file')} of {len(rest)} more kinds; --json lists all"
     if report.ignored:
-        note(one_line(report.ignored_text()))
+        yield one_line(report.ignored_text())
+
+
+def files_line(report: LoadReport) -> str:
+    """Return one line that says which kinds of files were read, and which were left out."""
+    left_out = f" Left out: {_by_kind(report.files_left_out)}." if report.files_left_out else " None was left out."
+    return one_line(f"Files read: {_by_kind(report.files_read)}.{left_out}")
+
+
+def _by_kind(files: Mapping[str, int]) -> str:
+    """Return the number of files, and of each of the most frequent kinds: `5 (3 .md, 2 .py)`."""
+    ordered = sorted(files.items(), key=lambda kind: (-kind[1], kind[0]))
+    named = [f"{number:,} {kind}" for kind, number in ordered[:KINDS]]
+    if rest := ordered[KINDS:]:
+        named.append(f"{sum(number for _, number in rest):,} of {count(len(rest), 'other kind')}")
+    total = f"{sum(files.values()):,}"
+    return f"{total} ({', '.join(named)})" if named else total
 
 
 def _distinct(problems: Sequence[object]) -> list[object]:

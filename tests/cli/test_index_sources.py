@@ -25,30 +25,62 @@ def write_files(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_files_of_a_kind_without_a_reader_take_one_line(inside, tmp_path):
-    pictures = {f"pictures/{n}.PNG": "x" for n in range(30)}
-    folder = write_files(tmp_path / "n", **{"a.md": SENTENCE, "b.zip": "x", "LICENCE": "x", **pictures})
+PICTURE = "\0picture"
+"""What a binary file of these tests holds."""
+
+
+def test_binary_files_of_a_kind_take_one_line(inside, tmp_path):
+    pictures = {f"pictures/{n}.PNG": PICTURE for n in range(30)}
+    folder = write_files(tmp_path / "n", **{"a.md": SENTENCE, "b.zip": PICTURE, "core": PICTURE, **pictures})
     process = inside("index", folder, "--path", "i")
     assert process.returncode == 0, process.stderr
     assert process.stderr.splitlines() == [
-        "ctx1 index: 30 .png files: no reader",
-        "ctx1 index: 1 .zip file: no reader",
-        "ctx1 index: 1 extensionless file: no reader",
+        "ctx1 index: 30 .png files: not text: binary",
+        "ctx1 index: 1 .zip file: not text: binary",
+        "ctx1 index: 1 extensionless file: not text: binary",
     ]
+    assert process.stdout.splitlines()[-1] == (
+        "Files read: 1 (1 .md). Left out: 32 (30 .png, 1 .zip, 1 extensionless)."
+    )
     first_line = inside("index", folder, "--path", "i", "--verbose").stderr.splitlines()[0]
     assert first_line == (
-        f"ctx1 index: 30 .png files: no reader ({', '.join(f'{folder}/pictures/{n}.PNG' for n in (0, 1, 10))} ...)"
+        "ctx1 index: 30 .png files: not text: binary "
+        f"({', '.join(f'{folder}/pictures/{n}.PNG' for n in (0, 1, 10))} ...)"
     )
     report = json.loads(inside("index", folder, "--path", "i", "--json").stdout)
-    assert report["kinds"] == {"extensionless": {"no reader": 1}, ".png": {"no reader": 30}, ".zip": {"no reader": 1}}
+    reason = "not text: binary"
+    assert report["kinds"] == {"extensionless": {reason: 1}, ".png": {reason: 30}, ".zip": {reason: 1}}
     assert (report["skipped"], len(report["notices"])) == (32, 32)
 
 
-def test_a_named_file_without_a_reader_says_how_to_read_it(inside, tmp_path):
+def test_a_named_file_of_any_name_is_read_as_text(inside, tmp_path):
     write_files(tmp_path, **{"a.xyz": "Text."})
     process = inside("index", "a.xyz", "--path", "i")
-    assert process.returncode == 1
-    assert "a.xyz: no reader. To index it as text: ctx1 index - < FILE" in process.stderr
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "Files read: 1 (1 .xyz). None was left out."
+
+
+def test_sources_shows_what_an_index_would_hold_and_stores_nothing(inside, tmp_path):
+    files = {"a.md": SENTENCE, "Makefile": "all:\n\techo done\n", "x.png": PICTURE, "app.min.js": "a=1;" * 500}
+    write_files(tmp_path / "n", **files)
+    process = inside("sources", "n")
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.splitlines()
+    assert [line.split() for line in lines[:2]] == [["1", ".md"], ["1", "extensionless"]]
+    assert "  1 .js file: minified: to read it, name the file as a source" in lines
+    assert "  1 .png file: not text: binary" in lines
+    assert lines[-1].endswith("Files read: 2 (1 .md, 1 extensionless). Left out: 2 (1 .js, 1 .png).")
+    assert [path.name for path in tmp_path.iterdir() if path.name != "n" and path.suffix != ".toml"] == []
+    report = json.loads(inside("sources", "n", "--json").stdout)
+    assert (report["documents"], report["files_read"]) == (2, {".md": 1, "extensionless": 1})
+    assert inside("index", "n", "--path", "i").stdout.splitlines()[-1] == lines[-1].partition(". ")[2]
+
+
+def test_an_index_in_a_source_folder_is_not_read(inside, tmp_path):
+    write_files(tmp_path, **{"a.md": SENTENCE})
+    for _ in range(2):
+        process = inside("index", ".", "--path", "here", "--no-ignore")
+        assert process.stdout.splitlines()[-1] == "Files read: 1 (1 .md). None was left out."
 
 
 def test_gitignore_and_the_folders_of_tools_are_respected_and_said(inside, tmp_path):

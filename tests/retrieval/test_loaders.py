@@ -481,15 +481,15 @@ def test_folders_are_read_in_sorted_order_with_relative_ids(tmp_path: Path) -> N
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"text of {name}", "utf-8")
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     documents, report = drawn(tmp_path)
-    assert [d.id for d in documents] == ["a.md", "b.txt", "sub/c.txt", "sub/deep/ü%20%26%20é%3F.txt"]
-    assert documents[3].metadata == {"path": "sub/deep/ü & é?.txt"}
-    assert [(source, reason.partition(":")[0]) for source, _, reason in said(report)] == [
-        ("README", "no reader"),
-        ("image.png", "no reader"),
-    ]
-    assert (report.files, report.documents) == (4, 4)
-    assert report.kinds == {"extensionless": {"no reader": 1}, ".png": {"no reader": 1}}
+    assert [d.id for d in documents] == ["README", "a.md", "b.txt", "sub/c.txt", "sub/deep/ü%20%26%20é%3F.txt"]
+    assert documents[4].metadata == {"path": "sub/deep/ü & é?.txt"}
+    assert [(source, reason) for source, _, reason in said(report)] == [("image.png", "not text: an image")]
+    assert (report.files, report.documents) == (5, 5)
+    assert report.kinds == {".png": {"not text: an image": 1}}
+    assert report.files_read == {"extensionless": 1, ".md": 1, ".txt": 3}
+    assert report.files_left_out == {".png": 1}
 
 
 def test_paths_that_lead_nowhere_are_reported(tmp_path: Path) -> None:

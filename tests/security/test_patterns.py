@@ -44,7 +44,7 @@ EXAMPLES = {
 
 BOUNDED = {
     "policies.chat.replies:about": (1_000, "the first characters of a server's message"),
-    "synth_data.domains.email:_BOUNDARY": (1_000, "the first characters of a line"),
+    "retrieval.loaders.mailbox:_BOUNDARY": (1_000, "the first characters of a line"),
     "synth_data.links.link_graph:_TITLE_BEFORE": (500, "the last characters before a name"),
 }
 """Patterns that meet at most so many characters."""

@@ -6,9 +6,10 @@
     for notice in report.notices:
         print(notice)
 
-Reads the formats of `READERS` and folders of them; PDF and parquet need the extra `docs`. At most one file's text, or a
-few rows, are in memory; of earlier documents only ids and digests are kept, to recognise duplicates. In a folder, what
-`.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
+Reads the formats of `READERS`, any other file that holds text, and folders of them. What is binary, generated or
+minified is left out with a notice, as `sniffing` says. PDF and parquet need the extra `docs`. At most one file's text,
+or a few rows, are in memory; of earlier documents only ids and digests are kept, to recognize duplicates. In a folder,
+what `.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
 
 Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
 megabytes. A packed file that unpacks to far more than its size is not read further. Links in a folder are not
@@ -21,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -32,9 +33,13 @@ from context_agent.retrieval.chroma.records import with_storable_metadata
 from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, read_notebook
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
+from context_agent.retrieval.loaders.json_files import read_json
 from context_agent.retrieval.loaders.mail import read_message
+from context_agent.retrieval.loaders.mailbox import read_mail
+from context_agent.retrieval.loaders.opendocument import read_odt
 from context_agent.retrieval.loaders.presentation import read_pptx
-from context_agent.retrieval.loaders.rows import lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
+from context_agent.retrieval.loaders.rows import TEXT_KEYS, lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
+from context_agent.retrieval.loaders.sniffing import LeftOutError, check_head, read_other_text
 from context_agent.retrieval.loaders.sources import (
     MAX_MB,
     LoadOptions,
@@ -48,42 +53,78 @@ from context_agent.retrieval.loaders.sources import (
     kind_of,
     opened,
 )
+from context_agent.retrieval.loaders.transcripts import read_transcript
 from context_agent.retrieval.loaders.word import read_docx
 from context_agent.retrieval.loaders.workbook import read_xlsx
+from context_agent.retrieval.loaders.xml_text import read_xml
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
 Reader = Callable[[Reading], Iterator[Document]]
-READERS: Mapping[str, Reader] = {
-    **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
-    ".csv": read_csv,
-    ".docx": read_docx,
-    ".eml": read_message,
-    ".epub": read_epub,
-    ".htm": read_html,
-    ".html": read_html,
-    ".ipynb": read_notebook,
-    ".jsonl": read_jsonl,
-    ".jsonl.gz": read_zipped_jsonl,
-    ".markdown": read_markdown,
-    ".md": read_markdown,
-    ".ndjson": read_jsonl,
-    ".ndjson.gz": read_zipped_jsonl,
-    ".parquet": read_parquet,
-    ".pdf": read_pdf,
-    ".pptx": read_pptx,
-    ".rst": read_rst,
-    ".text": read_text,
-    ".tsv": read_csv,
-    ".txt": read_text,
-    ".xlsx": read_xlsx,
-}
-"""The reader of each extension."""
-_BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet, b"\x1f\x8b": read_zipped_jsonl}
+_GZIP = b"\x1f\x8b"
+_BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet}
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
 """Characters of the longest line that is sniffed."""
 SNIFFED_LINES = 5
 """First lines of a stream that are sniffed; if one of them is a JSON object, the stream is read as JSONL."""
+
+
+def read_any(reading: Reading) -> Iterator[Document]:
+    """The documents of a source whose name says nothing: PDF, parquet or JSONL by its content, else plain text."""
+    head = reading.stream.read(8)
+    reading.stream.seek(0)
+    yield from next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), _read_other)(reading)
+
+
+def _read_other(reading: Reading) -> Iterator[Document]:
+    if not reading.found and reading.stream.read(2) == _GZIP:
+        reading.stream.seek(0)
+        yield from read_zipped_jsonl(reading)
+        return
+    reading.stream.seek(0)
+    check_head(reading)
+    keys = _text_keys(reading.options) if reading.found else ()
+    yield from (read_jsonl if _holds_rows(reading.stream, keys) else read_other_text)(reading)
+
+
+def _text_keys(options: LoadOptions) -> tuple[str, ...]:
+    return TEXT_KEYS if options.text_key is None else (options.text_key,)
+
+
+READERS: Mapping[str, Reader] = {
+    "": read_any,
+    **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
+    ".csv": read_csv,
+    ".docx": read_docx,
+    ".eml": read_message,
+    ".enex": read_xml,
+    ".epub": read_epub,
+    ".htm": read_html,
+    ".html": read_html,
+    ".ipynb": read_notebook,
+    ".json": read_json,
+    ".jsonl": read_jsonl,
+    ".jsonl.gz": read_zipped_jsonl,
+    ".markdown": read_markdown,
+    ".mbox": read_mail,
+    ".md": read_markdown,
+    ".ndjson": read_jsonl,
+    ".ndjson.gz": read_zipped_jsonl,
+    ".odt": read_odt,
+    ".opml": read_xml,
+    ".parquet": read_parquet,
+    ".pdf": read_pdf,
+    ".pptx": read_pptx,
+    ".rst": read_rst,
+    ".srt": read_transcript,
+    ".text": read_text,
+    ".tsv": read_csv,
+    ".txt": read_text,
+    ".vtt": read_transcript,
+    ".xlsx": read_xlsx,
+    ".xml": read_xml,
+}
+"""The reader of each extension, and under "" that of all other sources."""
 
 
 def load(
@@ -95,7 +136,7 @@ def load(
 ) -> Iterator[Document]:
     """The documents of all sources in order, folders sorted; `report` is filled while they are read.
 
-    A source is a path of a file or folder, an open stream, or `-` for standard input. A stream whose name has no known
+    A source is a path of a file or folder, an open stream, or `-` for standard input. A source whose name has no known
     extension is read as JSONL if its first lines are JSON objects, else as plain text. Hidden files are ignored. What
     cannot be read becomes a `Notice`, and the rest is read; only an invalid option raises (`ConfigError`).
 
@@ -122,22 +163,29 @@ def _read(
     before, count = len(report.notices) + report.unlisted, 0
     try:
         with opened(source) as stream:
-            reading = Reading(source.name, source.path, stream, options, report)
-            for document in reader_for(source.extension, stream, readers)(reading):
+            reading = Reading(source.name, source.path, stream, options, report, found=source.folder is not None)
+            for document in readers.get(source.extension, read_any)(reading):
                 count += 1
                 yield with_storable_metadata(document, reading.note_once)
     except MissingExtraError as error:
-        report.skip(source.name, str(error), kind=kind_of(source.path))
+        problem, kind = str(error), kind_of(source.path)
+    except LeftOutError as error:
+        problem, kind = str(error), kind_of(source.path) if source.folder else ""
     except DataError as error:
-        report.skip(source.name, str(error))
+        problem, kind = str(error), ""
     except (OSError, EOFError, zlib.error) as error:
-        report.skip(source.name, f"cannot be read: {_reason(error)}" + (f" (after {count} documents)" if count else ""))
+        problem = f"cannot be read: {_reason(error)}" + (f" (after {count} documents)" if count else "")
+        kind = ""
     else:
-        report.files += 1
+        report.count_read(source.path)
         if not count and before == len(report.notices) + report.unlisted:
             report.skip(source.name, "contains no rows")
         return
-    report.files += count > 0
+    if count:
+        report.count_read(source.path)
+        report.skip(source.name, problem, kind=kind)
+    else:
+        report.leave_out(source.name, source.path, problem, kind=kind)
 
 
 def _reason(error: Exception) -> str:
@@ -186,17 +234,8 @@ def _digest(document: Document) -> bytes:
     return state.digest()
 
 
-def reader_for(extension: str, stream: BinaryIO, readers: Mapping[str, Reader] = READERS) -> Reader:
-    """The reader of an extension, else the reader under "", else one chosen by the content."""
-    if extension in readers:
-        return readers[extension]
-    head = stream.read(8)
-    stream.seek(0)
-    by_magic = next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), None)
-    return by_magic or (read_jsonl if _holds_rows(stream) else read_text)
-
-
-def _holds_rows(stream: BinaryIO) -> bool:
+def _holds_rows(stream: BinaryIO, keys: Collection[str]) -> bool:
+    """Return whether one of the first lines is a JSON object, with one of the keys if there are any."""
     try:
         with closing(lines(stream, None, LONGEST_SNIFFED_LINE)) as numbered:
             first = list(islice((line for _, line in numbered if line is None or line.strip()), SNIFFED_LINES))
@@ -204,11 +243,12 @@ def _holds_rows(stream: BinaryIO) -> bool:
         return False
     finally:
         stream.seek(0)
-    return any(line is not None and _is_object(line) for line in first)
+    return any(line is not None and _is_row(line, keys) for line in first)
 
 
-def _is_object(line: str) -> bool:
+def _is_row(line: str, keys: Collection[str]) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
+        row = json.loads(line)
+        return isinstance(row, dict) and (not keys or any(isinstance(row.get(key), str) for key in keys))
     except (ValueError, RecursionError):
         return False

@@ -26,6 +26,7 @@ from context_agent.retrieval.loaders.files import (
     storable,
     unix_lines,
 )
+from context_agent.retrieval.loaders.sniffing import check_written
 from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document, Section
 
@@ -123,6 +124,7 @@ _TYPE_NAME = re.compile(r"[\w.:]+")
 def read_code(reading: Reading) -> Iterator[Document]:
     """A file of code, titled by its path, with a section for each definition."""
     text = storable(unix_lines(decoded(reading, content(reading)).text))
+    check_written(reading, text)
     grammar = GRAMMARS.get(PurePath(reading.path).suffix.lower())
     metadata = {"language": grammar.language} if grammar else {}
     sections = _sections(reading, text, grammar) if grammar else ()

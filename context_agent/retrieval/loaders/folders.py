@@ -4,10 +4,10 @@ A folder may come from a stranger, and may change while it is read. Each folder 
 level from the source folder, and no level may be a link. So a folder that became a link after it was listed leads
 nowhere.
 
-Hidden entries, folders that tools fill, and what a `.gitignore` names are passed over. A `.gitignore` applies as in
-Git: to its folder and those below, a deeper file before a higher one. Those of the folders above the source count up to
-the repository's root. If such a file cannot be read or compiled, its folder is left out, because nobody knows what it
-excludes.
+Hidden entries, folders that tools fill, indexes, and what a `.gitignore` names are passed over. A `.gitignore` applies
+as in Git: to its folder and those below, a deeper file before a higher one. Those of the folders above the source count
+up to the repository's root. If such a file cannot be read or compiled, its folder is left out, because nobody knows
+what it excludes.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ TOOL_FOLDERS = frozenset(
 """Names of folders that hold installed packages, caches and build outputs."""
 CACHE_MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that mark a virtual environment and a cache (https://bford.info/cachedir)."""
+INDEX_MARK = "chroma.sqlite3"
+"""The file that marks an index, whose files are never read."""
 MAX_DEPTH = 200
 """Levels of folders below the source folder."""
 MAX_PATH_BYTES = 4_096
@@ -242,6 +244,8 @@ class FolderWalk:
         others: list[os.DirEntry[str]] = []
         for entry in here.entries():
             is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder and here.holds_file(f"{entry.name}/{INDEX_MARK}"):
+                continue
             if self._ignore is not None and (reason := self._exclusion(here, (*parts, entry.name), rules, is_folder)):
                 self._ignore(reason)
             elif is_folder:

@@ -49,7 +49,7 @@ class Package:
         self._unpacked = 0
         """Bytes of the parts that were read, each counted once."""
 
-    def events(self, part: str, elements: Grammar) -> Iterator[Event]:
+    def events(self, part: str, elements: Grammar | None) -> Iterator[Event]:
         """Yield the XML events of a part. Raise `KeyError` if it is missing."""
         self._count(part)
         with self._archive.open(part) as stream:

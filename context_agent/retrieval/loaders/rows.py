@@ -131,7 +131,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
                     if isinstance(row, Exception):
                         reading.skip(f"has a value that Python cannot hold: {row}", number)
                     else:
-                        yield from _from_row(reading, number, row)
+                        yield from from_row(reading, number, row)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"damaged parquet after {number} rows: {error}") from error
 
@@ -355,7 +355,7 @@ def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
     except ValueError as error:
         reading.skip(f"not readable JSON: {error}", number)
     else:
-        yield from _from_row(reading, number, row)
+        yield from from_row(reading, number, row)
 
 
 def _delimiter(text: io.TextIOWrapper) -> str:
@@ -382,7 +382,7 @@ def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Ite
         if any(cells[len(names) :]):
             reading.skip(f"{len(cells)} cells where the header names {len(names)}", line)
         elif any(cells):
-            yield from _from_row(reading, line, dict(zip(names, cells, strict=False)))
+            yield from from_row(reading, line, dict(zip(names, cells, strict=False)))
 
 
 def _header(table: _csv.Reader) -> list[str]:
@@ -414,7 +414,7 @@ def _check_columns(names: Iterable[str], options: LoadOptions) -> None:
         raise DataError(f"no column {_alternatives(TEXT_KEYS)}; there are {_listed(present)}: pass --text-key")
 
 
-def _from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
+def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
     """The row's document, or a notice about what it lacks."""
     if not isinstance(row, dict):
         reading.skip(f"{json_type(row)}, not an object with fields", number)

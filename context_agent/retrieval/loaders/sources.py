@@ -90,7 +90,8 @@ class LoadReport:
     `files` counts sources with documents or at least rows, `documents` the documents, `duplicates` dropped repetitions,
     `skipped` the notices about lost text, `unlisted` the notices beyond the first 10,000. `kinds` counts the notices
     that apply to a kind of files, by kind and reason; of each the first 10,000 are in `notices`. `ignored` counts the
-    entries of folders that rules exclude, by `.gitignore` or the folder's name.
+    entries of folders that rules exclude, by `.gitignore` or the folder's name. `files_read` and `files_left_out` count
+    the files by kind. Of a file that was left out, nothing was read.
     """
 
     files: int = 0
@@ -101,6 +102,20 @@ class LoadReport:
     notices: list[Notice] = field(default_factory=list)
     kinds: dict[str, dict[str, int]] = field(default_factory=dict)
     ignored: dict[str, int] = field(default_factory=dict)
+    files_read: dict[str, int] = field(default_factory=dict)
+    files_left_out: dict[str, int] = field(default_factory=dict)
+
+    def count_read(self, path: str) -> None:
+        """Count a file that was read."""
+        self.files += 1
+        kind = kind_of(path)
+        self.files_read[kind] = self.files_read.get(kind, 0) + 1
+
+    def leave_out(self, source: str, path: str, reason: str, *, kind: str = "") -> None:
+        """Record that nothing of a file was read."""
+        self.skip(source, reason, kind=kind)
+        name = kind_of(path)
+        self.files_left_out[name] = self.files_left_out.get(name, 0) + 1
 
     def skip(self, source: str, reason: str, line: int | None = None, *, kind: str = "") -> None:
         """Records that a file or row was left out."""
@@ -148,6 +163,8 @@ class Reading:
     stream: BinaryIO
     options: LoadOptions
     report: LoadReport
+    found: bool = False
+    """True for a file that was found in a folder, False for a source that the user named."""
     _noted: set[str] = field(default_factory=set)
 
     def skip(self, reason: str, line: int | None = None) -> None:
@@ -248,14 +265,14 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        report.skip(str(path), f"cannot be read: {error.strerror or error}")
+        report.leave_out(str(path), path.name, f"cannot be read: {error.strerror or error}")
         return
     if stat.S_ISDIR(mode):
         yield from _from_folder(path, report, extensions, ignore=ignore)
     elif (extension := extension_of(path.name, extensions)) is not None or not stat.S_ISREG(mode):
         yield SourceFile(str(path), path.name, extension or "", path)
     else:
-        report.skip(str(path), f"{NO_READER}. To index it as text: ctx1 index - < FILE")
+        report.leave_out(str(path), path.name, f"{NO_READER}. To index it as text: ctx1 index - < FILE")
 
 
 def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ignore: bool) -> Iterator[SourceFile]:
@@ -264,9 +281,9 @@ def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ig
         name = file.parts[-1]
         path = folder.joinpath(*file.parts)
         if (extension := extension_of(name, extensions)) is None:
-            report.skip(str(path), NO_READER, kind=kind_of(name))
+            report.leave_out(str(path), name, NO_READER, kind=kind_of(name))
         elif file.trouble:
-            report.skip(str(path), file.trouble)
+            report.leave_out(str(path), name, file.trouble)
         else:
             yield SourceFile(str(path), "/".join(file.parts), extension, path, file.folder)
 

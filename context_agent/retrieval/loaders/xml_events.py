@@ -1,9 +1,9 @@
 """A pull parser for the XML of packed documents, which may come from strangers.
 
-It keeps no tree. A grammar says which children of which elements matter, and all other elements are passed over, so the
-work for each byte is the same whatever the document says. Names are compared without their prefix. Depth, the length of
-a tag and the number of different names have bounds, because expat's memory grows with them. A document that declares an
-entity or a default attribute, which multiply its size, is refused; no external entity is read.
+It keeps no tree. A grammar may say which children of which elements matter, and all other elements are passed over. So
+the work for each byte is the same whatever the document says. Names are compared without their prefix. Depth, the
+length of a tag and the number of different names have bounds, because expat's memory grows with them. A document that
+declares an entity or a default attribute, which multiply its size, is refused; no external entity is read.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def reference(attributes: Attributes, name: str) -> str:
     return next((value for key, value in attributes.items() if key.rpartition(":")[2] == name and ":" in key), "")
 
 
-def xml_events(stream: IO[bytes], elements: Grammar) -> Iterator[Event]:
-    """Yield the events of the elements that the grammar names, in order.
+def xml_events(stream: IO[bytes], elements: Grammar | None) -> Iterator[Event]:
+    """Yield the events of the elements that the grammar names, or of all elements without a grammar, in order.
 
     Raises:
         DataError: If the XML exceeds a bound or declares an entity or a default attribute.
@@ -94,7 +94,7 @@ def xml_events(stream: IO[bytes], elements: Grammar) -> Iterator[Event]:
 class _Handler:
     """Collects the events of a block."""
 
-    def __init__(self, elements: Grammar) -> None:
+    def __init__(self, elements: Grammar | None) -> None:
         self._elements = elements
         self._open = [""]
         self._skipped = 0
@@ -106,7 +106,9 @@ class _Handler:
         return events
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        if self._skipped or (local := name.rpartition(":")[2]) not in self._elements.get(self._open[-1], ()):
+        local = name.rpartition(":")[2]
+        known = self._elements is None or local in self._elements.get(self._open[-1], ())
+        if self._skipped or not known:
             self._skipped += 1
             if self._skipped <= MAX_DEPTH:
                 return

@@ -12,88 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import blake2b
 
-from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, Reader, load
-from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, content, one_line, storable
-from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, parse_message
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.mail import MOST_NAMES
+from context_agent.retrieval.loaders.mailbox import message_digest, read_mail
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
-_BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
-LONGEST_FROM = 1_000
-"""Bytes of a `From ` line that are compared."""
-_ESCAPED = re.compile(rb"^>(>*From )")
 _REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)+\s*+", re.I)
-
-
-def read_mail(reading: Reading) -> Iterator[Document]:
-    """The messages of a file as documents: of an mbox if it starts with a `From ` line, else of one message."""
-    head = reading.stream.read(5)
-    reading.stream.seek(0)
-    messages = 0
-    for number, raw in enumerate(_messages(reading) if head == b"From " else [content(reading)], start=1):
-        try:
-            if len(raw) > reading.options.max_size:
-                raise DataError(reading.options.too_large("it"))  # noqa: TRY301
-            mail = parse_message(raw)
-        except DataError as error:
-            if head != b"From ":
-                raise
-            reading.skip(f"message {number}: {error}")
-        except Exception as error:  # noqa: BLE001 (a broken message makes the parser raise nearly anything)
-            reading.skip(f"message {number} cannot be read: {type(error).__name__}: {error}")
-        else:
-            messages += 1
-            for notice in mail.notices:
-                reading.note_once(f"message {number}: {notice}")
-            yield _document(mail, raw)
-    if head == b"From " and not messages:
-        raise DataError("the file has no e-mail message")
-
-
-def _messages(reading: Reading) -> Iterator[bytes]:
-    """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd).
-
-    Of a message beyond the size limit, the first bytes beyond it are the last that are kept.
-    """
-    lines: list[bytes] = []
-    blank, started, size, line_begins = True, False, 0, True
-    while line := reading.stream.readline(BLOCK):
-        if (
-            line_begins
-            and blank
-            and line.startswith(b"From ")
-            and (not started or _BOUNDARY.match(line[:LONGEST_FROM]))
-        ):
-            if started:
-                yield b"".join(lines)
-            lines, started, size = [], True, 0
-        elif size <= reading.options.max_size:
-            lines.append(_ESCAPED.sub(rb"\1", line) if line_begins else line)
-            size += len(line)
-        blank, line_begins = line_begins and not line.strip(), line.endswith(b"\n")
-    yield b"".join(lines)
-
-
-def _document(mail: MailMessage, raw: bytes) -> Document:
-    """A message as a document. Its id is made from the Message-ID, so copies in several folders are one."""
-    identifier = mail.id or blake2b(raw, digest_size=16).hexdigest()
-    metadata: dict[str, MetadataValue] = {
-        "message_id": identifier,
-        "references": " ".join(mail.references),
-        "participants": "; ".join(mail.people[:MOST_NAMES]),
-        "date": mail.date,
-        "attachments": "; ".join(mail.attachments[:MOST_NAMES]),
-    }
-    return Document(
-        f"mail/{_digest(identifier)}",
-        storable(mail.text_with_header),
-        storable(one_line(mail.subject) or "(no subject)"),
-        {name: storable(str(value))[:LARGEST_FIELD] for name, value in metadata.items() if value},
-    )
 
 
 def load_threads(
@@ -146,7 +72,7 @@ def _thread_document(thread: list[Document]) -> Document:
         "attachments": "; ".join(list(attached)[:MOST_NAMES]),
     }
     return Document(
-        f"thread/{_digest(str(ordered[0].metadata['message_id']))}",
+        f"thread/{message_digest(str(ordered[0].metadata['message_id']))}",
         "\n\n----\n\n".join(message.text for message in ordered),
         _REPLY.sub("", ordered[0].title) or ordered[0].title,
         {name: value for name, value in metadata.items() if value},
@@ -159,10 +85,6 @@ def _timestamp(date: str) -> float:
         return float("inf")
     moment = datetime.fromisoformat(date)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _digest(message_id: str) -> str:
-    return blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 READERS: dict[str, Reader] = {".eml": read_mail, ".mbox": read_mail, ".mbx": read_mail, "": read_mail}

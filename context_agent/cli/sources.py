@@ -1,0 +1,52 @@
+"""`ctx1 sources`: shows what `ctx1 index` would read, and what it would leave out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from context_agent.cli import output
+from context_agent.cli.command import Argument, Json, Option, command, essential
+from context_agent.cli.index import ReadOptions, loader_of
+
+MOST_KINDS = 50
+"""Kinds of files that are listed."""
+
+
+@essential("domain no_ignore verbose encoding max_mb")
+@command
+def sources(
+    sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
+    *,
+    domain: Annotated[
+        str | None,
+        Option(
+            "Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"
+        ),
+    ] = None,
+    verbose: Annotated[bool, Option("Name the first files of each kind that is not read.")],
+    reading: ReadOptions,
+    as_json: Json,
+) -> int:
+    """Show what would be read from files and folders.
+
+    Reads the sources as ctx1 index does, and stores nothing. Lists the kinds of files that are read, and every kind or
+    file that is left out with its reason (all of them with --json).
+    """
+    from context_agent.retrieval.loaders import LoadOptions, LoadReport, check_sources
+
+    check_sources(sources)
+    report, documents, characters = LoadReport(), 0, 0
+    for document in loader_of(domain)(sources, options=LoadOptions(**asdict(reading)), report=report):
+        documents += 1
+        characters += len(document.text)
+    kinds = sorted(report.files_read.items(), key=lambda kind: (-kind[1], kind[0]))
+    lines = [f"{number:>8,}  {kind}" for kind, number in kinds[:MOST_KINDS]]
+    if rest := kinds[MOST_KINDS:]:
+        lines.append(f"{sum(number for _, number in rest):>8,}  of {output.count(len(rest), 'other kind')}")
+    if problems := list(output.report_lines(report, verbose=verbose)):
+        lines += ["", "Left out, or worth knowing:", *(f"  {line}" for line in problems)]
+    total = f"{output.count(documents, 'document')} with {output.count(characters, 'character')}"
+    text = "\n".join([*lines, "", f"{total}. {output.files_line(report)}"])
+    output.result({**asdict(report), "characters": characters}, text, as_json=as_json)
+    return 0

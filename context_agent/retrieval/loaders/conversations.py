@@ -1,0 +1,192 @@
+"""Conversations: the exports of chat services, folders of Slack, and lists of messages with roles.
+
+A conversation is a document. Each turn is a section with its speaker and time, so it is chunked on its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import PurePath
+from typing import Any
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.files import document, one_line, storable, unix_lines
+from context_agent.retrieval.loaders.sources import Reading, identifier
+from context_agent.types import Document, Section
+
+LONGEST_SPEAKER = 100
+"""Characters of a speaker's name and of a time: they are stored with every chunk of a turn."""
+LONGEST_SUBJECT = 200
+"""Characters of a conversation's title in the titles of its turns."""
+MOST_TURNS = 20_000
+"""Turns that are chunked on their own. The others are cut like any text."""
+MOST_PARTS = 1_000
+"""Parts of a message that are read."""
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one speaker said at once. `time` is as the source states it, in ISO 8601 where possible, or ""."""
+
+    speaker: str
+    time: str
+    text: str
+
+
+def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name: str = "") -> Document | None:
+    """Return the document of a conversation, or None if nobody said anything.
+
+    `name` tells the conversations of a file apart. It becomes part of the id.
+    """
+    subject = one_line(storable(title))[:LONGEST_SUBJECT]
+    parts: list[str] = []
+    sections: list[Section] = []
+    date, position = "", 0
+    for turn in turns:
+        if not (words := storable(unix_lines(turn.text)).strip()):
+            continue
+        speaker, time = (one_line(storable(field))[:LONGEST_SPEAKER] for field in (turn.speaker, turn.time))
+        heading = f"{speaker} ({time})" if speaker and time else speaker or time
+        part = f"{heading}:\n{words}\n\n" if heading else f"{words}\n\n"
+        if len(sections) < MOST_TURNS:
+            label = ", ".join(filter(None, (speaker, time)))
+            section_title = ": ".join(filter(None, (subject or PurePath(reading.path).stem, label)))
+            sections.append(Section(position, position + len(part), storable(section_title)))
+        parts.append(part)
+        position += len(part)
+        date = date or (time if _DATE.match(time) else "")
+    if not parts:
+        return None
+    whole = document(reading, "".join(parts), title, {"date": date} if date else {}, tuple(sections))
+    return replace(whole, id=f"{whole.id}#{identifier(storable(name[:LONGEST_SPEAKER]))}") if name else whole
+
+
+def is_conversation(value: object) -> bool:
+    """Return whether a JSON value is a conversation of claude.ai, ChatGPT or Slack, or has messages with roles."""
+    if isinstance(value, list):
+        first = value[0] if value else None
+        return isinstance(first, dict) and (_is_slack(first) or _has_role(first))
+    if not isinstance(value, dict):
+        return False
+    messages = value.get("messages")
+    return (
+        isinstance(value.get("chat_messages"), list)
+        or _is_tree(value.get("mapping"))
+        or (isinstance(messages, list) and bool(messages) and isinstance(messages[0], dict) and _has_role(messages[0]))
+    )
+
+
+def read_conversation(reading: Reading, value: Any, number: int | None = None) -> Document | None:
+    """Return the document of a value that `is_conversation`. `number` counts the conversations of a file."""
+    if isinstance(value, list):
+        name = "" if number is None else str(number)
+        if _is_slack(value[0]):
+            channel, day = PurePath(reading.path).parent.name, PurePath(reading.path).stem
+            return conversation(reading, _slack_turns(value), f"#{channel} {day}" if channel else day, name)
+        return conversation(reading, _role_turns(value), name=name)
+    title = next((value[key] for key in ("title", "name") if isinstance(value.get(key), str)), "")
+    ids = (value.get(key) for key in ("uuid", "conversation_id", "id"))
+    name = "" if number is None else next((name for name in ids if isinstance(name, str) and name), str(number))
+    if isinstance(value.get("chat_messages"), list):
+        turns = _claude_turns(value["chat_messages"])
+    elif _is_tree(value.get("mapping")):
+        turns = _chatgpt_turns(value["mapping"], value.get("current_node"))
+    else:
+        turns = _role_turns(value["messages"])
+    return conversation(reading, turns, title, name)
+
+
+def _is_slack(message: Mapping[str, Any]) -> bool:
+    return isinstance(message.get("ts"), str) and ("user" in message or message.get("type") == "message")
+
+
+def _has_role(message: Mapping[str, Any]) -> bool:
+    return isinstance(message.get("role"), str) and "content" in message
+
+
+def _is_tree(mapping: object) -> bool:
+    """Return whether this is the tree of messages of a conversation with ChatGPT."""
+    node = next(iter(mapping.values()), None) if isinstance(mapping, dict) else None
+    return isinstance(node, dict) and "message" in node and "parent" in node
+
+
+def _claude_turns(messages: Iterable[object]) -> Iterator[Turn]:
+    for message in messages:
+        if isinstance(message, dict):
+            text = _text_of(message.get("content")) or _text_of(message.get("text"))
+            yield Turn(_string(message.get("sender")), _string(message.get("created_at")), text)
+
+
+def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn]:
+    """Yield the turns from the first to the current message: an answer that was made again has several branches."""
+    path: dict[str, Any] = {}
+    while isinstance(current, str) and current not in path and isinstance(node := mapping.get(current), dict):
+        path[current] = node.get("message")
+        current = node.get("parent")
+    nodes = (node for node in mapping.values() if isinstance(node, dict))
+    messages = list(path.values())[::-1] or [node.get("message") for node in nodes]
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        author, content, details = (message.get(key) for key in ("author", "content", "metadata"))
+        role = author.get("role") if isinstance(author, dict) else ""
+        hidden = isinstance(details, dict) and details.get("is_visually_hidden_from_conversation")
+        if role != "system" and not hidden and isinstance(content, dict):
+            text = _text_of(content.get("parts")) or _text_of(content.get("text"))
+            yield Turn(_string(role), _moment(message.get("create_time")), text)
+
+
+def _slack_turns(messages: Iterable[object]) -> Iterator[Turn]:
+    for message in messages:
+        if isinstance(message, dict):
+            profile = message.get("user_profile")
+            names = profile if isinstance(profile, dict) else {}
+            candidates = (names.get("display_name"), names.get("real_name"), message.get("username"))
+            speaker = next((name for name in (*candidates, message.get("user")) if isinstance(name, str) and name), "")
+            yield Turn(speaker, _moment(message.get("ts")), _text_of(message.get("text")))
+
+
+def _role_turns(messages: Iterable[object]) -> Iterator[Turn]:
+    for message in messages:
+        if isinstance(message, dict):
+            time = next((message[key] for key in ("timestamp", "created_at", "time") if key in message), "")
+            speaker = _string(message.get("name")) or _string(message.get("role"))
+            yield Turn(speaker, time if isinstance(time, str) else _moment(time), _text_of(message.get("content")))
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a message: a string, or the texts of its parts. Other parts, such as pictures, have none."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text") if isinstance(part, dict) else part for part in islice(content, MOST_PARTS))
+    return "\n\n".join(text for text in texts if isinstance(text, str) and text.strip())
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _moment(seconds: object) -> str:
+    """Return seconds since 1970 in ISO 8601, or "" if the value is none."""
+    if isinstance(seconds, bool) or not isinstance(seconds, str | int | float):
+        return ""
+    if isinstance(seconds, str) and len(seconds) > LONGEST_SPEAKER:
+        return ""
+    try:
+        return datetime.fromtimestamp(int(float(seconds)), UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def nothing_said() -> DataError:
+    """Return the error for a file whose conversations hold no text."""
+    return DataError("empty: its conversations contain no text")

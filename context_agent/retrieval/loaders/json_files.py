@@ -1,0 +1,104 @@
+"""JSON files: a conversation or a record of an array is a document; any other value is the document of its file.
+
+A file that is not valid JSON, such as one with comments, is read as lines of JSON if it holds rows, else as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
+from context_agent.retrieval.loaders.files import content, decoded, document
+from context_agent.retrieval.loaders.rows import TEXT_KEYS, TEXT_PER_VALUE, from_row, read_jsonl
+from context_agent.retrieval.loaders.sniffing import GENERATED, LeftOutError, is_generated
+from context_agent.retrieval.loaders.sources import Reading
+from context_agent.types import Document
+
+LONG_LINES = 400
+"""Characters of a line, on average, above which JSON is written anew with a line for each value."""
+
+
+def read_json(reading: Reading) -> Iterator[Document]:
+    """The conversations or records of a file, else its text."""
+    try:
+        yield from _read(reading)
+    except RecursionError:
+        raise DataError("not readable JSON: nested too deeply") from None
+
+
+def _read(reading: Reading) -> Iterator[Document]:
+    raw = decoded(reading, content(reading)).text
+    if reading.found and is_generated(reading.path, raw):
+        raise LeftOutError(GENERATED)
+    if sum(map(raw.count, ",[{")) > reading.options.max_size // TEXT_PER_VALUE:
+        raise DataError(reading.options.too_large("the number of its JSON values"))
+    try:
+        value = json.loads(raw)
+    except RecursionError:
+        yield document(reading, raw, PurePath(reading.path).name)
+    except ValueError:
+        yield from _not_one_value(reading, raw)
+    else:
+        yield from _documents(reading, raw, value)
+
+
+def _not_one_value(reading: Reading, raw: str) -> Iterator[Document]:
+    first = raw.lstrip().partition("\n")[0]
+    try:
+        is_row = isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        is_row = False
+    if is_row:
+        reading.stream.seek(0)
+        yield from read_jsonl(reading)
+    else:
+        yield document(reading, raw, PurePath(reading.path).name)
+
+
+def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
+    if is_conversation(value):
+        if (whole := read_conversation(reading, value)) is None:
+            raise nothing_said()
+        yield whole
+    elif isinstance(value, list) and any(map(is_conversation, value)):
+        yield from _conversations(reading, value)
+    elif isinstance(value, list) and value and all(isinstance(record, dict) for record in value):
+        for number, record in enumerate(value, start=1):
+            yield from _record(reading, number, record)
+    else:
+        long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
+        yield document(reading, _lines(value) if long else raw, PurePath(reading.path).name)
+
+
+def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
+    count = 0
+    for number, value in enumerate(values, start=1):
+        if is_conversation(value) and (whole := read_conversation(reading, value, number)) is not None:
+            count += 1
+            yield whole
+    if not count:
+        raise nothing_said()
+
+
+def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[Document]:
+    """The document of a record: a row if it has a field of text, else a line for each field."""
+    keys = (reading.options.text_key,) if reading.options.text_key else TEXT_KEYS
+    if any(isinstance(text := record.get(key), str) and text.strip() for key in keys):
+        yield from from_row(reading, number, record)
+    elif record:
+        text = "\n".join(
+            f"{key}: {value if isinstance(value, str) else _lines(value)}" for key, value in record.items()
+        )
+        names = (record[key] for key in ("title", "name") if isinstance(record.get(key), str))
+        whole = document(reading, text, next(names, f"{PurePath(reading.path).name} {number}"))
+        yield replace(whole, id=f"{whole.id}#{number}")
+
+
+def _lines(value: object) -> str:
+    """Return JSON with a line for each value. It is not indented: deep values would multiply its size."""
+    return json.dumps(value, ensure_ascii=False, indent=0)

@@ -1,0 +1,149 @@
+"""What the content of a file says about it: binary, a private key, generated, minified, or text that people write.
+
+A folder may hold files of any name, so their first bytes decide. What is left out for its content is left out in
+folders only. A file that the user names is read, unless it is binary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.files import content, decode, document, marked
+from context_agent.retrieval.loaders.sources import Reading
+from context_agent.types import Document
+
+HEAD = 8_192
+"""Bytes at the beginning of a file that are looked at."""
+LARGEST_CONTROL_SHARE = 1 / 50
+"""Share of control characters above which a file is binary."""
+ALL_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b") + b"\x7f"
+GENERATED = "generated: to read it, name the file as a source"
+MINIFIED = "minified: to read it, name the file as a source"
+PRIVATE_KEY = "holds a private key: to read it, name the file as a source"
+COMPRESSED = "compressed: unpack it to read what is in it"
+ARCHIVE = "an archive: unpack it to read what is in it"
+_BINARY = {
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"II*\0": "an image",
+    b"MM\0*": "an image",
+    b"PK\3\4": ARCHIVE,
+    b"PK\5\6": ARCHIVE,
+    b"7z\xbc\xaf\x27\x1c": ARCHIVE,
+    b"Rar!\x1a": ARCHIVE,
+    b"\x1f\x8b": COMPRESSED,
+    b"BZh": COMPRESSED,
+    b"\xfd7zXZ\0": COMPRESSED,
+    b"\x28\xb5\x2f\xfd": COMPRESSED,
+    b"ID3": "audio",
+    b"OggS": "audio or video",
+    b"fLaC": "audio",
+    b"RIFF": "an image, audio or video",
+    b"\x7fELF": "a program",
+    b"MZ": "a program",
+    b"\xca\xfe\xba\xbe": "a program",
+    b"\0asm": "a program",
+    b"SQLite format 3\0": "a database",
+    b"\xd0\xcf\x11\xe0": "an old Office file: save it in a current format, such as .docx",
+}
+"""What a binary file is, by its first bytes."""
+_WITHOUT_NUL = (b"\x89PNG", b"\xff\xd8\xff", b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
+"""First bytes that no text has."""
+LOCK_FILES = frozenset({"go.sum", "npm-shrinkwrap.json", "package-lock.json", "packages.lock.json", "pnpm-lock.yaml"})
+"""Files that package managers write, beside those that end in `.lock` or `.lockfile`."""
+MARK_WITHIN = 1_000
+"""Characters at the beginning of a file in which a mark of a generator counts."""
+_SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
+LEAST_MINIFIED = 1_000
+"""Characters of a text that may be minified: a short one costs nothing."""
+MINIFIED_LINE = 400
+"""Characters of a line, on average, above which a text may be minified. White space tells it from paragraphs."""
+MINIFIED_SPACE = 0.08
+"""Share of white space below which such a text is minified. English prose has 0.16."""
+MINIFIED_ASCII = 0.9
+"""Share of ASCII characters above which it is minified: some scripts use no spaces."""
+
+
+class LeftOutError(DataError):
+    """A file of a folder is left out because of what it is. The reason is the same for all such files."""
+
+
+def binary_kind(head: bytes) -> str:
+    """Return what kind of binary file begins with these bytes, or "" if it may be text."""
+    if marked(head):
+        return ""
+    controls = len(head) - len(head.translate(None, ALL_CONTROL))
+    if b"\0" in head or head.startswith(_WITHOUT_NUL) or controls > len(head) * LARGEST_CONTROL_SHARE:
+        return next((kind for magic, kind in _BINARY.items() if head.startswith(magic)), "binary")
+    return ""
+
+
+def check_head(reading: Reading) -> None:
+    """Raise `LeftOutError` if the first bytes are not text, or hold a private key. The stream is rewound."""
+    head = reading.stream.read(HEAD)
+    reading.stream.seek(0)
+    if kind := binary_kind(head):
+        raise LeftOutError(f"not text: {kind}")
+    if not reading.found:
+        return
+    if not head.strip():
+        raise LeftOutError("empty: contains no text")
+    if b"PRIVATE KEY-----" in head or b"PRIVATE KEY BLOCK-----" in head or head.startswith(b"PuTTY-User-Key-File"):
+        raise LeftOutError(PRIVATE_KEY)
+
+
+def check_written(reading: Reading, text: str) -> None:
+    """Raise `LeftOutError` if the file was found in a folder, and a program generated or minified its text."""
+    if not reading.found:
+        return
+    if is_generated(reading.path, text):
+        raise LeftOutError(GENERATED)
+    if is_minified(reading.path, text):
+        raise LeftOutError(MINIFIED)
+
+
+def read_other_text(reading: Reading) -> Iterator[Document]:
+    """The text of a file without a format of its own, titled by the file's name."""
+    try:
+        decoded = decode(content(reading), reading.options.encoding)
+    except DataError as error:
+        raise LeftOutError(str(error)) from error
+    if decoded.note:
+        reading.note_once(decoded.note)
+    check_written(reading, decoded.text)
+    yield document(reading, decoded.text, PurePath(reading.path).name)
+
+
+def is_generated(path: str, text: str) -> bool:
+    """Return whether a package manager or another program wrote the file, by its name or by a mark at its beginning."""
+    name = PurePath(path).name
+    if name in LOCK_FILES or name.endswith((".lock", ".lockfile")):
+        return True
+    if name.endswith(".map") and _SOURCE_MAP.match(text):
+        return True
+    lines = text[:MARK_WITHIN].lower().splitlines()
+    return any(_has_mark(" ".join(lines[at : at + 2])) for at in range(len(lines)))
+
+
+def _has_mark(words: str) -> bool:
+    """Return whether two lines have the mark of a generator: @generated, <auto-generated>, or an order not to edit."""
+    warns = "do not edit" in words or "do not modify" in words or "do not change" in words
+    return "@generated" in words or "<auto-generated" in words or ("generated" in words and warns)
+
+
+def is_minified(path: str, text: str) -> bool:
+    """Return whether white space was removed from a text: its lines are long, and hold hardly any."""
+    name = PurePath(path).name.lower()
+    if ".min." in name and len(text) >= LEAST_MINIFIED:
+        return True
+    length = len(text)
+    lines = text.count("\n") + 1
+    if length < LEAST_MINIFIED or length < MINIFIED_LINE * lines:
+        return False
+    space = sum(text.count(character) for character in " \t\n")
+    ascii_count = len(text.encode("ascii", "ignore"))
+    return space < MINIFIED_SPACE * length and ascii_count > MINIFIED_ASCII * length

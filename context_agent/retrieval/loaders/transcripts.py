@@ -1,0 +1,59 @@
+"""Transcripts and subtitles in the formats WebVTT and SubRip: a document whose turns have speakers and times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.conversations import Turn, conversation
+from context_agent.retrieval.loaders.files import content, decoded, unix_lines
+from context_agent.retrieval.loaders.markup import unescaped
+from context_agent.retrieval.loaders.sources import Reading
+from context_agent.types import Document
+
+TURN = 1_000
+"""Characters after which a turn ends: a lecture may have one speaker."""
+_TIMES = re.compile(r"\s{0,9}((?:\d{1,4}:)?\d{1,2}:\d{2}[.,]\d{3})\s{1,9}-->")
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s([^<>]*)>")
+_TAG = re.compile(r"<[^<>]*>")
+_SPEAKER = re.compile(r"(?:>>\s?)?([^\W\d_][^:<>.!?,\n]{0,38}):\s")
+
+
+def read_transcript(reading: Reading) -> Iterator[Document]:
+    """The turns of a transcript. Cues of one speaker that follow each other are one turn."""
+    whole = conversation(reading, _turns(unix_lines(decoded(reading, content(reading)).text)))
+    if whole is None:
+        raise DataError("empty: it has no cue with text")
+    yield whole
+
+
+def _turns(text: str) -> Iterator[Turn]:
+    speaker, start, words, size = "", "", list[str](), 0
+    for said_by, time, line in _cues(text):
+        if words and ((said_by and said_by != speaker) or size > TURN):
+            yield Turn(speaker, start, "\n".join(words))
+            words, size = [], 0
+        speaker = said_by or speaker
+        start = start if words else time
+        words.append(line)
+        size += len(line)
+    yield Turn(speaker, start, "\n".join(words))
+
+
+def _cues(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield speaker, start and text of each line of a cue. What is not below a time is no text: notes, numbers."""
+    time = ""
+    for line in chain(text.split("\n"), [""]):
+        if begun := _TIMES.match(line):
+            time = begun[1].replace(",", ".")
+        elif not line.strip():
+            time = ""
+        elif time:
+            voice = _VOICE.search(line)
+            words = unescaped(_TAG.sub("", line)).strip()
+            named = None if voice else _SPEAKER.match(words)
+            speaker = voice[1].strip() if voice else named[1].strip() if named else ""
+            if said := words[named.end() :].strip() if named else words:
+                yield speaker, time, said

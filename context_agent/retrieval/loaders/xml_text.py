@@ -1,0 +1,94 @@
+"""XML of any kind: a line for each element that has text or attributes. Also feeds, outlines and exported notes.
+
+A file that is not well-formed, or declares entities, is read as the text that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from xml.parsers.expat import ExpatError
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.files import content, document
+from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
+from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, xml_events
+from context_agent.types import Document
+
+_PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
+"""Marks of a page that is the text of an element, as in feeds and exported notes."""
+
+
+def read_xml(reading: Reading) -> Iterator[Document]:
+    """The elements of a file, titled by its first element `title`."""
+    check_head(reading)
+    size = len(content(reading))
+    reading.stream.seek(0)
+    lines = _Lines(reading.options.max_size)
+    try:
+        for event in xml_events(reading.stream, None):
+            lines.add(event)
+    except (ExpatError, DataError, ValueError) as error:
+        reading.note_once(f"read as plain text: {error}")
+        reading.stream.seek(0)
+        yield from read_other_text(reading)
+        return
+    text = "\n".join(lines.done)
+    if size and not text.strip():
+        raise DataError("empty: its XML contains no text")
+    yield document(reading, text, lines.title or PurePath(reading.path).name)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines so far. An element inside a sentence does not begin a line."""
+
+    most: int
+    done: list[str] = field(default_factory=list)
+    title: str = ""
+    _line: list[str] = field(default_factory=list)
+    _label: str = ""
+    _inline: list[bool] = field(default_factory=list)
+    _has_text: list[bool] = field(default_factory=lambda: [False])
+    _size: int = 0
+
+    def add(self, event: Event) -> None:
+        """Add an event. Raise `DataError` if the text becomes too large."""
+        match event.kind:
+            case Kind.TEXT:
+                self._line.append(event.text)
+                self._has_text[-1] = self._has_text[-1] or not event.text.isspace()
+            case Kind.START:
+                inline = self._has_text[-1]
+                if not inline:
+                    self._end_line("")
+                    self._label = _label(event.name, event.attributes)
+                self._inline.append(inline)
+                self._has_text.append(inline)
+            case Kind.END:
+                self._has_text.pop()
+                if not self._inline.pop():
+                    self._end_line(event.name)
+
+    def _end_line(self, name: str) -> None:
+        text = "".join(self._line)
+        is_page = any(mark in text for mark in _PAGE_MARKS)
+        text = page_text(text)[1] if is_page else " ".join(text.split())
+        if text or self._label.endswith(")"):  # it has attributes
+            self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
+            self._size += len(self.done[-1]) + 1
+            if self._size > self.most:
+                raise DataError("its text is too large")
+        if name == "title" and not self.title:
+            self.title = text
+        self._line, self._label = [], ""
+
+
+def _label(name: str, attributes: Attributes) -> str:
+    """Return the name of an element with its attributes in brackets, without declarations of namespaces."""
+    values = (f"{key}={value}" for key, value in attributes.items() if not key.startswith("xmlns"))
+    listed = ", ".join(values)
+    return f"{name} ({listed})" if listed else name

@@ -1,0 +1,179 @@
+"""JSON files, exports of conversations, and transcripts: a conversation is a document, a turn is a section."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.retrieval.loaders.sniffing import GENERATED
+from context_agent.types import Document
+
+
+def read(path: Path) -> tuple[list[Document], list[str]]:
+    report = LoadReport()
+    documents = list(load(path, report=report))
+    return documents, [notice.reason for notice in report.notices]
+
+
+def turns(document: Document) -> list[tuple[str, str]]:
+    return [(section.title, document.text[section.start : section.end]) for section in document.sections]
+
+
+def write(folder: Path, name: str, value: Any) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+    return file
+
+
+def chatgpt_node(name: str, parent: str | None, role: str, text: str, time: Any = None) -> dict[str, Any]:
+    message = {"author": {"role": role}, "create_time": time, "content": {"content_type": "text", "parts": [text]}}
+    return {name: {"id": name, "parent": parent, "message": message}}
+
+
+CLAUDE = {
+    "uuid": "c-1",
+    "name": "A weir",
+    "created_at": "2026-01-02T03:04:05Z",
+    "chat_messages": [
+        {"sender": "human", "created_at": "2026-01-02T03:04:05Z", "text": "How high\r\nis it?"},
+        {"sender": "assistant", "created_at": "2026-01-02T03:04:09Z", "content": [{"type": "text", "text": "Two."}]},
+        {"sender": "assistant", "created_at": {"a": 1}, "text": ""},
+    ],
+}
+CHATGPT = {
+    "conversation_id": "g-1",
+    "title": "A dam",
+    "current_node": "d",
+    "mapping": {
+        "a": {"id": "a", "parent": None, "message": None},
+        **chatgpt_node("b", "a", "system", "secret"),
+        **chatgpt_node("c", "b", "user", "How wide?", 1_767_323_045.5),
+        **chatgpt_node("old", "c", "assistant", "First answer."),
+        **chatgpt_node("d", "c", "assistant", "Three.", 1e400),
+    },
+}
+
+
+def test_an_export_of_claude_is_a_document_for_each_conversation(tmp_path: Path) -> None:
+    documents, reasons = read(write(tmp_path, "conversations.json", [CLAUDE, {**CLAUDE, "uuid": "c-2"}]))
+    assert ([document.id for document in documents], reasons) == (
+        ["conversations.json#c-1", "conversations.json#c-2"],
+        [],
+    )
+    assert (documents[0].title, documents[0].metadata["date"]) == ("A weir", "2026-01-02T03:04:05Z")
+    assert turns(documents[0]) == [
+        ("A weir: human, 2026-01-02T03:04:05Z", "human (2026-01-02T03:04:05Z):\nHow high\nis it?\n\n"),
+        ("A weir: assistant, 2026-01-02T03:04:09Z", "assistant (2026-01-02T03:04:09Z):\nTwo.\n\n"),
+    ]
+
+
+def test_an_export_of_chatgpt_has_the_turns_of_the_last_branch(tmp_path: Path) -> None:
+    (document,), reasons = read(write(tmp_path, "conversations.json", [CHATGPT]))
+    assert (document.id, document.title, reasons) == ("conversations.json#g-1", "A dam", [])
+    assert turns(document) == [
+        ("A dam: user, 2026-01-02T03:04:05Z", "user (2026-01-02T03:04:05Z):\nHow wide?\n\n"),
+        ("A dam: assistant", "assistant:\nThree.\n\n"),
+    ]
+
+
+def test_a_tree_in_a_circle_comes_to_an_end(tmp_path: Path) -> None:
+    mapping = {**chatgpt_node("a", "b", "user", "one"), **chatgpt_node("b", "a", "assistant", "two")}
+    (document,), _ = read(write(tmp_path, "c.json", {"mapping": mapping, "current_node": "b"}))
+    assert len(document.sections) == 2
+
+
+def test_a_day_of_a_slack_channel_is_a_document(tmp_path: Path) -> None:
+    messages = [
+        {
+            "type": "message",
+            "user": "U1",
+            "user_profile": {"real_name": "Ann"},
+            "ts": "1767323045.000100",
+            "text": "Hi",
+        },
+        {"type": "message", "user": "U2", "ts": "1767323046.0", "text": "Hello"},
+    ]
+    write(tmp_path, "export/general/2026-01-02.json", messages)
+    (document,), reasons = read(tmp_path / "export")
+    assert (document.id, document.title, reasons) == ("general/2026-01-02.json", "#general 2026-01-02", [])
+    assert [title for title, _ in turns(document)] == [
+        "#general 2026-01-02: Ann, 2026-01-02T03:04:05Z",
+        "#general 2026-01-02: U2, 2026-01-02T03:04:06Z",
+    ]
+
+
+def test_messages_with_roles_are_a_conversation(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "One?"}, {"role": "assistant", "content": [{"type": "text", "text": "1"}]}]
+    for value in (messages, {"messages": messages}):
+        (document,), _ = read(write(tmp_path, "chat.json", value))
+        assert [title for title, _ in turns(document)] == ["chat: user", "chat: assistant"]
+
+
+def test_other_json_is_read_by_record_or_whole(tmp_path: Path) -> None:
+    write(tmp_path, "in/rows.json", [{"id": "r1", "text": "One."}, {"id": "r2", "text": "Two."}])
+    write(tmp_path, "in/records.json", [{"name": "Ann", "age": 5}, {"name": "Bob", "tags": ["x"]}])
+    write(tmp_path, "in/object.json", '{"name": "x"}')
+    write(tmp_path, "in/long.json", {str(number): number for number in range(200)})
+    write(tmp_path, "in/comments.json", '// A comment\n{"a": 1}')
+    write(tmp_path, "in/lines.json", '{"id": "l1", "text": "a"}\n{"id": "l2", "text": "b"}\n')
+    write(tmp_path, "in/package-lock.json", {"name": "x"})
+    documents, reasons = read(tmp_path / "in")
+    texts = {document.id: document.text for document in documents}
+    assert list(texts) == [
+        "comments.json",
+        "l1",
+        "l2",
+        "long.json",
+        "object.json",
+        "records.json#1",
+        "records.json#2",
+        "r1",
+        "r2",
+    ]
+    assert texts["records.json#1"] == "name: Ann\nage: 5"
+    assert texts["object.json"] == '{"name": "x"}'
+    assert texts["long.json"].count("\n") > 200
+    assert reasons == [GENERATED]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 100_000, None),
+        ('{"chat_messages": ' + "[" * 900 + "]" * 900 + "}", "its conversations contain no text"),
+        ('{"chat_messages": [{"sender": ' + '{"a":' * 900 + "1" + "}" * 900 + ', "text": "x"}]}', None),
+        ('[{"ts": "1", "type": "message"}]', "its conversations contain no text"),
+        ('[{"uuid": "\\ud800", "chat_messages": [{"sender": "\\udc00", "text": "\\ud800"}]}]', None),
+        ('{"n": ' + "1" * 10_000 + "}", None),
+        ("[" + "{}," * 2_000_000 + "{}]", "the number of its JSON values is larger"),
+    ],
+)
+def test_hostile_json_is_read_or_reported(tmp_path: Path, text: str, reason: str | None) -> None:
+    documents, reasons = read(write(tmp_path, "x.json", text))
+    assert (len(documents) == 1) is (reason is None)
+    assert (reason or "") in "".join(reasons)
+
+
+def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "in/a.vtt",
+        "WEBVTT\n\nNOTE not said\n\n1\n00:01.000 --> 00:02.000\n<v Ann Lee>Hello <i>there</i>\n\n"
+        "00:02.000 --> 00:03.000\n<v Ann Lee>you &amp; all\n\n00:04.000 --> 00:05.000 align:start\n<v Bob>Bye\n",
+    )
+    write(tmp_path, "in/b.srt", "1\n00:00:01,500 --> 00:00:02,000\nANN: Hello\n\n2\n00:00:03,000 --> 00:00:04,0\nyou\n")
+    write(tmp_path, "in/c.vtt", "WEBVTT\n")
+    documents, reasons = read(tmp_path / "in")
+    assert [turns(document) for document in documents] == [
+        [
+            ("a: Ann Lee, 00:01.000", "Ann Lee (00:01.000):\nHello there\nyou & all\n\n"),
+            ("a: Bob, 00:04.000", "Bob (00:04.000):\nBye\n\n"),
+        ],
+        [("b: ANN, 00:00:01.500", "ANN (00:00:01.500):\nHello\nyou\n\n")],
+    ]
+    assert reasons == ["empty: it has no cue with text"]

@@ -1,0 +1,76 @@
+"""XML by element, OpenDocument texts, and mailboxes."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.types import Document
+
+
+def read(path: Path, data: str | bytes) -> tuple[list[Document], list[str]]:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    report = LoadReport()
+    documents = list(load(path, report=report))
+    return documents, [notice.reason for notice in report.notices]
+
+
+def test_each_element_with_text_or_attributes_has_a_line(tmp_path: Path) -> None:
+    (document,), reasons = read(
+        tmp_path / "a.xml",
+        '<f:feed xmlns:f="urn:f"><title>Storms</title>\n <item id="1"><p>A <b>big</b> storm.</p><body><![CDATA[<p>One'
+        "</p><p>Two</p>]]></body></item><empty/></f:feed>",
+    )
+    assert (document.title, reasons) == ("Storms", [])
+    assert document.text == "title: Storms\nitem (id=1)\np: A big storm.\nbody: One\n\nTwo"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<a>not closed",
+        '<!DOCTYPE a [<!ENTITY e "x">]><a>&e;</a>',
+        "<a>" * 2_000 + "x" + "</a>" * 2_000,
+    ],
+)
+def test_xml_that_is_broken_or_hostile_is_read_as_the_text_that_it_is(tmp_path: Path, text: str) -> None:
+    (document,), reasons = read(tmp_path / "a.xml", text)
+    assert document.text == text
+    assert [reason.partition(":")[0] for reason in reasons] == ["read as plain text"]
+
+
+def test_xml_without_text_is_reported(tmp_path: Path) -> None:
+    assert read(tmp_path / "a.xml", "<a><b/></a>") == ([], ["empty: its XML contains no text"])
+
+
+def odt(content: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("content.xml", content)
+    return stream.getvalue()
+
+
+def test_an_opendocument_text_has_headings_and_paragraphs(tmp_path: Path) -> None:
+    content = (
+        '<o:c xmlns:o="urn:o" xmlns:t="urn:t"><t:tracked-changes><t:p>deleted</t:p></t:tracked-changes>'
+        '<t:h t:outline-level="2">Storms</t:h><t:p>One<t:s/>two<t:line-break/>three</t:p></o:c>'
+    )
+    (document,), reasons = read(tmp_path / "a.odt", odt(content))
+    assert (document.title, document.text, reasons) == ("Storms", "## Storms\n\nOne two\nthree", [])
+
+
+@pytest.mark.parametrize("data", [b"x", odt("<a>"), odt("<a>" * 2_000)])
+def test_a_broken_opendocument_text_is_reported(tmp_path: Path, data: bytes) -> None:
+    documents, (reason,) = read(tmp_path / "a.odt", data)
+    assert documents == []
+    assert "not a readable odt file" in reason or "its XML has more than 1,000 elements" in reason
+
+
+def test_a_mailbox_is_a_document_for_each_message(tmp_path: Path) -> None:
+    message = "From ann@example.com Fri Jan  2 03:04:05 2026\nFrom: ann@example.com\nSubject: {0}\n\nText {0}\n\n"
+    documents, reasons = read(tmp_path / "a.mbox", "".join(map(message.format, ("one", "two"))))
+    assert ([document.title for document in documents], reasons) == (["one", "two"], [])
