@@ -239,10 +239,26 @@ def _clauses(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """How a search found a chunk.
+
+    `search` numbers the searches of an episode; 0 is the question itself, whose pages count as one search. `place`
+    counts the hits of that search from 0. Scores that an engine does not give are NaN.
+    """
+
+    search: int
+    place: int
+    score: float
+    dense: float = math.nan
+    sparse: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkCandidate:
     """A chunk seen in the episode. `hop` counts the names followed to it; `lookup` is the number of its lookup.
 
-    Both describe the lookup that found it. A chunk that no lookup found has hop 0 and lookup -1.
+    Both describe the lookup that found it. A chunk that no lookup found has hop 0 and lookup -1. `finding` says how the
+    search found it; None if no search did.
     """
 
     id: str
@@ -251,6 +267,7 @@ class ChunkCandidate:
     tokens: int
     hop: int
     lookup: int = -1
+    finding: Finding | None = None
 
 
 class WordWeights:

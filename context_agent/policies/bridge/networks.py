@@ -25,6 +25,7 @@ from context_agent.errors import ConfigError
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
 from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
+from context_agent.policies.bridge.ranking import RANKING, Judgements, Trees, asked_order, ranking_features
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
 
@@ -122,6 +123,8 @@ FORMAT = 2
 SHIPPED = "weights.safetensors"
 HEAD = "reader.head"
 """The tensor that corrects the reader."""
+RANKER = "ranker"
+"""The trees of the final ranking. Weights without them rank by the networks."""
 CLIP = 4.0
 """Scaled inputs are clipped to this many spreads from the mean."""
 
@@ -200,19 +203,26 @@ class Scorer:
 
     Weights of earlier versions have no `calibration`: their scores stay as they are, and no confidence is known.
     `head` corrects the reader's log-odds: a weight for each number of its rows and a constant, shape (width + 1,).
+    `ranker` makes the final ranking; without it the networks do.
     """
 
     networks: Mapping[str, Network]
     digest: str
     calibration: ScoreCalibration | None = None
     head: Floats | None = None
+    ranker: Trees | None = None
 
     @classmethod
     def of(
-        cls, networks: Mapping[str, Network], calibration: ScoreCalibration | None = None, head: Floats | None = None
+        cls,
+        networks: Mapping[str, Network],
+        calibration: ScoreCalibration | None = None,
+        head: Floats | None = None,
+        ranker: Trees | None = None,
     ) -> Scorer:
         """The scorer of newly trained networks."""
-        return cls(networks, _digest(_tensors(networks, calibration, head)), calibration, head)
+        digest = _digest(_tensors(networks, calibration, head), ranker)
+        return cls(networks, digest, calibration, head, ranker)
 
     @classmethod
     def shipped(cls) -> Scorer | None:
@@ -237,23 +247,30 @@ class Scorer:
         try:
             tensors = load(data)
             notes = _metadata(data)
-            stored, evidence = (parse_json(notes.get(name, "[]")) for name in ("inputs", "evidence"))
+            stored, evidence, ranking = (parse_json(notes.get(name, "[]")) for name in ("inputs", "evidence", RANKER))
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
         reads = isinstance(stored, dict) and READING in stored
         expected = {name: list(inputs) for name, inputs in INPUTS.items() if reads or name != READING}
         if notes.get("format") != str(FORMAT) or stored != expected:
             raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
+        trees = {
+            name.removeprefix(f"{RANKER}."): tensors.pop(name) for name in list(tensors) if name.startswith(RANKER)
+        }
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         try:
             networks = {name: _network(tensors, name, len(inputs)) for name, inputs in expected.items()}
+            ranker = Trees.of(trees, len(RANKING)) if ranking == list(RANKING) else None
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{origin} lacks weights ({error}): train it again with `ctx1 train bridge`") from error
         calibration = _calibration(tensors, evidence)
-        return cls(networks, _digest(tensors), calibration, tensors.get(HEAD))
+        return cls(networks, _digest(tensors, ranker), calibration, tensors.get(HEAD), ranker)
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
-        """Writes the weights in half precision, with `notes` as metadata. The file is replaced atomically."""
+        """Write the weights, those of networks in half precision, with `notes` as metadata.
+
+        The file is replaced atomically.
+        """
         from safetensors.numpy import save
 
         target = Path(path)
@@ -261,10 +278,13 @@ class Scorer:
         if self.calibration is not None:
             metadata["evidence"] = json.dumps(EVIDENCE)
         tensors = _tensors(self.networks, self.calibration, self.head)
-        half = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        stored = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        if self.ranker is not None:
+            metadata[RANKER] = json.dumps(RANKING)
+            stored |= {f"{RANKER}.{name}": tensor for name, tensor in self.ranker.tensors().items()}
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(save(half, metadata))
+        part.write_bytes(save(stored, metadata))
         part.replace(target)
 
 
@@ -330,10 +350,12 @@ def _check_shapes(name: str, inputs: int, scaling: Scaling, members: Sequence[La
             raise ValueError(f"the network {name!r} has no output")
 
 
-def _digest(tensors: Mapping[str, Floats]) -> str:
+def _digest(tensors: Mapping[str, Floats], ranker: Trees | None = None) -> str:
     digest = blake2b(digest_size=4)
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].astype(np.float16).tobytes())
+    for name, tensor in sorted(ranker.tensors().items()) if ranker else ():
+        digest.update(name.encode() + tensor.tobytes())
     return digest.hexdigest()
 
 
@@ -374,6 +396,7 @@ class RelevanceJudgement:
         self._cosines = Cosines(notes, corpus)
         self.corpus_size = corpus.count()
         """Chunks of the corpus that the candidates are from, for the calibration."""
+        self._dense_share = _dense_share(corpus)
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
@@ -402,6 +425,37 @@ class RelevanceJudgement:
             self.scores()
         self._readings.update(scores)
         return self._combined(self._scorer.networks)
+
+    def read_alone(self) -> None:
+        """Lets the reader read, beside the question alone, what the networks think best and the search found first."""
+        if self._scorer is not None and READING in self._scorer.networks and len(self._odds):
+            self._readings.read_alone(asked_order(self.notes, self._odds))
+
+    def combined_scores(self) -> Floats:
+        """The scores of the networks at the last scoring or reading, shape (n,)."""
+        networks = self._scorer.networks if self._scorer else {}
+        return self._combined(networks) if networks else self._guess()
+
+    def coverage(self) -> Floats:
+        """How well each candidate covers each term of the question, shape (n, T)."""
+        return self._text.rows()[1]
+
+    def ranking_scores(self, scores: Floats) -> Floats:
+        """The scores of the final ranking, given those of the same candidates; unchanged without a ranker."""
+        ranker = self._scorer.ranker if self._scorer else None
+        return scores if ranker is None or not len(scores) else sigmoid(ranker(self.ranking_inputs()))
+
+    def ranking_inputs(self) -> Floats:
+        """The ranker's inputs after the last scoring, shape (n, len(RANKING))."""
+        unknown = np.full(len(self._odds), np.nan, dtype=np.float32)
+        networks = self._scorer.networks if self._scorer else {}
+        combined = networks[READING].logits(self.reading_inputs(self._odds)) if self._readings else unknown
+        alone = read_odds(self._readings.rows_alone(), self._scorer.head if self._scorer else None)
+        said = Judgements(self._odds, combined, self._read_odds(), alone)
+        cosines = self._cosines.of(self.notes.question.text)
+        return ranking_features(
+            self.notes, self.rows, cosines, said, corpus_size=self.corpus_size, dense_share=self._dense_share
+        )
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
         """The scores by the second network's log-odds and what the reader said, shape (n,)."""
@@ -462,3 +516,10 @@ def _dense_weight(corpus: Corpus) -> float:
     """The weight of the corpus's vectors by its calibration, 1 without one."""
     weights = getattr(getattr(corpus, "calibration", None), "weights", {})
     return float(weights.get("dense", 1.0))
+
+
+def _dense_share(corpus: Corpus) -> float:
+    """The share of the vectors in the corpus's weights of its retrievers, a half without a calibration."""
+    weights = getattr(getattr(corpus, "calibration", None), "weights", {})
+    total = sum(weights.values())
+    return float(weights.get("dense", 1.0)) / total if total > 0 else 0.5

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +23,18 @@ from context_agent._support.onnx import PairModel, shipped_reader
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.policy import Assessment
 from context_agent.harness.profile import Profile
-from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Floats, Notes, WordWeights
+from context_agent.policies.bridge.candidates import (
+    AnalyzedPassage,
+    ChunkCandidate,
+    Finding,
+    Floats,
+    Notes,
+    WordWeights,
+)
 from context_agent.policies.bridge.features import Novelty
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
+from context_agent.policies.bridge.ranking import asks_many
 from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
@@ -42,6 +51,8 @@ SMALL_LIMIT = 2
 """Most chunks per search in a small window, except for the question."""
 ENTITIES, SMALL_ENTITIES = 6, 3
 """Names of the question that are searched."""
+MORE_PAGES = 1
+"""Pages more for a question that asks for several documents."""
 SMALL_LOOKUPS = 5
 SMALL_PAGES = 4
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
@@ -174,6 +185,8 @@ class BridgeActor:
     def __init__(self, policy: BridgePolicy, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
         """`effort` defaults to the policy's."""
         self.notes = Notes.of(question, WordWeights(corpus))
+        self._page = search_call(question, QUESTION_LIMIT)
+        """The search for the question itself: each time it returns new text."""
         self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
         self.lookups: list[tuple[Lookup, Floats]] = []
         """The lookups so far, each with its features at that time."""
@@ -184,6 +197,8 @@ class BridgeActor:
         self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
         """For the last turn's calls by index: hop and number of the lookup."""
+        self._numbers: dict[int, tuple[int, int]] = {}
+        """For the last turn's calls by index: number of the search, and of the hits that it showed before."""
         self._searches = self._turns = self._pages = self._readings = 0
         self._scores = np.zeros(0, dtype=np.float32)
         """The candidates' scores, by row of the notes."""
@@ -216,6 +231,7 @@ class BridgeActor:
         try:
             with contextlib.suppress(CorpusError):
                 self._read(view)
+                self._conclude()
             return self._ranking(view)
         finally:
             self._deciding.release()
@@ -242,7 +258,7 @@ class BridgeActor:
                 if calls:
                     self._turns += 1
                     return Action(calls=calls)
-                self._ending = True
+                self._conclude()
                 if edits := self._last_edits(view):
                     return Action(calls=edits)
             return Action(ranking=self._ranking(view))
@@ -254,15 +270,31 @@ class BridgeActor:
             if isinstance(block, Block) and block.id not in self.notes.rows:
                 passage = self._policy.passages(block.hit.chunk.title, block.body)
                 hop, lookup = self._sources.get(block.call, (0, -1))
-                self.notes.add(ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
+                finding = self._finding(block)
+                candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
+                self.notes.add(candidate)
         if len(self.notes) > before:
             self._scores = self._novelty.discounted(self.judgement.scores())
+            if self._turns == 1 and self._effort.readings:
+                self.judgement.read_alone()
+
+    def _conclude(self) -> None:
+        """Makes the scores those of the final ranking."""
+        if not self._ending:
+            self._ending = True
+            self._scores = self._novelty.discounted(self.judgement.ranking_scores(self._scores))
+
+    def _finding(self, block: Block) -> Finding:
+        search, shown = self._numbers.get(block.call, (-1, 0))
+        hit = block.hit
+        dense, sparse = (math.nan if score is None else score for score in (hit.dense, hit.sparse))
+        return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
 
     def _opening(self, view: View) -> tuple[ToolCall, ...]:
         """The question, its names, and its content words alone."""
         question, small = self.notes.question, view.budget.window < SMALL_WINDOW
         names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
-        calls = [search_call(question.text, QUESTION_LIMIT)]
+        calls = [self._page]
         calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
         if question.terms and not small:
             calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
@@ -275,8 +307,9 @@ class BridgeActor:
         searches_left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
             return ()
-        paging = self._pages < (SMALL_PAGES if small else effort.pages)
-        calls = [search_call(self.notes.question.text, QUESTION_LIMIT)] if paging else []
+        pages = effort.pages + MORE_PAGES * asks_many(self.notes.question)
+        paging = self._pages < (SMALL_PAGES if small else pages)
+        calls = [self._page] if paging else []
         lookups, features = self._promising()
         most = min(searches_left, SMALL_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
         limit = SMALL_LIMIT if small else LOOKUP_LIMIT
@@ -291,7 +324,7 @@ class BridgeActor:
             hop = self.notes.candidates[lookup.parent].hop + 1
             sources[len(edits) + paging + index] = (hop, len(self.lookups))
             self.lookups.append((lookup, features[index]))
-        return (*edits, *self._count(calls, sources))
+        return (*edits, *self._count(calls, sources, len(edits)))
 
     def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
         """Reads the best candidates once no search is promising; then others may be."""
@@ -313,7 +346,13 @@ class BridgeActor:
         rows = list(best.values())
         return [lookups[row] for row in rows], features[rows]
 
-    def _count(self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]]) -> tuple[ToolCall, ...]:
+    def _count(
+        self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
+    ) -> tuple[ToolCall, ...]:
+        """Counts searches whose calls start at index `first` of the turn; only the first of them can be a page."""
+        self._numbers = {first + index: (self._searches + index, 0) for index in range(len(calls))}
+        if calls and calls[0] == self._page:
+            self._numbers[first] = (0, (self._pages - 1) * QUESTION_LIMIT)
         self._searches += len(calls)
         self._sources = sources
         return tuple(calls)
