@@ -119,6 +119,7 @@ def measure(
     name: str,
     corpus: MemoryCorpus,
     questions: Sequence[dict[str, Any]],
+    *,
     policy: BridgePolicy,
     reranker: PlainReranker | None,
     progress: Callable[[float], None],
@@ -182,7 +183,7 @@ def main() -> int:
         reranker = None if options.no_reranking else PlainReranker(corpus, reader)
         label, done = f"{number + 1}/{len(folders)} {folder.name}", number / len(folders)
         bar = progress_bar(label, done, 1 / len(folders))
-        results.append(measure(folder.name, corpus, questions, policy, reranker, bar))
+        results.append(measure(folder.name, corpus, questions, policy=policy, reranker=reranker, progress=bar))
         embedder.save()
         print(results[-1].row(), flush=True)
     _totals(results)

@@ -28,11 +28,12 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ from context_agent._support.onnx import READER_FORMAT, OnnxModel
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.networks import sigmoid
+from context_agent.policies.bridge.calibration import Evidence, sigmoid, stopping_features
 from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.policies.bridge.ranking import (
     BY_DENSE,
@@ -59,7 +60,13 @@ from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
-from context_agent.train.bridge_calibration import WithheldCorpus
+from context_agent.train.bridge_calibration import (
+    RANKED,
+    AssessedEpisode,
+    WithheldCorpus,
+    fit_calibration,
+    logistic_regression,
+)
 from context_agent.types import Chunk, Document
 
 Floats = NDArray[np.float32]
@@ -290,19 +297,23 @@ VECTORS = (*DENSE, *LINKED_DENSE, *BY_DENSE, "reader_dense", "odds_dense", "agre
 
 
 def groups_of(episodes: Sequence[RankedEpisode], seed: int = 0) -> list[Group]:
-    """Three groups of each answered episode: as it is, without the reader, and with something else left out."""
+    """Groups of each answered episode: as it is, without the reader, without something else, and after one turn."""
     draw = np.random.default_rng(seed)
-    answered = [episode for episode in episodes if 0 < (episode.grades > 0).sum() < len(episode.grades)]
+    answered = [episode for episode in episodes if episode.kind == "answered"]
     counts = Counter(episode.source for episode in answered)
     groups = []
     for episode in answered:
         weight = counts[episode.source] ** -BALANCE * (HOPS_WEIGHT if episode.gold > 1 else 1.0)
-        dropped = {name: bool(draw.random() < 0.4) for name in ("reader", "dense", "words")}
-        variants = (episode.rows, without(episode.rows, reader=True), without(episode.rows, **dropped))
-        groups += [Group(rows, episode.grades, weight) for rows in variants]
-    return groups
+        dropped = {name: bool(draw.random() < DROPPED) for name in ("reader", "dense", "words")}
+        rows, opening = episode.rows, episode.opening
+        variants = (rows, without(rows, reader=True), without(rows, **dropped))
+        groups += [Group(variant, episode.grades, weight) for variant in variants]
+        groups.append(Group(opening, episode.grades[: len(opening)], weight))
+    return [group for group in groups if 0 < (group.grades > 0).sum() < len(group.grades)]
 
 
+DROPPED = 0.4
+"""Chance that the reader, the vectors, or the scores of words are left out of a group."""
 BALANCE = 0.5
 """How far small sets count as much as large ones: 0 not at all, 1 fully."""
 HOPS_WEIGHT = 1.5
@@ -319,12 +330,25 @@ PARAMETERS = {
     "bagging_freq": 1,
     "lambda_l2": 5.0,
     "max_bin": 63,
-    "num_threads": 2,
+    "num_threads": 1,
     "verbosity": -1,
     "seed": 0,
     "deterministic": True,
 }
-ROUNDS = 200
+ROUNDS = 120
+RISING = (
+    "odds", "odds_gap", "combined", "combined_gap", "read", "read_gap", "read_z", "alone", "alone_gap", "alone_z",
+    "cosine", "cosine_z", "cosine_gap", "found_dense", "found_sparse", "asked_score", "found_score", "trusted", "bm25",
+    "bm25_z", "coverage", "coverage_z", "clause_cosine", "clause_cosine_gap", "clause_coverage", "best_sentence",
+    "pairs", "title_meaning",
+)  # fmt: skip
+"""Inputs that never lower a score when they rise."""
+FALLING = (
+    "odds_rank", "combined_rank", "read_rank", "alone_rank", "cosine_rank", "found_dense_rank", "found_sparse_rank",
+    "asked_place", "place", "trusted_rank", "clause_rank",
+)  # fmt: skip
+"""Inputs that never raise a score when they rise."""
+MONOTONE = [int(name in RISING) - int(name in FALLING) for name in RANKING]
 
 
 def fit_trees(groups: Sequence[Group], rounds: int = ROUNDS, **parameters: object) -> Trees:
@@ -338,7 +362,7 @@ def fit_trees(groups: Sequence[Group], rounds: int = ROUNDS, **parameters: objec
         weight=np.repeat([group.weight for group in groups], [len(group.grades) for group in groups]),
         feature_name=list(RANKING),
     )
-    booster = lightgbm.train({**PARAMETERS, **parameters}, data, rounds)
+    booster = lightgbm.train({**PARAMETERS, "monotone_constraints": MONOTONE, **parameters}, data, rounds)
     return as_arrays(booster.dump_model()["tree_info"])
 
 
@@ -360,6 +384,10 @@ def as_arrays(trees: Sequence[dict[str, Any]]) -> Trees:
     return Trees(feature, threshold, left, right, missing_left, value, depth)
 
 
+LARGEST = 1e30
+"""Thresholds beyond it, which part what is known from what is missing, are stored as this."""
+
+
 def _flat(root: dict[str, Any]) -> tuple[list[tuple[int, float, int, int, int, float]], int]:
     """The nodes of a tree as (feature, threshold, left, right, missing left, value), and its depth."""
     nodes: list[Any] = []
@@ -375,8 +403,8 @@ def _flat(root: dict[str, Any]) -> tuple[list[tuple[int, float, int, int, int, f
         # Without missing values in training, LightGBM takes a missing value for 0.
         missing_left = node["default_left"] if node["missing_type"] == "NaN" else node["threshold"] >= 0
         # The next lower float32, so that a float32 input goes where its float64 went.
-        threshold = np.float32(node["threshold"])
-        if threshold > node["threshold"]:
+        threshold = np.float32(np.clip(node["threshold"], -LARGEST, LARGEST))
+        if float(threshold) > node["threshold"]:
             threshold = np.nextafter(threshold, np.float32(-np.inf))
         nodes[number] = (node["split_feature"], threshold, left, right, int(missing_left), 0.0)
         return number, 1 + max(left_depth, right_depth)
@@ -398,20 +426,149 @@ def ranked_recall(trees: Trees, episode: RankedEpisode, **left_out: bool) -> flo
     return recall(episode, sigmoid(trees(rows)) * episode.repeats)
 
 
+FOLDS = 4
+
+
+def fold_of(domain: str) -> int:
+    """The fold of a domain: all its questions are left out together."""
+    return crc32(domain.encode()) % FOLDS
+
+
+def folds_of(episodes: Sequence[RankedEpisode]) -> dict[int, Trees]:
+    """For each fold, trees that learned from the domains of the others, with probabilities fitted to their own."""
+    return {fold: fit_trees(groups_of([e for e in episodes if fold_of(e.domain) != fold])) for fold in range(FOLDS)}
+
+
 def compare(folder: Path, others: Sequence[Path]) -> None:
     """Prints recall@5 of each domain by trees that did not learn from it, beside the present ranking."""
-    episodes = load_episodes(folder)
+    episodes = [episode for episode in load_episodes(folder) if episode.kind == "answered"]
     foreign = [episode for other in others for episode in load_episodes(other) if episode.kind == "answered"]
-    answered = [episode for episode in episodes if episode.kind == "answered"]
-    print(f"{'set':24}{'n':>5}   BM25  dense hybrid  agent   fast  trees   seen   trees less best one-shot")
+    print(f"{'set':29}{'n':>5}   BM25  dense hybrid  agent   fast  trees   seen   trees less best one-shot")
     rows = []
-    for domain in sorted({episode.domain for episode in answered}):
-        trees = fit_trees(groups_of([episode for episode in answered if episode.domain != domain]))
-        rows += _compared(trees, [episode for episode in answered if episode.domain == domain], "")
+    for fold, trees in folds_of(episodes).items():
+        rows += _compared(trees, [episode for episode in episodes if fold_of(episode.domain) == fold], "")
     if foreign:
-        rows += _compared(fit_trees(groups_of(answered)), foreign, " dev")
+        rows += _compared(fit_trees(groups_of(episodes)), foreign, " dev")
     mean = np.mean(np.array(rows), axis=0)
-    print(f"{'mean':29}" + "".join(f"{value:7.3f}" for value in mean))
+    print(f"{'mean':34}" + "".join(f"{value:7.3f}" for value in mean))
+
+
+def export(folder: Path, out: Path) -> None:
+    """Writes the shipped weights with new trees and a calibration that fits them."""
+    scorer = Scorer.shipped()
+    assert scorer is not None
+    episodes = load_episodes(folder)
+    answered = [episode for episode in episodes if episode.kind == "answered"]
+    folds = folds_of(answered)
+    slope, constant = _probability_scale(folds, answered)
+    folds = {fold: scaled(trees, slope, constant) for fold, trees in folds.items()}
+    assessed = [assessed_episode(folds[fold_of(episode.domain)], episode) for episode in episodes]
+    calibration = fit_calibration(balanced(assessed, [episode.domain for episode in episodes]))
+    stopping = _fit_stopping(folds, answered)
+    trees = scaled(fit_trees(groups_of(answered)), slope, constant)
+    notes = {"ranked_questions": str(len(answered)), "ranked_sets": str(len({episode.source for episode in answered}))}
+    calibration = replace(calibration, stopping=stopping)
+    Scorer.of(scorer.networks, calibration, scorer.head, trees).save(out, notes)
+    print(f"{out} written: {len(trees.feature)} trees, {len(answered)} questions, slope {slope:.2f}")
+
+
+def scaled(trees: Trees, slope: float, constant: float) -> Trees:
+    """The trees whose score is `slope` times that of these, and `constant`."""
+    return replace(trees, value=(trees.value * slope + constant / len(trees.value)).astype(np.float32))
+
+
+def _probability_scale(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> tuple[float, float]:
+    """The slope and the constant that make log-odds of the trees' scores (Platt, 1999)."""
+    scores = [folds[fold_of(episode.domain)](episode.rows) for episode in episodes]
+    labels = np.concatenate([episode.grades > 0 for episode in episodes])
+    rows = np.concatenate(scores)[:, None]
+    constant, slope = logistic_regression(rows, labels, np.ones(len(rows), dtype=np.float32)).tolist()
+    return slope, constant
+
+
+def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats:
+    """The features of an episode's evidence by these scores, shape (n,)."""
+    column = {name: episode.rows[:, number] for number, name in enumerate(RANKING)}
+    heard = np.fmax(column["read"], column["alone"]) if read else np.full(len(scores), np.nan, dtype=np.float32)
+    return Evidence(
+        weight=episode.weight,
+        in_name=episode.in_name,
+        coverage=episode.coverage,
+        scores=scores,
+        cosines=column["cosine"],
+        words=column["bm25"],
+        read=heard,
+        chunks=episode.chunks,
+    ).features()
+
+
+def assessed_episode(trees: Trees, episode: RankedEpisode) -> AssessedEpisode:
+    """What the calibration learns from an episode."""
+    scores = sigmoid(trees(episode.rows)) * episode.repeats
+    unread_scores = sigmoid(trees(without(episode.rows, reader=True))) * episode.repeats
+    best: dict[str, int] = {}
+    for row in np.argsort(-scores, kind="stable").tolist():
+        best.setdefault(episode.documents[row], row)
+    rows = list(best.values())[:RANKED]
+    return AssessedEpisode(
+        answerable=episode.kind == "answered",
+        features=evidence_of(episode, scores, read=True),
+        unread=evidence_of(episode, unread_scores, read=False),
+        scores=scores[rows],
+        labels=(episode.grades[rows] > 0).astype(np.float32),
+    )
+
+
+def balanced(episodes: Sequence[AssessedEpisode], domains: Sequence[str]) -> list[AssessedEpisode]:
+    """The episodes with equal weight for those with and those without an answer, in each domain."""
+    counts = Counter((domain, episode.answerable) for domain, episode in zip(domains, episodes, strict=True))
+    sizes = Counter(domains)
+    return [
+        replace(episode, weight=sizes[domain] / (2 * counts[domain, episode.answerable]))
+        for domain, episode in zip(domains, episodes, strict=True)
+    ]
+
+
+def stopping_of(trees: Trees, episode: RankedEpisode, *, read: bool) -> tuple[Floats, float]:
+    """The features after the first turn, and the recall of a ranking at that time."""
+    rows = episode.opening if read else without(episode.opening, reader=True)
+    scores = sigmoid(trees(rows)) * episode.repeats[: len(rows)]
+    named = float(episode.weight[episode.in_name].sum())
+    best: dict[str, float] = {}
+    for row in np.argsort(-scores, kind="stable").tolist():
+        best.setdefault(episode.documents[row], float(scores[row]))
+    return stopping_features(rows, list(best.values()), named), recall(episode, scores)
+
+
+def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> Floats:
+    """The logistic models that say when the first turn suffices, without the reader and with it."""
+    coefficients = []
+    for read in (False, True):
+        parts = [stopping_of(folds[fold_of(e.domain)], e, read=read) for e in episodes]
+        later = [ranked_recall(folds[fold_of(e.domain)], e, **({} if read else {"reader": True})) for e in episodes]
+        rows = np.nan_to_num(np.stack([features for features, _ in parts]))
+        labels = np.array([now >= end for (_, now), end in zip(parts, later, strict=True)])
+        coefficients.append(logistic_regression(rows, labels, np.ones(len(rows), dtype=np.float32)))
+        chance = sigmoid(coefficients[-1][0] + rows @ coefficients[-1][1:])
+        change = np.array([now - end for (_, now), end in zip(parts, later, strict=True)])
+        print(f"the first turn suffices {'with' if read else 'without'} the reader: {labels.mean():.3f}")
+        _show_stopping(chance, change, np.array([episode.domain in CHAINS for episode in episodes]))
+    return np.stack(coefficients)
+
+
+def _show_stopping(chance: Floats, change: Floats, chains: NDArray[np.bool_]) -> None:
+    """Prints what stopping early would save and cost at several thresholds, also for questions of several hops."""
+    for threshold in (0.85, 0.9, 0.93, 0.95, 0.97):
+        stops = chance >= threshold
+        cells = [
+            f"{kind} {stops[mask].mean():.2f} stopped, recall {(stops * change)[mask].mean():+.4f}"
+            for kind, mask in (("chains", chains), ("others", ~chains))
+        ]
+        print(f"  from {threshold:.2f}: " + "; ".join(cells))
+
+
+CHAINS = ("2wiki", "hotpotqa", "musique", "newsfacts")
+"""Sets whose questions need several documents."""
 
 
 def _compared(trees: Trees, episodes: Sequence[RankedEpisode], label: str) -> list[list[float]]:
@@ -438,6 +595,8 @@ def main() -> int:
         _collect_all(options)
     elif options.step == "compare":
         compare(options.episodes, options.dev)
+    else:
+        export(options.episodes, options.out)
     return 0
 
 
@@ -456,6 +615,9 @@ def _options() -> argparse.Namespace:
     step = steps.add_parser("compare")
     step.add_argument("episodes", type=Path)
     step.add_argument("--dev", type=Path, action="append", default=[], help="episodes that are only measured")
+    step = steps.add_parser("export")
+    step.add_argument("episodes", type=Path)
+    step.add_argument("--out", type=Path, required=True, help="file of weights")
     return parser.parse_args()
 
 

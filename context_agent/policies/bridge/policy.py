@@ -94,6 +94,8 @@ class Effort:
     """Least probability that a lookup finds something."""
     readings: int = 2
     """Times that the reader reads the best candidates; after each but the last the search may go on. 0: never."""
+    sufficient: float = 0.95
+    """Probability that more searches improve nothing from which an episode ends after its first turn."""
     prune: bool = True
     """Whether the view is edited. Without edits an episode ends when the view is full."""
 
@@ -254,14 +256,21 @@ class BridgeActor:
         with self._deciding:
             self._read(view)
             if not self._ending:
-                calls = self._opening(view) if self._turns == 0 else self._next(view) or self._after_reading(view)
-                if calls:
+                if calls := self._searches_of(view):
                     self._turns += 1
                     return Action(calls=calls)
                 self._conclude()
                 if edits := self._last_edits(view):
                     return Action(calls=edits)
             return Action(ranking=self._ranking(view))
+
+    def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
+        """The next searches, with the prunes that they need; none to end."""
+        if self._turns == 0:
+            return self._opening(view)
+        if self._turns == 1 and self.judgement.suffices() >= self._effort.sufficient:
+            return ()
+        return self._next(view) or self._after_reading(view)
 
     def _read(self, view: View) -> None:
         """Adds the blocks that the last turn showed, and scores all candidates again."""

@@ -169,8 +169,8 @@ def _search_columns(notes: Notes) -> dict[str, Floats]:
 def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
     """Which retriever the reader and the networks agree with, and the candidates' order by that."""
     heard = np.where(np.isfinite(said.alone), said.alone, said.read)
-    dense, sparse = (_correlation(heard, values) for values in (cosines, words))
-    odds_dense, odds_sparse = (_correlation(said.odds, values) for values in (cosines, words))
+    dense, sparse = (correlation(heard, values) for values in (cosines, words))
+    odds_dense, odds_sparse = (correlation(said.odds, values) for values in (cosines, words))
     weights = (dense, sparse) if np.isfinite(heard).any() else (odds_dense, odds_sparse)
     trusted = sum(
         max(float(np.nan_to_num(weight)), 0.0) * np.nan_to_num(_standard(values))
@@ -181,7 +181,7 @@ def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str
         "reader_words": sparse,
         "odds_dense": odds_dense,
         "odds_words": odds_sparse,
-        "agreement": _correlation(cosines, words),
+        "agreement": correlation(cosines, words),
         "trusted": np.asarray(trusted, dtype=np.float32),
         "trusted_rank": _rank(np.asarray(trusted, dtype=np.float32)),
     }
@@ -254,12 +254,17 @@ def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
     }
 
 
-def _correlation(first: Floats, second: Floats) -> float:
+def correlation(first: Floats, second: Floats) -> float:
     """Pearson's correlation over the rows that both have; NaN for too few of them or for equal values."""
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < _LEAST_COMPARED or not (first[both].std() > 0 and second[both].std() > 0):
         return float("nan")
     return float(np.corrcoef(first[both], second[both])[0, 1])
+
+
+def lead(values: Floats) -> float:
+    """How far the highest value is above the mean, in standard deviations; 0 if nothing is known."""
+    return float(np.nanmax(_standard(values))) if np.isfinite(values).any() else 0.0
 
 
 def _best(values: Floats) -> float:
