@@ -80,6 +80,7 @@ _ASKS_MANY = re.compile(
     r"\b(?:all|each|every|both|across|list|versions|releases|quarters|years|months)\b"
     r"|\b(?:which|what|how many) (?:\w+ ){0,2}?[a-z]{2,}s\b(?<!ss)(?<!this)(?<!does)(?<!was)(?<!is)(?<!has)"
 )
+_LEAST_SPREAD = 1e-9
 _LEAST_COMPARED = 4
 """Candidates at least for a correlation."""
 
@@ -257,9 +258,12 @@ def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
 def correlation(first: Floats, second: Floats) -> float:
     """Pearson's correlation over the rows that both have; NaN for too few of them or for equal values."""
     both = np.isfinite(first) & np.isfinite(second)
-    if both.sum() < _LEAST_COMPARED or not (first[both].std() > 0 and second[both].std() > 0):
+    if both.sum() < _LEAST_COMPARED:
         return float("nan")
-    return float(np.corrcoef(first[both], second[both])[0, 1])
+    left, right = (values[both].astype(np.float64) for values in (first, second))
+    left, right = left - left.mean(), right - right.mean()
+    spread = float(np.sqrt((left @ left) * (right @ right)))
+    return float(left @ right) / spread if spread > _LEAST_SPREAD else float("nan")
 
 
 def lead(values: Floats) -> float:
