@@ -39,10 +39,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import READER_FORMAT, OnnxModel
+from context_agent.eval.statistics import expected_calibration_error, roc_auc
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.calibration import Evidence, sigmoid, stopping_features
+from context_agent.policies.bridge.calibration import (
+    LIKELY,
+    STOPPING,
+    Evidence,
+    ScoreCalibration,
+    log_odds,
+    sigmoid,
+    stopping_features,
+)
 from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.policies.bridge.ranking import (
     BY_DENSE,
@@ -340,7 +349,7 @@ RISING = (
     "odds", "odds_gap", "combined", "combined_gap", "read", "read_gap", "read_z", "alone", "alone_gap", "alone_z",
     "cosine", "cosine_z", "cosine_gap", "found_dense", "found_sparse", "asked_score", "found_score", "trusted", "bm25",
     "bm25_z", "coverage", "coverage_z", "clause_cosine", "clause_cosine_gap", "clause_coverage", "best_sentence",
-    "pairs", "title_meaning",
+    "pairs", "title_meaning", "alias",
 )  # fmt: skip
 """Inputs that never lower a score when they rise."""
 FALLING = (
@@ -463,13 +472,29 @@ def export(folder: Path, out: Path) -> None:
     slope, constant = _probability_scale(folds, answered)
     folds = {fold: scaled(trees, slope, constant) for fold, trees in folds.items()}
     assessed = [assessed_episode(folds[fold_of(episode.domain)], episode) for episode in episodes]
-    calibration = fit_calibration(balanced(assessed, [episode.domain for episode in episodes]))
+    domains = [episode.domain for episode in episodes]
+    calibration = fit_calibration(balanced(assessed, domains))
+    _show_confidence(calibration, assessed, domains)
     stopping = _fit_stopping(folds, answered)
     trees = scaled(fit_trees(groups_of(answered)), slope, constant)
     notes = {"ranked_questions": str(len(answered)), "ranked_sets": str(len({episode.source for episode in answered}))}
     calibration = replace(calibration, stopping=stopping)
     Scorer.of(scorer.networks, calibration, scorer.head, trees).save(out, notes)
     print(f"{out} written: {len(trees.feature)} trees, {len(answered)} questions, slope {slope:.2f}")
+
+
+def _show_confidence(
+    calibration: ScoreCalibration, episodes: Sequence[AssessedEpisode], domains: Sequence[str]
+) -> None:
+    """Prints the AUC and the calibration error of the confidence in each domain, with trees that did not see it."""
+    print("confidence        n    AUC   error   (with the reader)")
+    for domain in [*sorted(set(domains)), "all"]:
+        mine = [e for e, name in zip(episodes, domains, strict=True) if domain in {name, "all"}]
+        chances = [calibration.confidence(episode.features) for episode in mine]
+        answers = [float(episode.answerable) for episode in mine]
+        if 0 < sum(answers) < len(answers):
+            error = expected_calibration_error(chances, answers)
+            print(f"{domain:22}{len(mine):5} {roc_auc(chances, answers):6.3f} {error:6.3f}")
 
 
 def scaled(trees: Trees, slope: float, constant: float) -> Trees:
@@ -549,7 +574,8 @@ def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode])
         rows = np.nan_to_num(np.stack([features for features, _ in parts]))
         labels = np.array([now >= end for (_, now), end in zip(parts, later, strict=True)])
         coefficients.append(logistic_regression(rows, labels, np.ones(len(rows), dtype=np.float32)))
-        chance = sigmoid(coefficients[-1][0] + rows @ coefficients[-1][1:])
+        likely = rows[:, STOPPING.index("best")] > log_odds(np.array([LIKELY]))
+        chance = np.where(likely, sigmoid(coefficients[-1][0] + rows @ coefficients[-1][1:]), 0)
         change = np.array([now - end for (_, now), end in zip(parts, later, strict=True)])
         print(f"the first turn suffices {'with' if read else 'without'} the reader: {labels.mean():.3f}")
         _show_stopping(chance, change, np.array([episode.domain in CHAINS for episode in episodes]))

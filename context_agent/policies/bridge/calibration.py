@@ -49,6 +49,8 @@ COVERED = 0.5
 """Least coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
 """Least distance of a probability from 0 and 1."""
+LIKELY = 0.5
+"""Score of a document from which it is more likely evidence than not."""
 LEAST_SLOPE = 1e-2
 """Least factor of a candidate's log-odds, so that calibration keeps the order."""
 
@@ -134,8 +136,11 @@ class ScoreCalibration:
         return sigmoid(shift + max(slope, LEAST_SLOPE) * log_odds(scores))
 
     def suffices(self, features: Floats) -> float:
-        """The probability that further searches improve nothing, by the features in `STOPPING`."""
-        if self.stopping is None:
+        """The probability that further searches improve nothing, by the features in `STOPPING`.
+
+        It is 0 if nothing likely was found: that more searches would not help either is no reason to stop.
+        """
+        if self.stopping is None or features[STOPPING.index("best")] < log_odds(np.array([LIKELY]))[0]:
             return 0.0
         constant, *factors = self.stopping[int(np.isfinite(features[-1]))]
         return float(sigmoid(constant + np.nan_to_num(features) @ np.array(factors)))

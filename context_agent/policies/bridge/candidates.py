@@ -37,6 +37,10 @@ _CUES = (
     re.compile(r"\b(director|performer|composer)"),
     re.compile(r"\b(father|mother|wife|husband|spouse|child|son|daughter|sibling|brother|sister|grand\w+|married)\b"),
 )
+_ASKS_MANY = re.compile(
+    r"\b(?:all|each|every|both|across|list|versions|releases|quarters|years|months)\b"
+    r"|\b(?:which|what|how many) (?:\w+ ){0,2}?[a-z]{2,}s\b(?<!ss)(?<!this)(?<!does)(?<!was)(?<!is)(?<!has)"
+)
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _CLAUSE_START = re.compile(
@@ -146,6 +150,11 @@ class AnalyzedQuestion:
     def keys(self) -> tuple[str, ...]:
         """The terms' keys."""
         return tuple(map(key, self.terms))
+
+    @cached_property
+    def asks_many(self) -> bool:
+        """Whether the question seems to ask for several documents: all versions, each quarter, every product."""
+        return bool(_ASKS_MANY.search(self.text[:ANALYZED_CHARACTERS].lower()))
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:

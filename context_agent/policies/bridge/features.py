@@ -328,10 +328,13 @@ class Novelty:
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
         """Whether two texts with `shared` common shingles say the same of what the question asks for.
 
-        Versions of one page do not if each of them has words of the question that the other lacks.
+        Versions of one page do not if each of them has words of the question that the other lacks, nor if their titles
+        differ and the question asks for several documents.
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
+        if self._notes.question.asks_many and passage.full_title != compared.full_title:
+            return False
         least = CONTAINED_WITH_TITLE if passage.full_title == compared.full_title else CONTAINED
         if shared < least * min(len(self._contents[number].shingles) for number in rows):
             return False

@@ -34,7 +34,6 @@ from context_agent.policies.bridge.candidates import (
 from context_agent.policies.bridge.features import Novelty
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
-from context_agent.policies.bridge.ranking import asks_many
 from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
@@ -187,6 +186,7 @@ class BridgeActor:
     def __init__(self, policy: BridgePolicy, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
         """`effort` defaults to the policy's."""
         self.notes = Notes.of(question, WordWeights(corpus))
+        self._asks_many = self.notes.question.asks_many
         self._page = search_call(question, QUESTION_LIMIT)
         """The search for the question itself: each time it returns new text."""
         self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
@@ -268,7 +268,7 @@ class BridgeActor:
         """The next searches, with the prunes that they need; none to end."""
         if self._turns == 0:
             return self._opening(view)
-        if self._turns == 1 and self.judgement.suffices() >= self._effort.sufficient:
+        if self._turns == 1 and not self._asks_many and self.judgement.suffices() >= self._effort.sufficient:
             return ()
         return self._next(view) or self._after_reading(view)
 
@@ -316,7 +316,7 @@ class BridgeActor:
         searches_left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
             return ()
-        pages = effort.pages + MORE_PAGES * asks_many(self.notes.question)
+        pages = effort.pages + MORE_PAGES * self._asks_many
         paging = self._pages < (SMALL_PAGES if small else pages)
         calls = [self._page] if paging else []
         lookups, features = self._promising()

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.token_table import load_weights
-from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedQuestion, Floats, Notes
+from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.text import STOP
 
 TEXT = (
     "bm25", "bm25_z", "coverage", "coverage_z", "coverage_names", "coverage_relations", "coverage_title",
@@ -50,7 +51,7 @@ BY_SEARCH = ("asked", "asked_place", "asked_score", "place", "found_score")
 TRUST = (
     "reader_dense", "reader_words", "odds_dense", "odds_words", "agreement", "trusted", "trusted_rank",
 )  # fmt: skip
-FAMILY = ("asks_many", "family_size", "family_best", "family_place", "title_place", "title_meaning")
+FAMILY = ("asks_many", "family_size", "family_best", "family_place", "title_place", "title_meaning", "alias")
 EPISODE = ("hop", "is_lookup", "candidates", "size", "dense_share")
 RANKING = (
     *BY_ODDS, *BY_READER, *BY_DENSE, *BY_WORDS, *BY_SEARCH, *TRUST, *TEXT, *DENSE, *LINKED, *LINKED_DENSE, *CUES,
@@ -67,6 +68,8 @@ RANKING = (
   with the words. `trusted` is the sum of both, each weighted by its correlation.
 - `family_size`, ...: see `families`. `family_best` is the highest odds of a family less the highest of all; the places
   count better candidates of the family with other titles, and of the same title.
+- `alias`: whether the title has a word that a candidate's text puts beside a name of the question, as a list of codes
+  or abbreviations does, or has the name itself.
 - `dense_share`: the share of the vectors in the corpus's weights of its retrievers.
 """
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
@@ -76,10 +79,10 @@ _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
 _NUMBERED = re.compile(r"[^ ]*\d[^ ]*(?: [^ ]*\d[^ ]*)*")
-_ASKS_MANY = re.compile(
-    r"\b(?:all|each|every|both|across|list|versions|releases|quarters|years|months)\b"
-    r"|\b(?:which|what|how many) (?:\w+ ){0,2}?[a-z]{2,}s\b(?<!ss)(?<!this)(?<!does)(?<!was)(?<!is)(?<!has)"
-)
+ALIAS = 0.5
+_LEAST_CODE, _MOST_NAMES = 2, 6
+_BESIDE, _NEIGHBORS = 40, 2
+"""Characters, and words, on both sides of a name where its code stands."""
 _LEAST_SPREAD = 1e-9
 _LEAST_COMPARED = 4
 """Candidates at least for a correlation."""
@@ -188,11 +191,6 @@ def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str
     }
 
 
-def asks_many(question: AnalyzedQuestion) -> bool:
-    """Whether a question seems to ask for several documents: all versions, each quarter, every product."""
-    return bool(_ASKS_MANY.search(question.text[:ANALYZED_CHARACTERS].lower()))
-
-
 def families(titles: Sequence[str]) -> list[str]:
     """Return for each folded title the name of its family, the title itself if it has none.
 
@@ -246,13 +244,44 @@ def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
     sums = load_weights().sums([notes.question.text[:ANALYZED_CHARACTERS], *titles])
     sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
     return {
-        "asks_many": float(asks_many(notes.question)),
+        "asks_many": float(notes.question.asks_many),
         "family_size": np.array([len(sizes[name]) if title else 0 for name, title in zip(names, titles, strict=True)]),
         "family_best": np.array([best[name] for name in names]) - np.float32(_best(odds)),
         "family_place": family_place,
         "title_place": title_place,
         "title_meaning": sums[1:] @ sums[0],
+        "alias": _titles_of_names(notes),
     }
+
+
+def _titles_of_names(notes: Notes) -> Floats:
+    """The feature `alias`, shape (n,): 1 for a title with a name of the question, ALIAS for one with its code, else 0.
+
+    A code is a word of a title that stands beside the name in a text, as in "KRSN: Kaarsen Marine Systems".
+    """
+    passages = [candidate.passage for candidate in notes.candidates]
+    named = np.zeros(len(passages), dtype=np.float32)
+    in_titles = {word for passage in passages for word in passage.title_words if len(word) >= _LEAST_CODE}
+    in_titles -= {word for word in in_titles if f" {word} " in notes.question.padded} | STOP
+    for name in notes.question.names[:_MOST_NAMES]:
+        spelled = f" {name} "
+        beside: Counter[str] = Counter()
+        for passage in passages:
+            start = passage.padded.find(spelled)
+            if start >= 0:
+                before = passage.padded[max(0, start - _BESIDE) : start].split()[-_NEIGHBORS:]
+                after = passage.padded[start + len(spelled) - 1 :][:_BESIDE].split()[:_NEIGHBORS]
+                beside.update(in_titles.intersection((*before, *after)))
+        # A word that many titles share says nothing about one name.
+        codes = {
+            word for word in beside if sum(word in passage.title_words for passage in passages) < len(passages) / 2
+        }
+        for row, passage in enumerate(passages):
+            if spelled in f" {passage.full_title} ":
+                named[row] = 1
+            elif codes.intersection(passage.title_words):
+                named[row] = max(named[row], ALIAS)
+    return named
 
 
 def correlation(first: Floats, second: Floats) -> float:
