@@ -1,7 +1,8 @@
 """Is the agent better than the user's own one-shot search, on every kind of corpus? One table over many sets.
 
     python benchmarks/any_corpus.py --data FOLDER [--data FOLDER ...] [--sets policyqa,qmsum] [--limit 60]
-        [--embedder static] [--split dev] [--weights FILE] [--reader FILE.onnx] [--no-reranking] [--cache FOLDER]
+        [--embedder static] [--split dev|train|test] [--weights FILE] [--reader FILE.onnx] [--no-reranking]
+        [--cache FOLDER]
 
 A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and either `queries.dev.jsonl` or `questions.jsonl`,
 whose questions may have a `split`; questions without one are in every split. Printed for each set are recall@5 of BM25,
@@ -186,6 +187,9 @@ def main() -> int:
         results.append(measure(folder.name, corpus, questions, policy=policy, reranker=reranker, progress=bar))
         embedder.save()
         print(results[-1].row(), flush=True)
+    if not results:
+        print(f"no question of the split {options.split!r} has gold", file=sys.stderr)
+        return 2
     _totals(results)
     return 0
 
@@ -218,7 +222,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, action="append", required=True, help="folder of sets; may be repeated")
     parser.add_argument("--sets", help="names, comma-separated; by default all")
-    parser.add_argument("--split", default="dev", choices=("train", "dev"))
+    parser.add_argument("--split", default="dev", choices=("train", "dev", "test"))
     parser.add_argument("--limit", type=int, default=60, help="questions a set at most")
     parser.add_argument("--embedder", default="static", help="spec of the embedder")
     parser.add_argument("--weights", help="file of the bridge policy's weights instead of those that ship")

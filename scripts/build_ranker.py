@@ -490,6 +490,10 @@ def _show_confidence(
     print("confidence        n    AUC   error   (with the reader)")
     for domain in [*sorted(set(domains)), "all"]:
         mine = [e for e, name in zip(episodes, domains, strict=True) if domain in {name, "all"}]
+        # As many without an answer as with one.
+        without_answer = [episode for episode in mine if not episode.answerable]
+        times = round(len(mine) / max(1, len(without_answer))) - 1
+        mine += without_answer * max(0, times - 1)
         chances = [calibration.confidence(episode.features) for episode in mine]
         answers = [float(episode.answerable) for episode in mine]
         if 0 < sum(answers) < len(answers):

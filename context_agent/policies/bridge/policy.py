@@ -1,6 +1,7 @@
 """The embedded policy: `BridgePolicy`, the bounds of its search, and its decisions in one episode.
 
-It searches the question and its names, then the names that its best candidates mention, the most promising first.
+It searches the question and its names. If that suffices, it ends. Else it searches the names that its best candidates
+mention, the most promising first. Trees over all evidence make the final ranking.
 Before a turn would pass the soft threshold, it prunes the candidates with the lowest scores. At the end it restores the
 best candidates, since a ranking may only cite what is in view.
 """

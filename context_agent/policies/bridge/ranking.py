@@ -81,8 +81,8 @@ _MOST_WORDS = 12
 _NUMBERED = re.compile(r"[^ ]*\d[^ ]*(?: [^ ]*\d[^ ]*)*")
 ALIAS = 0.5
 _LEAST_CODE, _MOST_NAMES = 2, 6
-_BESIDE, _NEIGHBORS = 40, 2
-"""Characters, and words, on both sides of a name where its code stands."""
+_BESIDE, _BEFORE, _AFTER = 40, 2, 1
+"""Characters on both sides of a name, and words before and after it, where its code stands."""
 _LEAST_SPREAD = 1e-9
 _LEAST_COMPARED = 4
 """Candidates at least for a correlation."""
@@ -269,8 +269,8 @@ def _titles_of_names(notes: Notes) -> Floats:
         for passage in passages:
             start = passage.padded.find(spelled)
             if start >= 0:
-                before = passage.padded[max(0, start - _BESIDE) : start].split()[-_NEIGHBORS:]
-                after = passage.padded[start + len(spelled) - 1 :][:_BESIDE].split()[:_NEIGHBORS]
+                before = passage.padded[max(0, start - _BESIDE) : start].split()[-_BEFORE:]
+                after = passage.padded[start + len(spelled) - 1 :][:_BESIDE].split()[:_AFTER]
                 beside.update(in_titles.intersection((*before, *after)))
         # A word that many titles share says nothing about one name.
         codes = {
