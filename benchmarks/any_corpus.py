@@ -92,7 +92,7 @@ class PlainReranker:
     def documents(self, question: str) -> list[str]:
         """Documents, best first."""
         reader = ReaderInput(analyze_question(question, self._weights))
-        chunks = [hit.chunk for hit in self._corpus.search(question, limit=DEPTH)]
+        chunks = [hit.chunk for hit in self._corpus.search(question, k=DEPTH)]
         passages = [AnalyzedPassage(chunk.title, chunk.text) for chunk in chunks]
         pairs = [(reader.premise((), passage), reader.excerpt(passage)) for passage in passages]
         odds = read_odds(self._model.encode_pairs(pairs), self._head) if pairs else np.zeros(0, dtype=np.float32)
@@ -139,7 +139,7 @@ def measure(
             for retriever in corpus.retrievers:
                 hits = retriever.search(question, DEPTH)
                 result.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), gold))
-            fused = corpus.search(question, limit=DEPTH)
+            fused = corpus.search(question, k=DEPTH)
             result.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), gold))
             if reranker is not None:
                 result.recalls["+reader"].append(recall(reranker.documents(question), gold))

@@ -238,7 +238,7 @@ async def _play(question: str, corpus: Corpus, policy: BridgePolicy) -> tuple[Br
 
 def _one_shot(corpus: Corpus, question: str, gold: set[str]) -> dict[str, float]:
     """Recall@5 of single searches."""
-    rankings = {"hybrid": [hit.chunk.document_id for hit in corpus.search(question, limit=50)]}
+    rankings = {"hybrid": [hit.chunk.document_id for hit in corpus.search(question, k=50)]}
     if isinstance(corpus, MemoryCorpus):
         owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
         for retriever in corpus.retrievers:

@@ -269,9 +269,15 @@ class BridgeActor:
         """The next searches, with the prunes that they need; none to end."""
         if self._turns == 0:
             return self._opening(view)
-        if self._turns == 1 and not self._asks_many and self.judgement.suffices() >= self._effort.sufficient:
+        if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
             return ()
         return self._next(view) or self._after_reading(view)
+
+    def _may_end(self) -> bool:
+        """Whether the first turn can be enough for this question, and has as many documents as a long ranking needs."""
+        wanted = self._effort.ranking
+        documents = len({candidate.document_id for candidate in self.notes.candidates})
+        return not self._asks_many and (wanted <= Effort().ranking or documents >= wanted)
 
     def _read(self, view: View) -> None:
         """Adds the blocks that the last turn showed, and scores all candidates again."""
