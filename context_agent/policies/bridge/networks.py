@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel
 from context_agent._support.small_files import parse_json, read_bytes
@@ -215,7 +217,7 @@ class Scorer:
         if self.calibration is not None:
             metadata["evidence"] = json.dumps(EVIDENCE)
         tensors = _tensors(self.networks, self.calibration, self.head)
-        stored = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        stored: dict[str, NDArray[Any]] = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
         if self.ranker is not None:
             metadata[RANKER] = json.dumps(RANKING)
             stored |= {f"{RANKER}.{name}": tensor for name, tensor in self.ranker.tensors().items()}

@@ -373,5 +373,12 @@ class Trees:
         nodes = nodes and max(parts[name].max() for name in ("left", "right")) < shape[1]
         if not (within and nodes and 0 < depth <= shape[1] and np.isfinite(values["value"]).all()):
             raise ValueError("a tree of the ranking does not fit its inputs")
-        whole = {name: part.astype(np.int8 if name == "missing_left" else np.int16) for name, part in parts.items()}
-        return cls(**whole, **values, depth=depth)
+        return cls(
+            feature=parts["feature"].astype(np.int16),
+            threshold=values["threshold"],
+            left=parts["left"].astype(np.int16),
+            right=parts["right"].astype(np.int16),
+            missing_left=parts["missing_left"].astype(np.int8),
+            value=values["value"],
+            depth=depth,
+        )
