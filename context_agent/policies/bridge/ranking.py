@@ -326,6 +326,10 @@ def _rank(values: Floats) -> Floats:
     return np.where(np.isfinite(values), ranks, np.float32(np.nan))
 
 
+MOST_NODES, MOST_DEPTH = 4096, 64
+"""Nodes of a tree, and its depth, at most."""
+
+
 @dataclass(frozen=True)
 class Trees:
     """Regression trees, the sum of whose leaves is a score. All trees have as many nodes; arrays (trees, nodes).
@@ -365,13 +369,19 @@ class Trees:
         shape = tensors["feature"].shape
         parts = {name: np.asarray(tensors[name]) for name in ("feature", "left", "right", "missing_left")}
         values = {name: np.asarray(tensors[name], dtype=np.float32) for name in ("threshold", "value")}
-        depth = int(np.asarray(tensors["depth"]).reshape(-1)[0])
+        depth = int(np.asarray(tensors["depth"]).sum())
         if len(shape) != 2 or any(part.shape != shape for part in (*parts.values(), *values.values())):
             raise ValueError("the trees of the ranking differ in size")
         within = (parts["feature"].min() >= 0) and (parts["feature"].max() < inputs)
         nodes = min(parts[name].min() for name in ("left", "right")) >= 0
         nodes = nodes and max(parts[name].max() for name in ("left", "right")) < shape[1]
-        if not (within and nodes and 0 < depth <= shape[1] and np.isfinite(values["value"]).all()):
+        if not (
+            within
+            and nodes
+            and shape[1] <= MOST_NODES
+            and 0 < depth <= MOST_DEPTH
+            and np.isfinite(values["value"]).all()
+        ):
             raise ValueError("a tree of the ranking does not fit its inputs")
         return cls(
             feature=parts["feature"].astype(np.int16),

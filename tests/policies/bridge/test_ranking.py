@@ -114,12 +114,12 @@ def walk(trees: Trees, tree: int, row: Floats) -> float:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("feature", 9), ("feature", -1), ("left", 3), ("right", -1), ("value", np.inf), ("value", np.nan)],
+    [("feature", 9), ("feature", -1), ("left", 3), ("right", -1), ("value", np.inf), ("depth", 5000), ("depth", 0)],
 )
 def test_trees_that_do_not_fit_are_refused(name: str, value: float) -> None:
     tensors = STUMP.tensors()
     damaged = np.array(tensors[name], copy=True)
-    damaged[0, 0] = value
+    damaged[(0,) * damaged.ndim] = value
     with pytest.raises(ValueError, match="does not fit"):
         Trees.of({**tensors, name: damaged}, inputs=2)
     with pytest.raises(ValueError, match="differ in size"):
