@@ -41,7 +41,8 @@ from context_agent.eval.statistics import (
     roc_auc,
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.networks import EVIDENCE, SHIPPED
+from context_agent.policies.bridge.calibration import EVIDENCE
+from context_agent.policies.bridge.networks import SHIPPED
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.memory import MemoryCorpus
@@ -191,7 +192,9 @@ def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse
     calibration = fit_calibration(episodes)
     with safe_open(options.weights or files("context_agent.policies.bridge") / SHIPPED, "numpy") as weights:
         notes = weights.metadata()
-    Scorer.of(policy.scorer.networks, calibration, policy.scorer.head).save(options.fit, notes)
+    scorer = policy.scorer
+    fitted = replace(calibration, stopping=scorer.calibration.stopping if scorer.calibration else None)
+    Scorer.of(scorer.networks, fitted, scorer.head, scorer.ranker).save(options.fit, notes)
     print(f"{len(episodes)} episodes. Coefficients of the evidence, without reading and with it:")
     for name, *factors in zip(("constant", *EVIDENCE), *calibration.evidence, strict=True):
         print(f"  {name:14}" + "".join(f"{factor:9.3f}" for factor in factors))

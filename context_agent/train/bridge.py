@@ -216,7 +216,7 @@ def _keep(fallback: Scorer, episodes: Sequence[BridgeEpisode], progress: Callabl
     )
     unread = _by_source(episodes, lambda e: e.recall(e.odds))
     seen = _by_source(episodes, lambda e: e.recall(e.labels, len(e.labels)))
-    scorer = Scorer.of(networks, head=head)
+    scorer = Scorer.of(networks, head=head, ranker=fallback.ranker)
     return TrainedBridge(scorer, measured, unread, seen, dict.fromkeys(range(FOLDS), BridgePolicy(scorer)), kept=True)
 
 

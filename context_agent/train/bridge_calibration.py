@@ -21,8 +21,9 @@ from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.calibration import ScoreCalibration, log_odds
 from context_agent.policies.bridge.candidates import Floats
-from context_agent.policies.bridge.networks import ScoreCalibration, document_rows, log_odds
+from context_agent.policies.bridge.networks import document_rows
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Corpus, Where
@@ -150,7 +151,9 @@ def calibrate(
     `questions` is how many of a source are played at most. Raises `DataError` if no episode saw anything.
     """
     calibration = fit_calibration(assessed_episodes(sources, trained.folds, report, questions))
-    return replace(trained, scorer=Scorer.of(trained.scorer.networks, calibration, trained.scorer.head))
+    return replace(
+        trained, scorer=Scorer.of(trained.scorer.networks, calibration, trained.scorer.head, trained.scorer.ranker)
+    )
 
 
 def assessed_episodes(

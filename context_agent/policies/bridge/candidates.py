@@ -37,6 +37,10 @@ _CUES = (
     re.compile(r"\b(director|performer|composer)"),
     re.compile(r"\b(father|mother|wife|husband|spouse|child|son|daughter|sibling|brother|sister|grand\w+|married)\b"),
 )
+_ASKS_MANY = re.compile(
+    r"\b(?:all|each|every|both|across|list|versions|releases|quarters|years|months)\b"
+    r"|\b(?:which|what|how many) (?:\w+ ){0,2}?[a-z]{2,}s\b(?<!ss)(?<!this)(?<!does)(?<!was)(?<!is)(?<!has)"
+)
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _CLAUSE_START = re.compile(
@@ -148,6 +152,11 @@ class AnalyzedQuestion:
         return tuple(map(key, self.terms))
 
     @cached_property
+    def asks_many(self) -> bool:
+        """Whether the question seems to ask for several documents: all versions, each quarter, every product."""
+        return bool(_ASKS_MANY.search(self.text[:ANALYZED_CHARACTERS].lower()))
+
+    @cached_property
     def rows(self) -> dict[str, list[int]]:
         """The rows of the terms with each key."""
         rows: dict[str, list[int]] = {}
@@ -239,10 +248,26 @@ def _clauses(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """How a search found a chunk.
+
+    `search` numbers the searches of an episode; 0 is the question itself, whose pages count as one search. `place`
+    counts the hits of that search from 0. Scores that an engine does not give are NaN.
+    """
+
+    search: int
+    place: int
+    score: float
+    dense: float = math.nan
+    sparse: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkCandidate:
     """A chunk seen in the episode. `hop` counts the names followed to it; `lookup` is the number of its lookup.
 
-    Both describe the lookup that found it. A chunk that no lookup found has hop 0 and lookup -1.
+    Both describe the lookup that found it. A chunk that no lookup found has hop 0 and lookup -1. `finding` says how the
+    search found it; None if no search did.
     """
 
     id: str
@@ -251,6 +276,7 @@ class ChunkCandidate:
     tokens: int
     hop: int
     lookup: int = -1
+    finding: Finding | None = None
 
 
 class WordWeights:

@@ -1,8 +1,8 @@
 """What a candidate says: how well it matches the question, and what it adds to the question and to better candidates.
 
 All features except the cosine come from the text, so they work on a corpus whose BM25 or vectors are useless. Ranks and
-scores of the searches are not used: the scorer does as well without them, and depends on no retriever. Cosines are
-relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
+scores of the searches join them only in the final ranking (`ranking`), so the search depends on no retriever. Cosines
+are relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
 
 `Novelty`: whoever may add documents can add passages that repeat a question: no other passage has more of its words.
 Copies of one passage take the places of the rest. So a candidate counts by what it adds, as in maximal marginal
@@ -328,10 +328,13 @@ class Novelty:
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
         """Whether two texts with `shared` common shingles say the same of what the question asks for.
 
-        Versions of one page do not if each of them has words of the question that the other lacks.
+        Versions of one page do not if each of them has words of the question that the other lacks, nor if their titles
+        differ and the question asks for several documents.
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
+        if self._notes.question.asks_many and passage.full_title != compared.full_title:
+            return False
         least = CONTAINED_WITH_TITLE if passage.full_title == compared.full_title else CONTAINED
         if shared < least * min(len(self._contents[number].shingles) for number in rows):
             return False

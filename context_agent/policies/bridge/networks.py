@@ -1,11 +1,6 @@
 """The learned part of the embedded policy: small networks in numpy, and the scores they give to candidates.
 
 Weights and input scaling are stored as safetensors.
-
-The networks are trained to rank, so their scores are comparable within a question but not between questions. Two
-logistic models, fitted by `train.bridge_calibration`, make probabilities of them (Platt, 1999). The first says from a
-few features of the evidence whether the corpus answers the question. The second maps the score of each candidate, given
-the first; it never changes their order. K is the number of questions, n that of candidates, D that of documents.
 """
 
 from __future__ import annotations
@@ -16,55 +11,40 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel
 from context_agent._support.small_files import parse_json, read_bytes
 from context_agent.errors import ConfigError
+from context_agent.policies.bridge.calibration import (
+    EVIDENCE,
+    STOPPING,
+    Evidence,
+    ScoreCalibration,
+    sigmoid,
+    stopping_features,
+)
 from context_agent.policies.bridge.candidates import Floats, Notes
-from context_agent.policies.bridge.features import DIRECT, TextFeatures, direct_features, relevance_guess
+from context_agent.policies.bridge.features import (
+    DIRECT,
+    TEXT_FEATURES,
+    TextFeatures,
+    direct_features,
+    relevance_guess,
+)
 from context_agent.policies.bridge.links import EXPANSION, LINKS, Links
+from context_agent.policies.bridge.ranking import (
+    RANKING,
+    Judgements,
+    Trees,
+    asked_order,
+    ranking_features,
+)
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
 from context_agent.retrieval.corpus import Corpus
-
-EVIDENCE = ("log_covered", "size", "names_unseen", "named", "best_named", "covered_named", "size_named", "read")
-"""Features of the evidence.
-
-- `log_covered`: the logarithm of the share of the question's terms, by weight, that likely candidates cover,
-  because the step from nothing to a little matters most.
-- `size`: the logarithm of the number of the corpus's chunks, since among more of them one is good by chance.
-- `names_unseen`: the share of the terms that is in names and that no candidate covers.
-- `named`: the share that is in names; times the log-odds of the best candidate, times the share covered, and times
-  `size`.
-- `read`: the reader's highest log-odds, NaN if it read nothing.
-
-A question without names finds its answer in other words: at equal scores it has an answer more often than one about
-somebody, and the best score says nothing. One document can be all of the evidence, so the others' scores are no
-feature."""
-LIMIT = 8.0
-"""Log-odds beyond this say no more."""
-SMALL_CORPUS = 300
-"""Chunks; a smaller corpus counts as one of this size."""
-LEAST_COVERED = 0.02
-"""Added to the share that is covered before the logarithm is taken, so that it is finite."""
-COVERED = 0.5
-"""Least coverage of a term that a candidate contains, by itself or by a related word."""
-CERTAIN = 1e-9
-"""Least distance of a probability from 0 and 1."""
-LEAST_SLOPE = 1e-2
-"""Least factor of a candidate's log-odds, so that calibration keeps the order."""
-
-
-def log_odds(probabilities: Floats) -> Floats:
-    """The logarithm of p / (1 - p)."""
-    inside = np.clip(probabilities.astype(np.float64), CERTAIN, 1 - CERTAIN)
-    return np.asarray(np.log(inside / (1 - inside)), dtype=np.float32)
-
-
-def sigmoid(logits: Floats) -> Floats:
-    """The probabilities for log-odds."""
-    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))), dtype=np.float32)
 
 
 def document_rows(notes: Notes, scores: Floats) -> list[int]:
@@ -75,46 +55,6 @@ def document_rows(notes: Notes, scores: Floats) -> list[int]:
     return list(best.values())
 
 
-def evidence_features(notes: Notes, scores: Floats, coverage: Floats, chunks: int, read: Floats) -> Floats:
-    """The features named in `EVIDENCE`, shape (len(EVIDENCE),).
-
-    `scores` and the reader's log-odds `read`, NaN for what it did not read, have shape (n,), the coverage of terms
-    (n, T); `chunks` is the size of the corpus.
-    """
-    question = notes.question
-    best = np.clip(log_odds(scores).max(), -LIMIT, LIMIT)
-    covered = (coverage * scores[:, None]).max(axis=0) @ question.weight
-    unseen = question.in_name & (coverage.max(axis=0) < COVERED)
-    size = np.log(max(chunks, SMALL_CORPUS))
-    named = question.weight[question.in_name].sum()
-    best_read = np.clip(np.nanmax(read), -LIMIT, LIMIT) if np.isfinite(read).any() else np.nan
-    of_names = [question.weight[unseen].sum(), named, best * named, covered * named, size * named]
-    return np.array([np.log(covered + LEAST_COVERED), size, *of_names, best_read], dtype=np.float32)
-
-
-@dataclass(frozen=True)
-class ScoreCalibration:
-    """The coefficients of both models, each after its constant.
-
-    `evidence` has shape (2, 1 + len(EVIDENCE)): for an episode without the reader, and for one with it. `relevance` has
-    shape (3,): the constant, the factor of the log-odds of the confidence, and that of the log-odds of the score.
-    """
-
-    evidence: Floats
-    relevance: Floats
-
-    def confidence(self, features: Floats) -> float:
-        """The probability that the corpus answers the question, by the features of the evidence."""
-        constant, *factors = self.evidence[int(np.isfinite(features[-1]))]
-        return float(sigmoid(constant + np.nan_to_num(features) @ np.array(factors)))
-
-    def probabilities(self, scores: Floats, confidence: float) -> Floats:
-        """The probability that each candidate belongs to the evidence, in the order of the scores, shape (n,)."""
-        constant, trust, slope = self.relevance.tolist()
-        shift = constant + trust * float(log_odds(np.array([confidence]))[0])
-        return sigmoid(shift + max(slope, LEAST_SLOPE) * log_odds(scores))
-
-
 MAX_WEIGHTS_BYTES = 64_000_000
 """Size of a file of weights that is read."""
 FORMAT = 2
@@ -122,6 +62,8 @@ FORMAT = 2
 SHIPPED = "weights.safetensors"
 HEAD = "reader.head"
 """The tensor that corrects the reader."""
+RANKER = "ranker"
+"""The trees of the final ranking. Weights without them rank by the networks."""
 CLIP = 4.0
 """Scaled inputs are clipped to this many spreads from the mean."""
 
@@ -200,19 +142,26 @@ class Scorer:
 
     Weights of earlier versions have no `calibration`: their scores stay as they are, and no confidence is known.
     `head` corrects the reader's log-odds: a weight for each number of its rows and a constant, shape (width + 1,).
+    `ranker` makes the final ranking; without it the networks do.
     """
 
     networks: Mapping[str, Network]
     digest: str
     calibration: ScoreCalibration | None = None
     head: Floats | None = None
+    ranker: Trees | None = None
 
     @classmethod
     def of(
-        cls, networks: Mapping[str, Network], calibration: ScoreCalibration | None = None, head: Floats | None = None
+        cls,
+        networks: Mapping[str, Network],
+        calibration: ScoreCalibration | None = None,
+        head: Floats | None = None,
+        ranker: Trees | None = None,
     ) -> Scorer:
         """The scorer of newly trained networks."""
-        return cls(networks, _digest(_tensors(networks, calibration, head)), calibration, head)
+        digest = _digest(_tensors(networks, calibration, head), ranker)
+        return cls(networks, digest, calibration, head, ranker)
 
     @classmethod
     def shipped(cls) -> Scorer | None:
@@ -237,23 +186,30 @@ class Scorer:
         try:
             tensors = load(data)
             notes = _metadata(data)
-            stored, evidence = (parse_json(notes.get(name, "[]")) for name in ("inputs", "evidence"))
+            stored, evidence, ranking = (parse_json(notes.get(name, "[]")) for name in ("inputs", "evidence", RANKER))
         except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{origin} has no weights of a bridge policy: {error}") from error
         reads = isinstance(stored, dict) and READING in stored
         expected = {name: list(inputs) for name, inputs in INPUTS.items() if reads or name != READING}
         if notes.get("format") != str(FORMAT) or stored != expected:
             raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
+        trees = {
+            name.removeprefix(f"{RANKER}."): tensors.pop(name) for name in list(tensors) if name.startswith(RANKER)
+        }
         tensors = {name: np.asarray(tensor, dtype=np.float32) for name, tensor in tensors.items()}
         try:
             networks = {name: _network(tensors, name, len(inputs)) for name, inputs in expected.items()}
+            ranker = Trees.of(trees, len(RANKING)) if ranking == list(RANKING) else None
         except (KeyError, ValueError) as error:
             raise ConfigError(f"{origin} lacks weights ({error}): train it again with `ctx1 train bridge`") from error
         calibration = _calibration(tensors, evidence)
-        return cls(networks, _digest(tensors), calibration, tensors.get(HEAD))
+        return cls(networks, _digest(tensors, ranker), calibration, tensors.get(HEAD), ranker)
 
     def save(self, path: str | Path, notes: Mapping[str, str] | None = None) -> None:
-        """Writes the weights in half precision, with `notes` as metadata. The file is replaced atomically."""
+        """Write the weights, those of networks in half precision, with `notes` as metadata.
+
+        The file is replaced atomically.
+        """
         from safetensors.numpy import save
 
         target = Path(path)
@@ -261,10 +217,13 @@ class Scorer:
         if self.calibration is not None:
             metadata["evidence"] = json.dumps(EVIDENCE)
         tensors = _tensors(self.networks, self.calibration, self.head)
-        half = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        stored: dict[str, NDArray[Any]] = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+        if self.ranker is not None:
+            metadata[RANKER] = json.dumps(RANKING)
+            stored |= {f"{RANKER}.{name}": tensor for name, tensor in self.ranker.tensors().items()}
         part = target.with_name(target.name + ".part")
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(save(half, metadata))
+        part.write_bytes(save(stored, metadata))
         part.replace(target)
 
 
@@ -279,8 +238,11 @@ def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> Scor
     evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
     if tuple(features) != EVIDENCE or evidence is None or relevance is None:
         return None
-    fits = evidence.shape == (2, 1 + len(EVIDENCE)) and relevance.shape == (3,)
-    return ScoreCalibration(evidence, relevance) if fits else None
+    if evidence.shape != (2, 1 + len(EVIDENCE)) or relevance.shape != (3,):
+        return None
+    stopping = tensors.get("calibration.stopping")
+    fits = stopping is not None and stopping.shape == (2, 1 + len(STOPPING))
+    return ScoreCalibration(evidence, relevance, stopping if fits else None)
 
 
 def _tensors(
@@ -289,6 +251,8 @@ def _tensors(
     tensors: dict[str, Floats] = {} if head is None else {HEAD: head}
     if calibration is not None:
         tensors |= {"calibration.evidence": calibration.evidence, "calibration.relevance": calibration.relevance}
+        if calibration.stopping is not None:
+            tensors["calibration.stopping"] = calibration.stopping
     for name, network in networks.items():
         scaling = network.scaling
         tensors |= {
@@ -330,10 +294,12 @@ def _check_shapes(name: str, inputs: int, scaling: Scaling, members: Sequence[La
             raise ValueError(f"the network {name!r} has no output")
 
 
-def _digest(tensors: Mapping[str, Floats]) -> str:
+def _digest(tensors: Mapping[str, Floats], ranker: Trees | None = None) -> str:
     digest = blake2b(digest_size=4)
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].astype(np.float16).tobytes())
+    for name, tensor in sorted(ranker.tensors().items()) if ranker else ():
+        digest.update(name.encode() + tensor.tobytes())
     return digest.hexdigest()
 
 
@@ -374,6 +340,7 @@ class RelevanceJudgement:
         self._cosines = Cosines(notes, corpus)
         self.corpus_size = corpus.count()
         """Chunks of the corpus that the candidates are from, for the calibration."""
+        self._dense_share = _dense_share(corpus)
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
@@ -403,6 +370,49 @@ class RelevanceJudgement:
         self._readings.update(scores)
         return self._combined(self._scorer.networks)
 
+    def read_alone(self) -> None:
+        """Lets the reader read, beside the question alone, what the networks think best and the search found first."""
+        if self._scorer is not None and READING in self._scorer.networks and len(self._odds):
+            self._readings.read_alone(asked_order(self.notes, self._odds))
+
+    def combined_scores(self) -> Floats:
+        """The scores of the networks at the last scoring or reading, shape (n,)."""
+        networks = self._scorer.networks if self._scorer else {}
+        return self._combined(networks) if networks else self._guess()
+
+    def coverage(self) -> Floats:
+        """How well each candidate covers each term of the question, shape (n, T)."""
+        return self._text.rows()[1]
+
+    def ranking_scores(self, scores: Floats) -> Floats:
+        """The scores of the final ranking, given those of the same candidates; unchanged without a ranker."""
+        ranker = self._scorer.ranker if self._scorer else None
+        return scores if ranker is None or not len(scores) else sigmoid(ranker(self.ranking_inputs()))
+
+    def suffices(self) -> float:
+        """The probability that more searches would not improve the final ranking; 0 if that is not known."""
+        calibration, ranker = (self._scorer.calibration, self._scorer.ranker) if self._scorer else (None, None)
+        if calibration is None or calibration.stopping is None or ranker is None or not len(self._odds):
+            return 0.0
+        rows = self.ranking_inputs()
+        scores = sigmoid(ranker(rows))
+        best = scores[document_rows(self.notes, scores)]
+        named = float(self.notes.question.weight[self.notes.question.in_name].sum())
+        return calibration.suffices(stopping_features(rows, best.tolist(), named))
+
+    def ranking_inputs(self, *, read: bool = True) -> Floats:
+        """The ranker's inputs after the last scoring, shape (n, len(RANKING)); without the reader's unless `read`."""
+        combined = said = alone = np.full(len(self._odds), np.nan, dtype=np.float32)
+        if read and self._readings and self._scorer is not None:
+            combined = self._scorer.networks[READING].logits(self.reading_inputs(self._odds))
+        if read:
+            said, alone = self._read_odds(), self._alone_odds()
+        judgements = Judgements(self._odds, combined, said, alone)
+        cosines = self._cosines.of(self.notes.question.text)
+        return ranking_features(
+            self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size, dense_share=self._dense_share
+        )
+
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
         """The scores by the second network's log-odds and what the reader said, shape (n,)."""
         return networks[READING](self.reading_inputs(self._odds)) if self._readings else sigmoid(self._odds)
@@ -416,16 +426,26 @@ class RelevanceJudgement:
 
         Without `read`, those of an episode in which the reader had no say.
         """
-        odds = self._read_odds() if read and self._readings else np.full(len(scores), np.nan, dtype=np.float32)
-        return evidence_features(self.notes, scores, self._text.rows()[1], self.corpus_size, odds)
+        unread = np.full(len(scores), np.nan, dtype=np.float32)
+        heard = np.fmax(self._read_odds(), self._alone_odds()) if read else unread
+        text, coverage = self._text.rows()
+        cosines, words = self._cosines.of(self.notes.question.text), text[:, TEXT_FEATURES.index("bm25")]
+        question = self.notes.question
+        size = self.corpus_size
+        return Evidence(question.weight, question.in_name, coverage, scores, cosines, words, heard, size).features()
 
     def unread_scores(self) -> Floats:
         """The scores at the last scoring without the reader's say, shape (n,)."""
-        return sigmoid(self._odds)
+        ranker = self._scorer.ranker if self._scorer else None
+        return sigmoid(self._odds if ranker is None else ranker(self.ranking_inputs(read=False)))
 
     def _read_odds(self) -> Floats:
         """The reader's log-odds, shape (n,); NaN for what it did not read."""
         return read_odds(self._readings.rows(), self._scorer.head if self._scorer else None)
+
+    def _alone_odds(self) -> Floats:
+        """The reader's log-odds on the question alone, shape (n,); NaN for what it did not read."""
+        return read_odds(self._readings.rows_alone(), self._scorer.head if self._scorer else None)
 
     def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
         """The confidence that the corpus answers the question, and each candidate's probability, shape (n,).
@@ -462,3 +482,10 @@ def _dense_weight(corpus: Corpus) -> float:
     """The weight of the corpus's vectors by its calibration, 1 without one."""
     weights = getattr(getattr(corpus, "calibration", None), "weights", {})
     return float(weights.get("dense", 1.0))
+
+
+def _dense_share(corpus: Corpus) -> float:
+    """The share of the vectors in the corpus's weights of its retrievers, a half without a calibration."""
+    weights = getattr(getattr(corpus, "calibration", None), "weights", {})
+    total = sum(weights.values())
+    return float(weights.get("dense", 1.0)) / total if total > 0 else 0.5

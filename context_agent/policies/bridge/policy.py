@@ -1,6 +1,7 @@
 """The embedded policy: `BridgePolicy`, the bounds of its search, and its decisions in one episode.
 
-It searches the question and its names, then the names that its best candidates mention, the most promising first.
+It searches the question and its names. If that suffices, it ends. Else it searches the names that its best candidates
+mention, the most promising first. Trees over all evidence make the final ranking.
 Before a turn would pass the soft threshold, it prunes the candidates with the lowest scores. At the end it restores the
 best candidates, since a ranking may only cite what is in view.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +24,14 @@ from context_agent._support.onnx import PairModel, shipped_reader
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.policy import Assessment
 from context_agent.harness.profile import Profile
-from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Floats, Notes, WordWeights
+from context_agent.policies.bridge.candidates import (
+    AnalyzedPassage,
+    ChunkCandidate,
+    Finding,
+    Floats,
+    Notes,
+    WordWeights,
+)
 from context_agent.policies.bridge.features import Novelty
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
@@ -42,6 +51,8 @@ SMALL_LIMIT = 2
 """Most chunks per search in a small window, except for the question."""
 ENTITIES, SMALL_ENTITIES = 6, 3
 """Names of the question that are searched."""
+MORE_PAGES = 1
+"""Pages more for a question that asks for several documents."""
 SMALL_LOOKUPS = 5
 SMALL_PAGES = 4
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
@@ -83,6 +94,8 @@ class Effort:
     """Least probability that a lookup finds something."""
     readings: int = 2
     """Times that the reader reads the best candidates; after each but the last the search may go on. 0: never."""
+    sufficient: float = 0.95
+    """Probability that more searches improve nothing from which an episode ends after its first turn."""
     prune: bool = True
     """Whether the view is edited. Without edits an episode ends when the view is full."""
 
@@ -174,6 +187,9 @@ class BridgeActor:
     def __init__(self, policy: BridgePolicy, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
         """`effort` defaults to the policy's."""
         self.notes = Notes.of(question, WordWeights(corpus))
+        self._asks_many = self.notes.question.asks_many
+        self._page = search_call(question, QUESTION_LIMIT)
+        """The search for the question itself: each time it returns new text."""
         self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
         self.lookups: list[tuple[Lookup, Floats]] = []
         """The lookups so far, each with its features at that time."""
@@ -184,6 +200,8 @@ class BridgeActor:
         self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
         """For the last turn's calls by index: hop and number of the lookup."""
+        self._numbers: dict[int, tuple[int, int]] = {}
+        """For the last turn's calls by index: number of the search, and of the hits that it showed before."""
         self._searches = self._turns = self._pages = self._readings = 0
         self._scores = np.zeros(0, dtype=np.float32)
         """The candidates' scores, by row of the notes."""
@@ -216,6 +234,7 @@ class BridgeActor:
         try:
             with contextlib.suppress(CorpusError):
                 self._read(view)
+                self._conclude()
             return self._ranking(view)
         finally:
             self._deciding.release()
@@ -238,14 +257,27 @@ class BridgeActor:
         with self._deciding:
             self._read(view)
             if not self._ending:
-                calls = self._opening(view) if self._turns == 0 else self._next(view) or self._after_reading(view)
-                if calls:
+                if calls := self._searches_of(view):
                     self._turns += 1
                     return Action(calls=calls)
-                self._ending = True
+                self._conclude()
                 if edits := self._last_edits(view):
                     return Action(calls=edits)
             return Action(ranking=self._ranking(view))
+
+    def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
+        """The next searches, with the prunes that they need; none to end."""
+        if self._turns == 0:
+            return self._opening(view)
+        if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
+            return ()
+        return self._next(view) or self._after_reading(view)
+
+    def _may_end(self) -> bool:
+        """Whether the first turn can be enough for this question, and has as many documents as a long ranking needs."""
+        wanted = self._effort.ranking
+        documents = len({candidate.document_id for candidate in self.notes.candidates})
+        return not self._asks_many and (wanted <= Effort().ranking or documents >= wanted)
 
     def _read(self, view: View) -> None:
         """Adds the blocks that the last turn showed, and scores all candidates again."""
@@ -254,15 +286,31 @@ class BridgeActor:
             if isinstance(block, Block) and block.id not in self.notes.rows:
                 passage = self._policy.passages(block.hit.chunk.title, block.body)
                 hop, lookup = self._sources.get(block.call, (0, -1))
-                self.notes.add(ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup))
+                finding = self._finding(block)
+                candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
+                self.notes.add(candidate)
         if len(self.notes) > before:
             self._scores = self._novelty.discounted(self.judgement.scores())
+            if self._turns == 1 and self._effort.readings:
+                self.judgement.read_alone()
+
+    def _conclude(self) -> None:
+        """Makes the scores those of the final ranking."""
+        if not self._ending:
+            self._ending = True
+            self._scores = self._novelty.discounted(self.judgement.ranking_scores(self._scores))
+
+    def _finding(self, block: Block) -> Finding:
+        search, shown = self._numbers.get(block.call, (-1, 0))
+        hit = block.hit
+        dense, sparse = (math.nan if score is None else score for score in (hit.dense, hit.sparse))
+        return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
 
     def _opening(self, view: View) -> tuple[ToolCall, ...]:
         """The question, its names, and its content words alone."""
         question, small = self.notes.question, view.budget.window < SMALL_WINDOW
         names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
-        calls = [search_call(question.text, QUESTION_LIMIT)]
+        calls = [self._page]
         calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
         if question.terms and not small:
             calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
@@ -275,8 +323,9 @@ class BridgeActor:
         searches_left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
             return ()
-        paging = self._pages < (SMALL_PAGES if small else effort.pages)
-        calls = [search_call(self.notes.question.text, QUESTION_LIMIT)] if paging else []
+        pages = effort.pages + MORE_PAGES * self._asks_many
+        paging = self._pages < (SMALL_PAGES if small else pages)
+        calls = [self._page] if paging else []
         lookups, features = self._promising()
         most = min(searches_left, SMALL_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
         limit = SMALL_LIMIT if small else LOOKUP_LIMIT
@@ -291,7 +340,7 @@ class BridgeActor:
             hop = self.notes.candidates[lookup.parent].hop + 1
             sources[len(edits) + paging + index] = (hop, len(self.lookups))
             self.lookups.append((lookup, features[index]))
-        return (*edits, *self._count(calls, sources))
+        return (*edits, *self._count(calls, sources, len(edits)))
 
     def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
         """Reads the best candidates once no search is promising; then others may be."""
@@ -313,7 +362,13 @@ class BridgeActor:
         rows = list(best.values())
         return [lookups[row] for row in rows], features[rows]
 
-    def _count(self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]]) -> tuple[ToolCall, ...]:
+    def _count(
+        self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
+    ) -> tuple[ToolCall, ...]:
+        """Counts searches whose calls start at index `first` of the turn; only the first of them can be a page."""
+        self._numbers = {first + index: (self._searches + index, 0) for index in range(len(calls))}
+        if calls and calls[0] == self._page:
+            self._numbers[first] = (0, (self._pages - 1) * QUESTION_LIMIT)
         self._searches += len(calls)
         self._sources = sources
         return tuple(calls)

@@ -9,7 +9,7 @@ that the policy collected for them, and quantized to int8 (`scripts/build_reader
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
@@ -20,8 +20,10 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQu
 from context_agent.pruning import relevance
 from context_agent.pruning.relevance import EVIDENCE
 
-READ = 24
+READ = 20
 """Candidates that are read, the best by score."""
+READ_ALONE = 12
+"""Candidates that are read beside the question alone."""
 MEANING, NAMING = 0.5, 0.5
 """Weights of a sentence's meaning, and of naming the candidate, beside the share of the question's weight it has."""
 READINGS = (
@@ -84,6 +86,7 @@ class Readings:
         self._input = ReaderInput(notes.question)
         self._by_input: dict[tuple[int, tuple[int, ...]], Floats] = {}
         self._latest: dict[int, Floats] = {}
+        self._alone: dict[int, Floats] = {}
 
     def __bool__(self) -> bool:
         """Whether anything was read."""
@@ -93,14 +96,30 @@ class Readings:
         """Reads the best candidates by score, shape (n,), each with the best others as evidence."""
         order = np.argsort(-scores, kind="stable").tolist()
         inputs = {row: (row, self._evidence(row, order)) for row in order[:READ]}
-        fresh = [key for key in inputs.values() if key not in self._by_input]
-        self._by_input.update(zip(fresh, self._model.encode_pairs([self._pair(*key) for key in fresh]), strict=True))
+        self._read(inputs.values())
         self._latest |= {row: self._by_input[key] for row, key in inputs.items()}
 
+    def read_alone(self, scores: Floats) -> None:
+        """Reads the best candidates by score, shape (n,), beside the question alone."""
+        inputs = {row: (row, ()) for row in np.argsort(-scores, kind="stable")[:READ_ALONE].tolist()}
+        self._read(inputs.values())
+        self._alone |= {row: self._by_input[key] for row, key in inputs.items()}
+
     def rows(self) -> Floats:
-        """The latest row of each candidate, shape (n, 1 + width); NaN for those that were not read."""
+        """The latest row of each candidate, shape (n, width); NaN for those that were not read."""
+        return self._rows(self._latest)
+
+    def rows_alone(self) -> Floats:
+        """The row of each candidate beside the question alone, shape (n, width); NaN for those that were not read."""
+        return self._rows(self._alone)
+
+    def _read(self, inputs: Iterable[tuple[int, tuple[int, ...]]]) -> None:
+        fresh = [key for key in inputs if key not in self._by_input]
+        self._by_input.update(zip(fresh, self._model.encode_pairs([self._pair(*key) for key in fresh]), strict=True))
+
+    def _rows(self, by_row: Mapping[int, Floats]) -> Floats:
         rows = np.full((len(self._notes), self._model.width), np.nan, dtype=np.float32)
-        for row, values in self._latest.items():
+        for row, values in by_row.items():
             rows[row] = values
         return rows
 

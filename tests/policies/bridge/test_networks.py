@@ -18,19 +18,11 @@ from safetensors.numpy import save_file
 from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.calibration import EVIDENCE, Evidence, ScoreCalibration, log_odds, sigmoid
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
-from context_agent.policies.bridge.networks import (
-    EVIDENCE,
-    INPUTS,
-    Network,
-    Scaling,
-    ScoreCalibration,
-    evidence_features,
-    log_odds,
-    sigmoid,
-)
+from context_agent.policies.bridge.networks import INPUTS, Network, Scaling
 from tests.policies.bridge.test_policy import world
 from tests.retrieval.fakes import HashEmbedder
 
@@ -108,7 +100,7 @@ def test_the_shipped_weights_fit_the_features():
 
 
 TRUSTING = ScoreCalibration(
-    np.array([[2, 1, 0, -6, 0, 0.3, 0, 0, 0]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
+    np.array([[2, 1, 0, -6, 0, 0.3, *[0] * 7]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
 )
 
 
@@ -204,10 +196,13 @@ def test_the_best_score_counts_by_the_share_of_the_question_that_is_names(questi
     passage = AnalyzedPassage("Orm Skerry Light", "It was designed by Ketil Varga.")
     notes.add(ChunkCandidate("a_0", "a", passage, 9, 0))
     coverage, unread = np.stack([notes.question.coverage(passage)]), np.full(1, np.nan, dtype=np.float32)
-    low, high = (
-        dict(zip(EVIDENCE, evidence_features(notes, np.array([score], np.float32), coverage, 1, unread), strict=True))
-        for score in (0.1, 0.9)
-    )
+    question = notes.question
+
+    def evidence(score: float) -> Evidence:
+        scores = np.array([score], np.float32)
+        return Evidence(question.weight, question.in_name, coverage, scores, unread, scores, unread, 1)
+
+    low, high = (dict(zip(EVIDENCE, evidence(score).features(), strict=True)) for score in (0.1, 0.9))
     assert bool(high["best_named"] > low["best_named"]) is named
     assert bool(low["named"] > 0) is named
 

@@ -1,0 +1,236 @@
+"""Is the agent better than the user's own one-shot search, on every kind of corpus? One table over many sets.
+
+    python benchmarks/any_corpus.py --data FOLDER [--data FOLDER ...] [--sets policyqa,qmsum] [--limit 60]
+        [--embedder static] [--split dev|train|test] [--weights FILE] [--reader FILE.onnx] [--no-reranking]
+        [--cache FOLDER]
+
+A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and either `queries.dev.jsonl` or `questions.jsonl`,
+whose questions may have a `split`; questions without one are in every split. Printed for each set are recall@5 of BM25,
+dense and hybrid search with the question alone, of hybrid's 50 best in the order of the shipped reader
+(`hybrid+reader`), and of the agent with both efforts; the share of gold that `careful` saw; and how much `careful` is
+above the best of the three one-shot searches, with its bootstrap 95 % interval over questions.
+
+`AUC` and `ECE` are those of the confidence: each question is put to its corpus, and every second one also to the corpus
+without its gold documents. Questions of the type `nothing` count as unanswerable too.
+
+The last rows are the mean over sets and the worst set. `pooled` is the mean over all questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from multihop import build, embedders, load_chunks, recall
+
+from context_agent._support.onnx import READER_FORMAT, OnnxModel, PairModel, shipped_reader
+from context_agent.agent import SearchAgent
+from context_agent.eval.statistics import Figure, expected_calibration_error, roc_auc
+from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
+from context_agent.policies.bridge.reader import ReaderInput, read_odds
+from context_agent.retrieval.embedders.local import TOKENIZER_FILE
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.train.bridge_calibration import WithheldCorpus
+
+DEPTH = 50
+ONE_SHOT = ("bm25", "dense", "hybrid")
+WAYS = (*ONE_SHOT, "+reader", "fast", "careful")
+
+
+@dataclass
+class SetResult:
+    """Recalls of each way of searching, the gold seen, and the confidences with what was true."""
+
+    name: str
+    recalls: dict[str, list[float]] = field(default_factory=lambda: {way: [] for way in WAYS})
+    seen: list[float] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+    answerable: list[float] = field(default_factory=list)
+
+    @property
+    def best(self) -> str:
+        """The best of the one-shot searches."""
+        return max(ONE_SHOT, key=lambda way: statistics.mean(self.recalls[way]))
+
+    def gain(self) -> list[float]:
+        """The recall of `careful` less that of the best one-shot search, by question."""
+        pairs = zip(self.recalls["careful"], self.recalls[self.best], strict=True)
+        return [agent - single for agent, single in pairs]
+
+    def row(self) -> str:
+        """A line of the table."""
+        cells = "".join(
+            f"{statistics.mean(self.recalls[way]):8.3f}" if self.recalls[way] else "       -" for way in WAYS
+        )
+        both = 0 < sum(self.answerable) < len(self.answerable)
+        auc = f"{roc_auc(self.confidences, self.answerable):6.3f}" if both else "     -"
+        error = f"{expected_calibration_error(self.confidences, self.answerable):6.3f}" if both else "     -"
+        gain = Figure.of(self.gain())
+        return (
+            f"{self.name:26}{len(self.seen):5}{cells}{statistics.mean(self.seen):8.3f}{statistics.mean(self.turns):6.1f}"
+            f"  {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]{auc}{error}"
+        )
+
+
+class PlainReranker:
+    """Hybrid's best in the order of the reader, which sees the question alone."""
+
+    def __init__(self, corpus: MemoryCorpus, model: PairModel) -> None:
+        self._corpus, self._weights, self._model = corpus, WordWeights(corpus), model
+        scorer = Scorer.shipped()
+        self._head = scorer.head if scorer else None
+
+    def documents(self, question: str) -> list[str]:
+        """Documents, best first."""
+        reader = ReaderInput(analyze_question(question, self._weights))
+        chunks = [hit.chunk for hit in self._corpus.search(question, k=DEPTH)]
+        passages = [AnalyzedPassage(chunk.title, chunk.text) for chunk in chunks]
+        pairs = [(reader.premise((), passage), reader.excerpt(passage)) for passage in passages]
+        odds = read_odds(self._model.encode_pairs(pairs), self._head) if pairs else np.zeros(0, dtype=np.float32)
+        return [chunks[row].document_id for row in np.argsort(-odds, kind="stable")]
+
+
+def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
+    """The set's questions of a split."""
+    file = folder / f"queries.{split}.jsonl"
+    rows = [
+        json.loads(line) for line in (file if file.is_file() else folder / "questions.jsonl").open(encoding="utf-8")
+    ]
+    return [row for row in rows if row.get("split", split) == split]
+
+
+def sets_of(data: Sequence[Path], names: Sequence[str], split: str) -> Iterator[Path]:
+    """The folders of sets that have questions of the split."""
+    for folder in sorted(path.parent for root in data for path in root.glob("*/corpus.jsonl.gz")):
+        has_questions = (folder / f"queries.{split}.jsonl").is_file() or (folder / "questions.jsonl").is_file()
+        if has_questions and (not names or folder.name in names):
+            yield folder
+
+
+def measure(
+    name: str,
+    corpus: MemoryCorpus,
+    questions: Sequence[dict[str, Any]],
+    *,
+    policy: BridgePolicy,
+    reranker: PlainReranker | None,
+    progress: Callable[[float], None],
+) -> SetResult:
+    """All ways of searching on all questions."""
+    result = SetResult(name)
+    owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
+    fast, careful = (SearchAgent(corpus, policy.with_effort(effort)) for effort in ("fast", "careful"))
+    for number, row in enumerate(questions):
+        question, gold = row["question"], row["gold"]
+        found = careful.search(question)
+        if found.confidence is not None:
+            result.confidences.append(found.confidence)
+            result.answerable.append(float(bool(gold)))
+        if gold:
+            for retriever in corpus.retrievers:
+                hits = retriever.search(question, DEPTH)
+                result.recalls[retriever.name].append(recall((owner[item] for item, _ in hits), gold))
+            fused = corpus.search(question, k=DEPTH)
+            result.recalls["hybrid"].append(recall((hit.chunk.document_id for hit in fused), gold))
+            if reranker is not None:
+                result.recalls["+reader"].append(recall(reranker.documents(question), gold))
+            quick = fast.search(question)
+            result.recalls["fast"].append(recall((document.id for document in quick.documents), gold))
+            result.recalls["careful"].append(recall((document.id for document in found.documents), gold))
+            seen = {document for trajectory in found.trajectories for document in trajectory.encountered}
+            result.seen.append(len(seen & set(gold)) / len(set(gold)))
+            result.turns.append(found.turns)
+            if number % 2 == 0:
+                with SearchAgent(WithheldCorpus(corpus, gold), policy.with_effort("careful")) as agent:
+                    confidence = agent.search(question).confidence
+                if confidence is not None:
+                    result.confidences.append(confidence)
+                    result.answerable.append(0.0)
+        progress((number + 1) / len(questions))
+    return result
+
+
+def main() -> int:
+    """Prints the table."""
+    options = _options()
+    (embedder,) = embedders(options.embedder, options.cache)
+    reader = OnnxModel(options.reader, TOKENIZER_FILE, format=READER_FORMAT) if options.reader else shipped_reader()
+    policy = BridgePolicy(Scorer.load(options.weights) if options.weights else None, reader=reader)
+    folders = list(sets_of(options.data, options.sets.split(",") if options.sets else [], options.split))
+    if not folders:
+        print(f"no set with questions of the split {options.split!r} in {options.data}", file=sys.stderr)
+        return 2
+    heads = ("BM25", "dense", "hybrid", "+reader", "fast", "careful", "seen")
+    print(
+        f"{'set':26}{'n':>5}"
+        + "".join(f"{head:>8}" for head in heads)
+        + " turns  careful less best one-shot  AUC   ECE"
+    )
+    results = []
+    for number, folder in enumerate(folders):
+        questions = [row for row in questions_of(folder, options.split) if row["question"].strip()][: options.limit]
+        if not any(row["gold"] for row in questions):
+            continue
+        corpus = build(load_chunks(folder), embedder, shuffle=None, only=None)
+        reranker = None if options.no_reranking else PlainReranker(corpus, reader)
+        label, done = f"{number + 1}/{len(folders)} {folder.name}", number / len(folders)
+        bar = progress_bar(label, done, 1 / len(folders))
+        results.append(measure(folder.name, corpus, questions, policy=policy, reranker=reranker, progress=bar))
+        embedder.save()
+        print(results[-1].row(), flush=True)
+    if not results:
+        print(f"no question of the split {options.split!r} has gold", file=sys.stderr)
+        return 2
+    _totals(results)
+    return 0
+
+
+def _totals(results: Sequence[SetResult]) -> None:
+    """The mean over sets, all questions pooled, and the worst set."""
+    ways = [way for way in WAYS if results[0].recalls[way]]
+    means = {way: statistics.mean(statistics.mean(result.recalls[way]) for result in results) for way in ways}
+    gains = {result.name: statistics.mean(result.gain()) for result in results}
+    worst = min(gains, key=gains.__getitem__)
+    pooled = Figure.of([value for result in results for value in result.gain()])
+    print("mean over sets" + " " * 17 + "".join(f"{means.get(way, float('nan')):8.3f}" for way in WAYS))
+    print(f"careful less best one-shot: mean of sets {statistics.mean(gains.values()):+.3f}, pooled {pooled}")
+    print(f"worst set: {worst} {gains[worst]:+.3f}")
+
+
+def progress_bar(label: str, done: float, share: float) -> Callable[[float], None]:
+    """Draws a bar on stderr, if that is a terminal."""
+
+    def show(part: float) -> None:
+        if sys.stderr.isatty():
+            filled = round(40 * (done + share * part))
+            end = "\n" if filled == 40 else ""
+            print(f"\r[{'#' * filled}{' ' * (40 - filled)}] {label:40}", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, action="append", required=True, help="folder of sets; may be repeated")
+    parser.add_argument("--sets", help="names, comma-separated; by default all")
+    parser.add_argument("--split", default="dev", choices=("train", "dev", "test"))
+    parser.add_argument("--limit", type=int, default=60, help="questions a set at most")
+    parser.add_argument("--embedder", default="static", help="spec of the embedder")
+    parser.add_argument("--weights", help="file of the bridge policy's weights instead of those that ship")
+    parser.add_argument("--reader", type=Path, help="another reader than the shipped one")
+    parser.add_argument("--no-reranking", action="store_true", help="leave `+reader` out, which takes most of the time")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/multihop"), help="keeps vectors")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

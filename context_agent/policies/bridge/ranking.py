@@ -1,0 +1,394 @@
+"""The final ranking: trees that weigh all evidence about the candidates of an episode.
+
+The networks judge what a text says and how candidates are linked. The trees also know what the retrievers say, what the
+reader says about the question alone, and which of them is right for this question: a retriever that orders the texts as
+the reader does is one to believe. No single retriever is needed, because in training whole retrievers are left out.
+
+The trees are gradient-boosted regression trees for ranking (LambdaMART; Burges, "From RankNet to LambdaRank to
+LambdaMART", 2010). `scripts/build_ranker.py` trains them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.token_table import load_weights
+from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
+from context_agent.policies.bridge.features import DIRECT
+from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.text import STOP
+
+TEXT = (
+    "bm25", "bm25_z", "coverage", "coverage_z", "coverage_names", "coverage_relations", "coverage_title",
+    "coverage_exact", "pairs", "best_sentence", "title_in_question", "title_share", "title_is_entity", "title_words",
+    "entities_in_text", "length", "has_year", "has_date", "title_rarity", "same_title", "entity_hits",
+    "clause_coverage", "clause_gap", "clause_rank",
+)  # fmt: skip
+"""Direct features that the trees see too."""
+DENSE = ("cosine_z", "cosine_gap", "clause_cosine", "clause_cosine_gap")
+"""Direct features that need vectors."""
+LINKED = (
+    "link", "link_relation", "parent_score", "link_score", "link_sum", "linked_score", "child_link", "gain",
+    "names_parent_score", "same_title_score", "rest_covered", "union", "shared_score", "marginal", "uncovered",
+)  # fmt: skip
+LINKED_DENSE = ("rest_cosine", "rest_cosine_z")
+CUES = ("compares", "asks_who", "asks_when", "terms", "entities")
+
+BY_ODDS = ("odds", "odds_gap", "odds_rank")
+BY_READER = (
+    "combined", "combined_gap", "combined_rank", "read", "read_gap", "read_z", "read_rank", "read_best", "alone",
+    "alone_gap", "alone_z", "alone_rank", "alone_best",
+)  # fmt: skip
+BY_DENSE = ("cosine", "cosine_rank", "found_dense", "found_dense_rank")
+BY_WORDS = ("found_sparse", "found_sparse_rank")
+BY_SEARCH = ("asked", "asked_place", "asked_score", "place", "found_score")
+TRUST = (
+    "reader_dense", "reader_words", "odds_dense", "odds_words", "agreement", "trusted", "trusted_rank",
+)  # fmt: skip
+FAMILY = ("asks_many", "family_size", "family_best", "family_place", "title_place", "title_meaning", "alias")
+EPISODE = ("hop", "is_lookup", "candidates", "size", "dense_share")
+RANKING = (
+    *BY_ODDS, *BY_READER, *BY_DENSE, *BY_WORDS, *BY_SEARCH, *TRUST, *TEXT, *DENSE, *LINKED, *LINKED_DENSE, *CUES,
+    *FAMILY, *EPISODE,
+)  # fmt: skip
+"""Names of the trees' inputs, in order.
+
+- `odds`, `combined`: the log-odds of the networks, without and with the reader. `read`, `alone`: those of the reader,
+  beside the evidence and on the question alone. Of each also the distance to the best, the rank and the best itself.
+- `found_dense`, `found_sparse`: the score in the search that found the candidate, relative to the best of that search,
+  and the rank by it. `place`, `found_score`: the same of the fused order. `asked`, ...: the place in the search for the
+  question itself, NaN if another search found it.
+- `reader_dense`, ...: correlations over the candidates: of what the reader says (or the networks) with the cosines and
+  with the words. `trusted` is the sum of both, each weighted by its correlation.
+- `family_size`, ...: see `families`. `family_best` is the highest odds of a family less the highest of all; the places
+  count better candidates of the family with other titles, and of the same title.
+- `alias`: whether the title has a word that a candidate's text puts beside a name of the question, as a list of codes
+  or abbreviations does, or has the name itself.
+- `dense_share`: the share of the vectors in the corpus's weights of its retrievers.
+"""
+_COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
+_FUSION_RANKS = 4
+"""Added to each rank: the larger, the more a middling rank in both orders counts beside a high one in one."""
+_LEAST_FAMILY = 2
+_MOST_WORDS = 12
+"""Words of a title that are compared."""
+_NUMBERED = re.compile(r"[^ ]*\d[^ ]*(?: [^ ]*\d[^ ]*)*")
+ALIAS = 0.5
+_LEAST_CODE, _MOST_NAMES = 2, 6
+_BESIDE, _BEFORE, _AFTER = 40, 2, 1
+"""Characters on both sides of a name, and words before and after it, where its code stands."""
+_LEAST_SPREAD = 1e-9
+_LEAST_COMPARED = 4
+"""Candidates at least for a correlation."""
+
+
+def asked_order(notes: Notes, odds: Floats) -> Floats:
+    """Scores, shape (n,), by the ranks in the networks' order and in the search for the question itself, fused."""
+    places = [(candidate.finding, row) for row, candidate in enumerate(notes.candidates)]
+    asked = [(finding.place, row) for finding, row in places if finding is not None and finding.search == 0]
+    scores = np.zeros(len(odds), dtype=np.float32)
+    for order in (np.argsort(-odds, kind="stable").tolist(), [row for _, row in sorted(asked)]):
+        scores[order] += 1 / (_FUSION_RANKS + np.arange(len(order), dtype=np.float32))
+    return scores
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """What the networks and the reader say about the candidates: log-odds, shapes (n,), NaN where nothing is said."""
+
+    odds: Floats
+    combined: Floats
+    read: Floats
+    alone: Floats
+
+
+def ranking_features(
+    notes: Notes, rows: Floats, cosines: Floats, said: Judgements, *, corpus_size: int, dense_share: float
+) -> Floats:
+    """Return the trees' inputs, shape (n, len(RANKING)).
+
+    Args:
+        notes: The candidates.
+        rows: The inputs of the network `second`, shape (n, len(DIRECT + LINKS)).
+        cosines: Those of the question, shape (n,), NaN if the vectors are useless.
+        said: What the networks and the reader say.
+        corpus_size: Chunks of the corpus.
+        dense_share: Weight of the corpus's vectors, from 0 to 1.
+
+    Returns:
+        One row for each candidate, NaN where something is not known.
+    """
+    n = len(notes)
+    columns: dict[str, Floats | float] = {name: rows[:, _COLUMN[name]] for name in (*TEXT, *DENSE, *LINKED)}
+    columns |= {name: rows[:, _COLUMN[name]] for name in (*LINKED_DENSE, *CUES)}
+    columns |= {"odds": said.odds, "odds_gap": _gap(said.odds), "odds_rank": _rank(said.odds)}
+    columns |= {"combined": said.combined, "combined_gap": _gap(said.combined), "combined_rank": _rank(said.combined)}
+    for name, values in (("read", said.read), ("alone", said.alone)):
+        columns |= {name: values, f"{name}_gap": _gap(values), f"{name}_z": _standard(values)}
+        columns |= {f"{name}_rank": _rank(values), f"{name}_best": _best(values)}
+    columns |= {"cosine": cosines, "cosine_rank": _rank(cosines), **_search_columns(notes)}
+    columns |= _trust_columns(said, cosines, rows[:, _COLUMN["bm25"]])
+    columns |= _family_columns(notes, said.odds)
+    columns |= {
+        "hop": np.array([candidate.hop for candidate in notes.candidates]),
+        "is_lookup": np.array([candidate.lookup >= 0 for candidate in notes.candidates]),
+        "candidates": float(np.log1p(n)),
+        "size": float(np.log1p(corpus_size)),
+        "dense_share": dense_share,
+    }
+    return np.stack([np.broadcast_to(columns[name], n) for name in RANKING], axis=1).astype(np.float32)
+
+
+def _search_columns(notes: Notes) -> dict[str, Floats]:
+    """What the searches say that found the candidates."""
+    n = len(notes)
+    found: dict[int, list[int]] = {}
+    values = np.full((4, n), np.nan, dtype=np.float32)
+    for row, candidate in enumerate(notes.candidates):
+        if (finding := candidate.finding) is not None:
+            found.setdefault(finding.search, []).append(row)
+            values[:, row] = finding.place, finding.score, finding.dense, finding.sparse
+    place, score, dense, sparse = values
+    columns = {"place": np.log1p(place), "found_score": score.copy(), "found_dense": dense.copy()}
+    columns |= {"found_sparse": sparse.copy(), "found_dense_rank": dense.copy(), "found_sparse_rank": sparse.copy()}
+    for rows in found.values():
+        columns["found_score"][rows] = score[rows] / max(_best(score[rows]), 1e-6)
+        columns["found_dense"][rows] = _gap(dense[rows]) / _spread(dense[rows])
+        columns["found_sparse"][rows] = sparse[rows] / max(_best(sparse[rows]), 1e-6)
+        columns["found_dense_rank"][rows], columns["found_sparse_rank"][rows] = _rank(dense[rows]), _rank(sparse[rows])
+    asked = np.zeros(n, dtype=bool)
+    asked[found.get(0, [])] = True
+    columns["asked"] = asked.astype(np.float32)
+    columns["asked_place"] = np.where(asked, columns["place"], np.nan)
+    columns["asked_score"] = np.where(asked, columns["found_score"], np.nan)
+    return columns
+
+
+def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
+    """Which retriever the reader and the networks agree with, and the candidates' order by that."""
+    heard = np.where(np.isfinite(said.alone), said.alone, said.read)
+    dense, sparse = (correlation(heard, values) for values in (cosines, words))
+    odds_dense, odds_sparse = (correlation(said.odds, values) for values in (cosines, words))
+    weights = (dense, sparse) if np.isfinite(heard).any() else (odds_dense, odds_sparse)
+    trusted = sum(
+        max(float(np.nan_to_num(weight)), 0.0) * np.nan_to_num(_standard(values))
+        for weight, values in zip(weights, (cosines, words), strict=True)
+    )
+    return {
+        "reader_dense": dense,
+        "reader_words": sparse,
+        "odds_dense": odds_dense,
+        "odds_words": odds_sparse,
+        "agreement": correlation(cosines, words),
+        "trusted": np.asarray(trusted, dtype=np.float32),
+        "trusted_rank": _rank(np.asarray(trusted, dtype=np.float32)),
+    }
+
+
+def families(titles: Sequence[str]) -> list[str]:
+    """Return for each folded title the name of its family, the title itself if it has none.
+
+    Titles of one family differ in numbers, dates and codes with digits, such as versions of a page. Titles that have no
+    such relatives form a family if they differ in one word of several.
+    """
+    patterns = [_pattern(title) for title in titles]
+    distinct = Counter(pattern for _, pattern in dict(zip(titles, patterns, strict=True)).items())
+    related = Counter(
+        mask for title in set(titles) if distinct[_pattern(title)] < _LEAST_FAMILY for mask in _masks(_pattern(title))
+    )
+    names = []
+    for title, pattern in zip(titles, patterns, strict=True):
+        best = max(_masks(pattern), key=lambda mask: related[mask], default="")
+        if distinct[pattern] >= _LEAST_FAMILY:
+            names.append(pattern)
+        else:
+            names.append(best if related[best] >= _LEAST_FAMILY else title)
+    return names
+
+
+def _pattern(title: str) -> str:
+    """The title with one sign for each run of words with digits."""
+    return _NUMBERED.sub("#", title)
+
+
+def _masks(pattern: str) -> list[str]:
+    """The pattern without each of its words in turn, for a pattern of several."""
+    parts = pattern.split()[:_MOST_WORDS]
+    return (
+        [" ".join((*parts[:place], "*", *parts[place + 1 :])) for place in range(len(parts))] if len(parts) > 1 else []
+    )
+
+
+def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
+    """The features in `FAMILY`."""
+    titles = [candidate.passage.full_title for candidate in notes.candidates]
+    names = families(titles)
+    sizes: dict[str, set[str]] = {}
+    for name, title in zip(names, titles, strict=True):
+        sizes.setdefault(name, set()).add(title)
+    best: dict[str, float] = {}
+    seen: dict[str, dict[str, int]] = {}
+    family_place, title_place = np.zeros(len(titles), np.float32), np.zeros(len(titles), np.float32)
+    for row in np.argsort(-odds, kind="stable").tolist():
+        name, title = names[row], titles[row]
+        best.setdefault(name, float(odds[row]))
+        members = seen.setdefault(name, {})
+        family_place[row], title_place[row] = len(members.keys() - {title}), members.get(title, 0)
+        members[title] = members.get(title, 0) + 1
+    sums = load_weights().sums([notes.question.text[:ANALYZED_CHARACTERS], *titles])
+    sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)
+    return {
+        "asks_many": float(notes.question.asks_many),
+        "family_size": np.array([len(sizes[name]) if title else 0 for name, title in zip(names, titles, strict=True)]),
+        "family_best": np.array([best[name] for name in names]) - np.float32(_best(odds)),
+        "family_place": family_place,
+        "title_place": title_place,
+        "title_meaning": sums[1:] @ sums[0],
+        "alias": _titles_of_names(notes),
+    }
+
+
+def _titles_of_names(notes: Notes) -> Floats:
+    """The feature `alias`, shape (n,): 1 for a title with a name of the question, ALIAS for one with its code, else 0.
+
+    A code is a word of a title that stands beside the name in a text, as in "KRSN: Kaarsen Marine Systems".
+    """
+    passages = [candidate.passage for candidate in notes.candidates]
+    named = np.zeros(len(passages), dtype=np.float32)
+    in_titles = {word for passage in passages for word in passage.title_words if len(word) >= _LEAST_CODE}
+    in_titles -= {word for word in in_titles if f" {word} " in notes.question.padded} | STOP
+    for name in notes.question.names[:_MOST_NAMES]:
+        spelled = f" {name} "
+        beside: Counter[str] = Counter()
+        for passage in passages:
+            start = passage.padded.find(spelled)
+            if start >= 0:
+                before = passage.padded[max(0, start - _BESIDE) : start].split()[-_BEFORE:]
+                after = passage.padded[start + len(spelled) - 1 :][:_BESIDE].split()[:_AFTER]
+                beside.update(in_titles.intersection((*before, *after)))
+        # A word that many titles share says nothing about one name.
+        codes = {
+            word for word in beside if sum(word in passage.title_words for passage in passages) < len(passages) / 2
+        }
+        for row, passage in enumerate(passages):
+            if spelled in f" {passage.full_title} ":
+                named[row] = 1
+            elif codes.intersection(passage.title_words):
+                named[row] = max(named[row], ALIAS)
+    return named
+
+
+def correlation(first: Floats, second: Floats) -> float:
+    """Pearson's correlation over the rows that both have; NaN for too few of them or for equal values."""
+    both = np.isfinite(first) & np.isfinite(second)
+    if both.sum() < _LEAST_COMPARED:
+        return float("nan")
+    left, right = (values[both].astype(np.float64) for values in (first, second))
+    left, right = left - left.mean(), right - right.mean()
+    spread = float(np.sqrt((left @ left) * (right @ right)))
+    return float(left @ right) / spread if spread > _LEAST_SPREAD else float("nan")
+
+
+def lead(values: Floats) -> float:
+    """How far the highest value is above the mean, in standard deviations; 0 if nothing is known."""
+    return float(np.nanmax(_standard(values))) if np.isfinite(values).any() else 0.0
+
+
+def _best(values: Floats) -> float:
+    return float(np.nanmax(values)) if np.isfinite(values).any() else float("nan")
+
+
+def _gap(values: Floats) -> Floats:
+    """Each value minus the best."""
+    return np.asarray(values - np.float32(_best(values)))
+
+
+def _spread(values: Floats) -> float:
+    return float(np.nanstd(values)) + 1e-3 if np.isfinite(values).any() else 1.0
+
+
+def _standard(values: Floats) -> Floats:
+    mean = float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+    return np.asarray((values - np.float32(mean)) / np.float32(_spread(values)))
+
+
+def _rank(values: Floats) -> Floats:
+    """The logarithm of each value's rank, 0 for the best; NaN stays NaN."""
+    order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
+    ranks = np.empty(len(values), dtype=np.float32)
+    ranks[order] = np.log1p(np.arange(len(values), dtype=np.float32))
+    return np.where(np.isfinite(values), ranks, np.float32(np.nan))
+
+
+MOST_NODES, MOST_DEPTH = 4096, 64
+"""Nodes of a tree, and its depth, at most."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Regression trees, the sum of whose leaves is a score. All trees have as many nodes; arrays (trees, nodes).
+
+    At a node, a row goes to `left` if its input `feature` is at most `threshold`, else to `right`; a missing input goes
+    left if `missing_left`. A leaf leads to itself and has a `value`. `depth` is that of the deepest tree.
+    """
+
+    feature: NDArray[np.int16]
+    threshold: Floats
+    left: NDArray[np.int16]
+    right: NDArray[np.int16]
+    missing_left: NDArray[np.int8]
+    value: Floats
+    depth: int
+
+    def __call__(self, rows: Floats) -> Floats:
+        """The score of each row of inputs, shape (n, F) -> (n,)."""
+        n, trees = len(rows), np.arange(len(self.feature))
+        node = np.zeros((n, len(trees)), dtype=np.int64)
+        for _ in range(self.depth):
+            inputs = np.take_along_axis(rows, self.feature[trees, node].astype(np.int64), axis=1)
+            goes_left = np.where(
+                np.isnan(inputs), self.missing_left[trees, node] > 0, inputs <= self.threshold[trees, node]
+            )
+            node = np.where(goes_left, self.left[trees, node], self.right[trees, node])
+        return np.asarray(self.value[trees, node].sum(axis=1), dtype=np.float32)
+
+    def tensors(self) -> dict[str, NDArray[np.generic]]:
+        """The arrays by name, as they are stored."""
+        names = ("feature", "threshold", "left", "right", "missing_left", "value")
+        return {name: getattr(self, name) for name in names} | {"depth": np.array([self.depth], dtype=np.int16)}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, NDArray[np.generic]], inputs: int) -> Trees:
+        """The trees of stored arrays. Raise `KeyError` or `ValueError` for arrays that are missing or do not fit."""
+        shape = tensors["feature"].shape
+        parts = {name: np.asarray(tensors[name]) for name in ("feature", "left", "right", "missing_left")}
+        values = {name: np.asarray(tensors[name], dtype=np.float32) for name in ("threshold", "value")}
+        depth = int(np.asarray(tensors["depth"]).sum())
+        if len(shape) != 2 or any(part.shape != shape for part in (*parts.values(), *values.values())):
+            raise ValueError("the trees of the ranking differ in size")
+        within = (parts["feature"].min() >= 0) and (parts["feature"].max() < inputs)
+        nodes = min(parts[name].min() for name in ("left", "right")) >= 0
+        nodes = nodes and max(parts[name].max() for name in ("left", "right")) < shape[1]
+        if not (
+            within
+            and nodes
+            and shape[1] <= MOST_NODES
+            and 0 < depth <= MOST_DEPTH
+            and np.isfinite(values["value"]).all()
+        ):
+            raise ValueError("a tree of the ranking does not fit its inputs")
+        return cls(
+            feature=parts["feature"].astype(np.int16),
+            threshold=values["threshold"],
+            left=parts["left"].astype(np.int16),
+            right=parts["right"].astype(np.int16),
+            missing_left=parts["missing_left"].astype(np.int8),
+            value=values["value"],
+            depth=depth,
+        )

@@ -1,0 +1,257 @@
+"""The final ranking: its trees, what they see, and when the first turn suffices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent
+from context_agent.errors import ConfigError
+from context_agent.policies.bridge import Effort, Scorer
+from context_agent.policies.bridge.calibration import STOPPING, ScoreCalibration, log_odds
+from context_agent.policies.bridge.candidates import (
+    AnalyzedPassage,
+    ChunkCandidate,
+    Finding,
+    Floats,
+    Notes,
+    WordWeights,
+)
+from context_agent.policies.bridge.features import DIRECT
+from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.ranking import (
+    BY_READER,
+    RANKING,
+    Judgements,
+    Trees,
+    correlation,
+    families,
+    ranking_features,
+)
+
+STUMP = Trees(
+    feature=np.array([[1, 0, 0], [0, 0, 0]], np.int16),
+    threshold=np.array([[0.5, 0, 0], [2, 0, 0]], np.float32),
+    left=np.array([[1, 1, 2], [1, 1, 2]], np.int16),
+    right=np.array([[2, 1, 2], [2, 1, 2]], np.int16),
+    missing_left=np.array([[1, 1, 1], [0, 1, 1]], np.int8),
+    value=np.array([[0, 1, 10], [0, 100, 1000]], np.float32),
+    depth=1,
+)
+
+
+def column(rows: Floats, name: str) -> Floats:
+    return rows[:, RANKING.index(name)]
+
+
+def notes_of(question: str, *passages: tuple[str, str], findings: list[Finding] | None = None) -> Notes:
+    corpus = MemoryCorpus([Document(str(number), text, title) for number, (title, text) in enumerate(passages)])
+    notes = Notes.of(question, WordWeights(corpus))
+    for number, (title, text) in enumerate(passages):
+        finding = findings[number] if findings else None
+        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage(title, text), 10, 0, finding=finding))
+    return notes
+
+
+def features(notes: Notes, odds: Floats | None = None, alone: Floats | None = None, **known: Floats) -> Floats:
+    n = len(notes)
+    unknown = np.full(n, np.nan, np.float32)
+    rows = np.zeros((n, len(DIRECT + LINKS)), np.float32)
+    rows[:, DIRECT.index("bm25")] = known.get("words", np.zeros(n, np.float32))
+    said = Judgements(
+        np.zeros(n, np.float32) if odds is None else odds, unknown, unknown, unknown if alone is None else alone
+    )
+    cosines = known.get("cosines", unknown)
+    return ranking_features(notes, rows, cosines, said, corpus_size=n, dense_share=0.5)
+
+
+def test_a_row_follows_the_thresholds_and_a_missing_input_its_own_way() -> None:
+    rows = np.array([[0, 0], [0, 1], [3, 0], [np.nan, np.nan]], np.float32)
+    assert STUMP(rows).tolist() == [1 + 100, 10 + 100, 1 + 1000, 1 + 1000]
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_trees_equal_a_walk_node_by_node(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    trees = random_trees(draw)
+    rows = draw.normal(size=(5, 4)).astype(np.float32)
+    rows[draw.random(rows.shape) < 0.2] = np.nan
+    walked = [sum(walk(trees, tree, row) for tree in range(len(trees.feature))) for row in rows]
+    np.testing.assert_allclose(trees(rows), walked, rtol=1e-5, atol=1e-5)
+
+
+def random_trees(draw: np.random.Generator) -> Trees:
+    """Complete trees of depth 3 over 4 inputs."""
+    shape = (6, 15)
+    number = np.arange(15)
+    inner = number < 7
+    left, right = (np.where(inner, 2 * number + side, number) for side in (1, 2))
+    return Trees(
+        feature=draw.integers(0, 4, shape).astype(np.int16),
+        threshold=draw.normal(size=shape).astype(np.float32),
+        left=np.broadcast_to(left, shape).astype(np.int16),
+        right=np.broadcast_to(right, shape).astype(np.int16),
+        missing_left=draw.integers(0, 2, shape).astype(np.int8),
+        value=draw.normal(size=shape).astype(np.float32) * ~inner,
+        depth=3,
+    )
+
+
+def walk(trees: Trees, tree: int, row: Floats) -> float:
+    node = 0
+    while trees.left[tree, node] != node:
+        value = row[trees.feature[tree, node]]
+        goes_left = trees.missing_left[tree, node] if math.isnan(value) else value <= trees.threshold[tree, node]
+        node = trees.left[tree, node] if goes_left else trees.right[tree, node]
+    return float(trees.value[tree, node])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("feature", 9), ("feature", -1), ("left", 3), ("right", -1), ("value", np.inf), ("depth", 5000), ("depth", 0)],
+)
+def test_trees_that_do_not_fit_are_refused(name: str, value: float) -> None:
+    tensors = STUMP.tensors()
+    damaged = np.array(tensors[name], copy=True)
+    damaged[(0,) * damaged.ndim] = value
+    with pytest.raises(ValueError, match="does not fit"):
+        Trees.of({**tensors, name: damaged}, inputs=2)
+    with pytest.raises(ValueError, match="differ in size"):
+        Trees.of({**tensors, "left": tensors["left"][:1]}, inputs=2)
+
+
+def test_the_ranker_survives_a_file_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    shipped = Scorer.shipped()
+    assert shipped is not None
+    assert shipped.ranker is not None
+    shipped.save(tmp_path / "weights")
+    loaded = Scorer.load(tmp_path / "weights")
+    assert loaded.digest == shipped.digest
+    assert loaded.ranker is not None
+    rows = np.random.default_rng(0).normal(size=(9, len(RANKING))).astype(np.float32)
+    np.testing.assert_array_equal(loaded.ranker(rows), shipped.ranker(rows))
+    broken = dataclasses.replace(shipped.ranker, left=shipped.ranker.left + np.int16(5000))
+    dataclasses.replace(shipped, ranker=broken).save(tmp_path / "broken")
+    with pytest.raises(ConfigError, match="does not fit its inputs"):
+        Scorer.load(tmp_path / "broken")
+
+
+def test_weights_without_trees_rank_by_the_networks(tmp_path: Path) -> None:
+    shipped = Scorer.shipped()
+    assert shipped is not None
+    Scorer.of(shipped.networks, shipped.calibration, shipped.head).save(tmp_path / "weights")
+    loaded = Scorer.load(tmp_path / "weights")
+    assert loaded.ranker is None
+    corpus = MemoryCorpus([Document("1", "The office closes at six on Fridays.", "hours.md")])
+    assert SearchAgent(corpus, BridgePolicy(loaded)).search("When does the office close on Fridays?").documents
+
+
+def test_scores_are_relative_to_the_search_that_found_a_candidate() -> None:
+    findings = [Finding(0, 0, 1.0, 0.9, 8.0), Finding(0, 1, 0.5, 0.3, 4.0), Finding(3, 0, 0.2, math.nan, 2.0)]
+    rows = features(notes_of("what?", ("a", "x"), ("b", "y"), ("c", "z"), findings=findings))
+    assert column(rows, "found_sparse").tolist() == [1.0, 0.5, 1.0]
+    assert column(rows, "found_dense")[0] == 0
+    assert column(rows, "found_dense")[1] < 0
+    assert np.isnan(column(rows, "found_dense")[2])
+    assert column(rows, "asked").tolist() == [1, 1, 0]
+    assert np.isnan(column(rows, "asked_place")[2])
+
+
+def test_the_retriever_that_orders_as_the_reader_does_is_trusted() -> None:
+    notes = notes_of("what?", *[(str(number), "text") for number in range(6)])
+    reader = np.array([3, 2, 1, -1, -2, -3], np.float32)
+    rows = features(notes, alone=reader, cosines=reader / 10, words=-reader)
+    assert column(rows, "reader_dense")[0] == pytest.approx(1)
+    assert column(rows, "reader_words")[0] == pytest.approx(-1)
+    assert np.isnan(column(features(notes, cosines=reader), "reader_dense")).all()
+
+
+def test_without_a_reader_its_inputs_are_missing_and_the_others_are_not() -> None:
+    rows = features(notes_of("what?", ("a", "x"), ("b", "y")))
+    missing = {name for name in RANKING if np.isnan(column(rows, name)).all()}
+    assert set(BY_READER) <= missing
+    assert not missing & {"odds", "coverage", "title_meaning", "family_size", "size"}
+
+
+@given(st.lists(st.floats(-(2.0**60), 2.0**60, width=32), min_size=0, max_size=9))
+def test_a_correlation_is_between_minus_one_and_one_or_unknown(values: list[float]) -> None:
+    row = np.array(values, np.float32)
+    result = correlation(row, row[::-1])
+    assert math.isnan(result) or -1.0001 <= result <= 1.0001
+
+
+def test_titles_that_differ_in_a_number_or_one_word_are_a_family() -> None:
+    titles = ["krsn q1 2024 results", "krsn q2 2024 results", "artist gid redirect", "label gid redirect", "metformin"]
+    names = families([*titles, "omeprazole", ""])
+    assert names[0] == names[1]
+    assert names[2] == names[3]
+    assert len(set(names[2:])) == 4
+
+
+def test_a_code_beside_a_name_leads_to_titles_with_the_code() -> None:
+    notes = notes_of(
+        "What did Kaarsen Marine Systems earn in 2024?",
+        ("Ticker list", "KRSN: Kaarsen Marine Systems, ships. NXLM: Nexilume Photonics, lasers."),
+        ("KRSN Q1 2024", "The margin was 4 %."),
+        ("NXLM Q1 2024", "The margin was 9 %."),
+        ("Kaarsen Marine Systems", "A firm in Bergen."),
+    )
+    assert column(features(notes), "alias").tolist() == [0, 0.5, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("question", "many"),
+    [
+        ("In which versions was the flag changed?", True),
+        ("margin across all quarters", True),
+        ("Which medicines lower vitamin B12?", True),
+        ("Who wrote the letter?", False),
+        ("What is the capital of Norway?", False),
+    ],
+)
+def test_a_question_for_several_documents_is_recognized(question: str, many: bool) -> None:
+    assert notes_of(question, ("a", "x")).question.asks_many is many
+
+
+def test_siblings_of_one_page_are_all_ranked_if_the_question_asks_for_all() -> None:
+    models = ("HL-210", "HL-220", "HL-240", "HL-310", "HL-410")
+    text = "Ribbons of this printer may be wound either way. Clean the head with alcohol after each ribbon."
+    documents = [Document(f"r{model}", text, f"Halden {model}: Ribbon") for model in models]
+    documents += [Document(f"d{model}", "The display shows the speed.", f"Halden {model}: Display") for model in models]
+    documents += [Document(f"n{number}", f"Note {number} about paper.", f"Note {number}") for number in range(20)]
+    result = SearchAgent(MemoryCorpus(documents)).search("Which Halden printers take ribbons wound either way?")
+    assert {document.id for document in result.documents[:5]} == {f"r{model}" for model in models}
+
+
+def test_an_easy_question_ends_after_the_first_turn_and_a_chain_does_not() -> None:
+    calibration = ScoreCalibration(np.zeros((2, 13), np.float32), np.array([0, 0, 1], np.float32), stopping(9.0))
+    assert calibration.suffices(stop_features(best=0.9)) > 0.99
+    assert calibration.suffices(stop_features(best=0.2)) == 0, "nothing likely was found"
+    unknown = dataclasses.replace(calibration, stopping=None)
+    assert unknown.suffices(stop_features(best=0.9)) == 0
+    documents = [
+        Document(str(number), f"Hall {number} closes at {number % 12} on Fridays.", f"Hall {number}")
+        for number in range(60)
+    ]
+    corpus = MemoryCorpus(documents)
+    question = "When does hall 17 close on Fridays?"
+    quick = SearchAgent(corpus, BridgePolicy(effort=Effort(sufficient=0.0))).search(question)
+    whole = SearchAgent(corpus, BridgePolicy(effort=Effort(sufficient=1.1))).search(question)
+    assert quick.documents[0].id == whole.documents[0].id == "17"
+    assert quick.turns < whole.turns
+
+
+def stopping(constant: float) -> Floats:
+    return np.array([[constant, *[0] * len(STOPPING)]] * 2, np.float32)
+
+
+def stop_features(best: float) -> Floats:
+    values = np.zeros(len(STOPPING), np.float32)
+    values[STOPPING.index("best")] = log_odds(np.array([best]))[0]
+    return values
