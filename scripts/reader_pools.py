@@ -52,6 +52,8 @@ WITHOUT_EVIDENCE = {False: 0.6, True: 0.3}
 """Chance that a group has the question alone, for one gold document and for several."""
 WITHHELD = 0.25
 """Chance that a gold passage is missing from the evidence."""
+LEAD_LIKELIHOOD, UNRANKED = 0.3, 100
+"""Probability of the first passage of a ranking that the policy did not judge, and the rank of one in no ranking."""
 NOISE = 1.0
 """Spread of the noise on the log-odds that order the evidence."""
 KEYWORDS, MOST_KEYWORDS = 0.15, 7
@@ -147,7 +149,10 @@ def judged(pools: Iterable[Pool], banks: Iterable[Path]) -> list[Pool]:
 
 
 class PoolCollector:
-    """Searches one set in every way. Without an `agent`, pools hold the hybrid ranking alone, in full depth."""
+    """Searches one set in every way. Without an `agent`, pools hold the hybrid ranking alone, in full depth.
+
+    The policy searches for questions with several gold documents: an episode takes as long as dozens of searches.
+    """
 
     def __init__(self, folder: Path, embedder: Embedder, others: Sequence[Embedder], *, agent: bool) -> None:
         self._source, self._agent = folder.name, agent
@@ -163,10 +168,11 @@ class PoolCollector:
         hybrid = self._corpus.search(question.question, limit=HYBRID_DEPTH)
         rankings = {HYBRID: [hit.chunk.id for hit in hybrid]}
         if self._agent:
+            rankings = {HYBRID: rankings[HYBRID][:HYBRID_KEPT], **self._retrieved(question.question)}
+        if self._agent and len(question.gold) > 1:
             actor = asyncio.run(play(question.question, self._corpus, self._policy, Budget(), self._renderer))
             scores = {candidate.id: score for candidate, score in actor.ranked()}
-            rankings = {HYBRID: rankings[HYBRID][:HYBRID_KEPT], AGENT: list(scores)[:AGENT_KEPT]}
-            rankings |= self._retrieved(question.question)
+            rankings[AGENT] = list(scores)[:AGENT_KEPT]
         ranks: dict[str, dict[str, int]] = {}
         for name, ranking in rankings.items():
             for rank, chunk_id in enumerate(ranking):
@@ -278,7 +284,7 @@ class Draws:
             return []
         withheld = {document for document in pool.gold if self._draw.random() < WITHHELD}
         kept = [passage for passage in passages if passage.document not in withheld]
-        return sorted(kept, key=lambda passage: -_log_odds(passage.score) - self._draw.gauss(0, NOISE))
+        return sorted(kept, key=lambda passage: -_log_odds(_likelihood(passage)) - self._draw.gauss(0, NOISE))
 
     def _wording(self, pool: Pool) -> str:
         """The question as it is, or its rarest words in order, as people type them."""
@@ -289,8 +295,8 @@ class Draws:
 
 
 def _one_a_document(pool: Pool) -> list[PoolPassage]:
-    """The best passage of each document, by the policy's score and the best rank."""
-    order = sorted(pool.passages, key=lambda passage: (-passage.score, min(passage.ranks.values(), default=99)))
+    """The likeliest passage of each document."""
+    order = sorted(pool.passages, key=lambda passage: -_likelihood(passage))
     by_document: dict[str, PoolPassage] = {}
     for passage in order:
         by_document.setdefault(passage.document, passage)
@@ -305,10 +311,19 @@ def _grade(pool: Pool, passage: PoolPassage) -> int:
 
 
 def _wrong_weight(pool: Pool, passage: PoolPassage) -> float:
-    rank = min(passage.ranks.values(), default=99)
+    rank = _best_rank(passage)
     if passage.document in pool.grades:
         return JUDGED_SHARE
     return LEAD_SHARE if rank < UNJUDGED_LEAD else TAIL_SHARE if rank >= TAIL else 1.0
+
+
+def _likelihood(passage: PoolPassage) -> float:
+    """The policy's probability, or one by the best rank if the policy did not see the passage."""
+    return passage.score or LEAD_LIKELIHOOD / (1 + _best_rank(passage))
+
+
+def _best_rank(passage: PoolPassage) -> int:
+    return min(passage.ranks.values(), default=UNRANKED)
 
 
 def _log_odds(score: float) -> float:
