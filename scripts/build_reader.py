@@ -62,8 +62,8 @@ from context_agent.train.bridge import fold_of
 
 LONGEST = 208
 """Word pieces of a pair at most."""
-FROZEN_LAYERS = 1
-"""Embeddings and the lowest layer are not trained: it is quicker, and words keep their meaning."""
+FROZEN_LAYERS = 2
+"""Embeddings and the lowest layers are not trained: it is quicker, and words keep their meaning."""
 GROUPS, RATE, HEAD_RATE, WARMUP, DROPOUT = 2, 4e-5, 2e-2, 30, 0.05
 """Groups of a step, learning rates of the body and the output layer, steps until these are reached, and dropout."""
 LEVELS = {2: 1.0, 1: 0.5}

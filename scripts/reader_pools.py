@@ -43,7 +43,7 @@ GROUP = 8
 """Passages of a group."""
 MOST_RIGHT, MOST_PARTIAL = 3, 2
 """Passages of a group that answer, and those that answer in part, at most."""
-UNJUDGED_LEAD, LEAD_SHARE, TAIL, TAIL_SHARE = 2, 0.4, 12, 0.4
+UNJUDGED_LEAD, LEAD_SHARE, TAIL, TAIL_SHARE = 2, 0.7, 12, 0.4
 """A passage that no judge saw and that leads some ranking may well answer. So it is drawn less often than those after
 it, and so is one that no ranking has among its first `TAIL`."""
 JUDGED_SHARE = 2.0
