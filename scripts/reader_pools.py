@@ -165,7 +165,7 @@ class PoolCollector:
     def pool(self, question: Question) -> Pool:
         """Return the pool of a question."""
         scores: dict[str, float] = {}
-        hybrid = self._corpus.search(question.question, limit=HYBRID_DEPTH)
+        hybrid = self._corpus.search(question.question, k=HYBRID_DEPTH)
         rankings = {HYBRID: [hit.chunk.id for hit in hybrid]}
         if self._agent:
             rankings = {HYBRID: rankings[HYBRID][:HYBRID_KEPT], **self._retrieved(question.question)}

@@ -6,10 +6,13 @@ import gzip
 import json
 import sys
 from collections import Counter
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
 import pytest
+
+from context_agent.retrieval.embedders import load_embedder
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 if not (SCRIPTS / "reader_pools.py").is_file():
@@ -86,8 +89,25 @@ def test_labels_of_a_bank_join_the_pools_of_their_set(tmp_path):
     assert other.grades == {}
 
 
-def test_a_pool_comes_back_from_its_line():
-    from dataclasses import asdict
+def test_pools_hold_what_each_search_found_and_the_gold(tmp_path):
+    texts = {f"d{row}": f"Valve {row} of the pump opens at {row} bars." for row in range(30)}
+    rows = "".join(json.dumps({"id": name, "title": "Valves", "text": text}) + "\n" for name, text in texts.items())
+    (tmp_path / "corpus.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    question = {"id": "q1", "question": "What opens valve 3 and valve 4?", "gold": ["d3", "d4"], "split": "train"}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(question) + "\n")
+    (asked,) = reader_pools.questions_of(tmp_path, "train")
+    assert reader_pools.questions_of(tmp_path, "dev") == []
+    static = load_embedder("static")
+    whole = reader_pools.PoolCollector(tmp_path, static, [static], agent=True).pool(asked)
+    assert {"d3", "d4"} <= {passage.document for passage in whole.passages}
+    assert {name for passage in whole.passages for name in passage.ranks} == {
+        "hybrid", "agent", "bm25", "dense", static.name,
+    }  # fmt: skip
+    hybrid = reader_pools.PoolCollector(tmp_path, static, [], agent=False).pool(asked)
+    assert {name for passage in hybrid.passages for name in passage.ranks} == {"hybrid"}
+    assert [passage.ranks["hybrid"] for passage in hybrid.ranking("hybrid")] == list(range(len(texts)))
 
+
+def test_a_pool_comes_back_from_its_line():
     written = pool(grades={"d1": 1})
     assert Pool.parse(json.dumps(asdict(written))) == written
