@@ -6,7 +6,6 @@ Probabilities of the embedded policy: what they say, what they leave as it is, a
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -238,13 +237,25 @@ def test_a_corpus_of_one_document_answers_or_does_not(question: str, sufficient:
     assert SearchAgent(corpus).search(question).sufficient is sufficient
 
 
+def found(words: list[float], read: list[float], chunks: int) -> dict[str, float]:
+    """The features of an episode with two candidates, and three that match nothing, by name."""
+    nothing = [0.0] * 3
+    evidence = Evidence(
+        weight=np.array([0.5, 0.3, 0.2], np.float32),
+        in_name=np.array([True, True, False]),
+        coverage=np.array([[1, 0, 0.5], [0, 0.2, 1], nothing, nothing, nothing], np.float32),
+        scores=np.array([0.8, 0.4, *nothing], np.float32),
+        cosines=np.array([0.9, 0.7, 0.2, 0.1, 0.0], np.float32),
+        words=np.array(words, np.float32),
+        read=np.array([*read, np.nan, np.nan, np.nan], np.float32),
+        chunks=chunks,
+    )
+    return dict(zip(EVIDENCE, evidence.features().tolist(), strict=True))
+
+
 def test_the_features_of_evidence_have_these_values() -> None:
     """Computed by hand from the definitions in `EVIDENCE`: each value, and so each sign."""
-    question = SimpleNamespace(weight=np.array([0.5, 0.3, 0.2]), in_name=np.array([True, True, False]))
-    scores = np.array([0.8, 0.4], np.float32)
-    coverage = np.array([[1, 0, 0.5], [0, 0.2, 1]], np.float32)
-    read = np.array([np.nan, 2.0], np.float32)
-    features = evidence_features(SimpleNamespace(question=question), scores, coverage, 1_000, read)  # type: ignore[arg-type]
+    features = found([5, 4, 3, 2, 1], [np.nan, 2.0], 1_000)
     covered, best, size = 0.5 * 0.8 + 0.3 * 0.08 + 0.2 * 0.4, np.log(0.8 / 0.2), np.log(1_000)
     expected = {
         "log_covered": np.log(covered + 0.02),
@@ -254,17 +265,21 @@ def test_the_features_of_evidence_have_these_values() -> None:
         "best_named": best * 0.8,
         "covered_named": covered * 0.8,
         "size_named": size * 0.8,
+        "best": best,
+        "rare_covered": 0.5 * 0.8 + 0.2 * 0.4,
         "read": 2.0,
     }
-    assert dict(zip(EVIDENCE, features, strict=True)) == pytest.approx(expected, rel=1e-5)
-    nothing_read = np.full(2, np.nan, np.float32)
-    features = evidence_features(SimpleNamespace(question=question), scores, coverage, 10, nothing_read)  # type: ignore[arg-type]
-    assert np.isnan(features[EVIDENCE.index("read")])
-    assert features[EVIDENCE.index("size")] == pytest.approx(np.log(300)), "a small corpus counts as one of 300 chunks"
+    assert {name: features[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert features["agreement"] > 0.9
+    assert features["cosine_lead"] > 0
+    assert found([1, 2, 3, 4, 5], [np.nan, 2.0], 1_000)["agreement"] < -0.9
+    nothing_read = found([5, 4, 3, 2, 1], [np.nan, np.nan], 10)
+    assert np.isnan(nothing_read["read"])
+    assert nothing_read["size"] == pytest.approx(np.log(300)), "a small corpus counts as one of 300 chunks"
 
 
 def test_each_feature_moves_the_confidence_by_its_own_factor() -> None:
-    factors = np.array([0.5, 1, -2, 3, -4, 5, -6, 7, -8], np.float32)
+    factors = np.array([0.5, 1, -2, 3, -4, 5, -6, 7, -8, 9, -10, 11, -12], np.float32)
     calibration = ScoreCalibration(np.stack([factors, -factors]), np.array([-0.5, 0.3, 0.6], np.float32))
     read = EVIDENCE.index("read")
     for position in range(len(EVIDENCE)):
