@@ -369,7 +369,9 @@ def _ranked(state: ExchangeState, budget: int) -> list[str]:
         cut_passages = cut(exchange.result)
         names += [name] * len(cut_passages)
         passages += [replace(passage, tokens=count(passage.text)) for passage in cut_passages]
-    best = {result.call_id: math.inf for result in Transcript([*_messages(state)]).results if result.is_error}
+    # The exchanges come without their calls.
+    results = (result for content in Transcript([*_messages(state)]).contents for result in content.left)
+    best = {result.call_id: math.inf for result in results if result.is_error}
     for name, score in zip(names, by_reading(passages, Goal(state.task, room=budget)).tolist(), strict=True):
         best[name] = max(best.get(name, -math.inf), score)
     return sorted(state.tool_exchanges, key=lambda name: -best.get(name, -math.inf))

@@ -56,7 +56,8 @@ class MessageContent:
     """What a message holds: its author's words, its calls, the calls that it answers, and the texts of results.
 
     `kind` is None if the message could belong to several kinds. `unknown` names parts that are passed through unread.
-    `answers` and `results` belong together: `result_owner` has for each result the index of its answer.
+    `answers` and `results` belong together: `result_owner` has for each result the index of its answer. `left` are the
+    texts of results that answer no call of the conversation.
     """
 
     role: str
@@ -67,6 +68,7 @@ class MessageContent:
     results: tuple[ResultText, ...] = ()
     arguments: tuple[ResultText, ...] = ()
     result_owner: tuple[int, ...] = ()
+    left: tuple[ResultText, ...] = ()
     unknown: tuple[str, ...] = ()
 
 

@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 _TOKEN = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>"
-    r"|<(?P<close>/)?(?P<name>[^\s<>/]+)(?:[^<>\"'/]++|/(?!>)|\"[^\"]*+\"|'[^']*+')*?(?P<empty>/)?>",
+    r"|<(?P<close>/)?(?P<name>[^\s<>/]+)(?:[^<>\"'/]++|/(?!>)|\"[^\"<]*+\"|'[^'<]*+')*?(?P<empty>/)?>",
     re.S,
 )
 _START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)

@@ -107,4 +107,7 @@ def _without_broken(content: MessageContent, sound: set[int]) -> MessageContent:
         content,
         results=tuple(content.results[number] for number in kept),
         result_owner=tuple(content.result_owner[number] for number in kept),
+        left=tuple(
+            result for result, owner in zip(content.results, content.result_owner, strict=True) if owner not in sound
+        ),
     )

@@ -24,7 +24,7 @@ _PART = re.compile(rf"(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]+
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|\\[0-7]{1,3}|\\N\{[^}]*\}|\\.")
 """A character of a string that is written as an escape, or as two."""
 _BLANK = re.compile(r"[ \t\r\n]*")
-_REST_OF_LINE = re.compile(r"[ \t]*,?[ \t\r]*(?:\n|\Z)")
+_REST_OF_LINE = re.compile(r"[ \t]*+(?:,[ \t]*+)?\r?(?:\n|\Z)")
 _DECODER = json.JSONDecoder()
 _PAIRS = {"[": "]", "{": "}", "(": ")"}
 

@@ -15,8 +15,9 @@ from context_agent.eval.view import SHOWN_CALLS, model_calls
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning.blocks import MOST_SHORT, SMALL
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import MOST_SHORT, SMALL, cut
+from context_agent.pruning.passages import cut
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
 from context_agent.pruning.selection import OwnWords
 from context_agent.tokens import CharCounter

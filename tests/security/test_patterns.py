@@ -22,6 +22,7 @@ REPEATS = 4
 
 EXAMPLES = {
     "context_agent._support.normalization:marks": "[\u0300-\u036f]{31,}",
+    "context_agent.integrations.server.savings:name": r"(?<![a-z0-9])gpt\-5",
     "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.prompt:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.chunker:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
@@ -108,7 +109,7 @@ def test_the_list_of_bounded_patterns_has_no_other() -> None:
 
 def test_the_scan_finds_what_the_package_has() -> None:
     assert len(STATIC) > 250
-    assert any(pattern.id == "context_agent.pruning.passages:_TITLE" for pattern in STATIC)
+    assert any(pattern.id == "context_agent.pruning.blocks:_TITLE" for pattern in STATIC)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,9 @@ def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[s
         for passage in call.report.removed:
             removed.setdefault(passage.message, []).append((number, passage))
     for index, content in enumerate(Transcript(messages).contents):
-        texts = [text for text in (content.text, *(result.text for result in content.results)) if text]
+        texts = [
+            text for text in (content.text, *(result.text for result in (*content.results, *content.left))) if text
+        ]
         body = "".join(f"<pre>{escape(text)}</pre>" for text in texts)
         yield f'<article id="m{index}" class="{escape(content.role)}"><h3>{index} {escape(content.role)}</h3>'
         if passages := removed.get(index, []):

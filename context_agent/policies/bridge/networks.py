@@ -62,6 +62,8 @@ FORMAT = 2
 SHIPPED = "weights.safetensors"
 HEAD = "reader.head"
 """The tensor that corrects the reader."""
+MOST_OPEN = 0.2
+"""Share of a question with names that the best passage may leave open if more searches are to be spared."""
 RANKER = "ranker"
 """The trees of the final ranking. Weights without them rank by the networks."""
 CLIP = 4.0
@@ -396,8 +398,13 @@ class RelevanceJudgement:
             return 0.0
         rows = self.ranking_inputs()
         scores = sigmoid(ranker(rows))
+        question = self.notes.question
+        named = float(question.weight[question.in_name].sum())
+        # What a question says beside its names, and the best passage does not, is often what another passage says.
+        open_share = 1 - float(self.coverage()[int(scores.argmax())] @ question.weight)
+        if named > 0 and open_share > MOST_OPEN:
+            return 0.0
         best = scores[document_rows(self.notes, scores)]
-        named = float(self.notes.question.weight[self.notes.question.in_name].sum())
         return calibration.suffices(stopping_features(rows, best.tolist(), named))
 
     def ranking_inputs(self, *, read: bool = True) -> Floats:

@@ -10,7 +10,6 @@ LambdaMART", 2010). `scripts/build_ranker.py` trains them.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +77,6 @@ _FUSION_RANKS = 4
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
-_NUMBERED = re.compile(r"[^ ]*\d[^ ]*(?: [^ ]*\d[^ ]*)*")
 ALIAS = 0.5
 _LEAST_CODE, _MOST_NAMES = 2, 6
 _BESIDE, _BEFORE, _AFTER = 40, 2, 1
@@ -214,7 +212,12 @@ def families(titles: Sequence[str]) -> list[str]:
 
 def _pattern(title: str) -> str:
     """The title with one sign for each run of words with digits."""
-    return _NUMBERED.sub("#", title)
+    words: list[str] = []
+    for word in title.split(" "):
+        numbered = any(map(str.isdecimal, word))
+        if not (numbered and words[-1:] == ["#"]):
+            words.append("#" if numbered else word)
+    return " ".join(words)
 
 
 def _masks(pattern: str) -> list[str]:

@@ -176,10 +176,12 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
     query_name = next((name for name in QUERY_NAMES if name in declared), required[0] if len(required) == 1 else None)
     if query_name is None:
         raise ConfigError(f"no argument of the MCP tool {tool.name!r} takes a query; it has {', '.join(declared)}")
+    # This package's own server leaves the texts out of its structured content unless it is asked for them.
+    detail = {"detail": "full"} if "full" in str(declared.get("detail", "")) else {}
     limit_name = next((name for name in LIMIT_NAMES if name in declared and name != query_name), None)
     if limit_name is None:
-        return {query_name: query}
-    return {query_name: query, limit_name: min(limit, declared[limit_name].get("maximum", limit))}
+        return {query_name: query, **detail}
+    return {query_name: query, **detail, limit_name: min(limit, declared[limit_name].get("maximum", limit))}
 
 
 def hits_of_result(result: CallToolResult) -> Any:
