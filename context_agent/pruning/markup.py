@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 _TOKEN = re.compile(
-    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>"
-    r"|<(?P<close>/)?(?P<name>[^\s<>/]+)(?:[^<>\"'/]++|/(?!>)|\"[^\"<]*+\"|'[^'<]*+')*?(?P<empty>/)?>",
+    r"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)|<\?.*?(?:\?>|\Z)"
+    r"|<(?P<close>/)?(?P<name>[^\s<>/\"']++)(?:[^<>\"'/]++|/(?!>)|\"[^\"<]*+\"|'[^'<]*+')*?(?P<empty>/)?>",
     re.S,
 )
 _START = re.compile(r"^[ \t]*+<(?:\?xml|[A-Za-z_])", re.M)
