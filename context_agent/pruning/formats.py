@@ -118,15 +118,15 @@ class _Reading:
     def content(self, role: str) -> MessageContent:
         """Return what was collected, as a message of this role."""
         return MessageContent(
-            role,
-            self.kind,
-            "\n".join(filter(None, self.words)),
-            tuple(self.calls),
-            tuple(self.answers),
-            tuple(self.results),
-            tuple(self.arguments),
-            tuple(self.owners),
-            tuple(self.unknown),
+            role=role,
+            kind=self.kind,
+            text="\n".join(filter(None, self.words)),
+            calls=tuple(self.calls),
+            answers=tuple(self.answers),
+            results=tuple(self.results),
+            arguments=tuple(self.arguments),
+            result_owner=tuple(self.owners),
+            unknown=tuple(self.unknown),
         )
 
 
