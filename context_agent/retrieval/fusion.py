@@ -289,12 +289,14 @@ def reciprocal_rank_fusion(
     weights = [1.0] * len(rankings) if weights is None else list(weights)
     if len(weights) != len(rankings) or any(weight < 0 for weight in weights):
         raise ConfigError(f"fusing {len(rankings)} rankings needs as many weights, none below 0: got {weights}")
-    scores: dict[str, float] = {}
+    parts: dict[str, list[float]] = {}
     for ranking, weight in zip(rankings, weights, strict=True):
         if weight == 0:
             continue
         for rank, item in enumerate(dict.fromkeys(ranking), start=1):
-            scores[item] = scores.get(item, 0.0) + weight / (k + rank)
+            parts.setdefault(item, []).append(weight / (k + rank))
+    # An exact sum does not depend on the order of the rankings, and equal ids stay equal.
+    scores = {item: math.fsum(terms) for item, terms in parts.items()}
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
