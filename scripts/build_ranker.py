@@ -349,7 +349,7 @@ RISING = (
     "odds", "odds_gap", "combined", "combined_gap", "read", "read_gap", "read_z", "alone", "alone_gap", "alone_z",
     "cosine", "cosine_z", "cosine_gap", "found_dense", "found_sparse", "asked_score", "found_score", "trusted", "bm25",
     "bm25_z", "coverage", "coverage_z", "clause_cosine", "clause_cosine_gap", "clause_coverage", "best_sentence",
-    "pairs", "title_meaning", "alias",
+    "pairs", "title_meaning",
 )  # fmt: skip
 """Inputs that never lower a score when they rise."""
 FALLING = (

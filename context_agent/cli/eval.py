@@ -149,6 +149,8 @@ def evaluate(
     if check_only:
         return _print_checks(benchmarks, as_json)
     require_sound_data(benchmarks, allow_missing_gold=data.allow_missing_gold, allow_leaks=data.allow_leaks)
+    if not _is_set("systems"):
+        systems = _with_vectors(systems, benchmarks)
     folder = out or Path()
     _run(benchmarks, systems, eval_options, run, folder, uses_model=policy.policy != "bridge")
     return _print_report(folder, run.reference, as_json)
@@ -187,6 +189,17 @@ def _systems(run: SystemOptions, index: options.CorpusOptions) -> tuple[System, 
 
     names = [*_names(run.systems), *([run.reference] if run.reference else [])]
     return find_systems(names, reranker=index.opening.reranker is not None)
+
+
+def _with_vectors(systems: tuple[System, ...], benchmarks: list[PreparedBenchmark]) -> tuple[System, ...]:
+    """Return the default systems without `dense` if an index has no vectors that can be searched."""
+    from context_agent.retrieval.fusion import DENSE
+
+    without = [prepared.benchmark.name for prepared in benchmarks if DENSE not in prepared.retrievers]
+    if not without:
+        return systems
+    output.note(f"{without[0]}: the index is searched by words alone, so dense is left out")
+    return tuple(system for system in systems if system.name != DENSE)
 
 
 def _run(

@@ -62,7 +62,8 @@ LINKED_FAILURES = 50
 class PreparedBenchmark:
     """A benchmark ready to run: a function that opens its corpus, and what the checks found.
 
-    `corpus` is the name of the corpus, which for an indexed one is a digest of its chunks.
+    `corpus` is the name of the corpus, which for an indexed one is a digest of its chunks. `retrievers` are the names
+    of those that search it.
     """
 
     benchmark: Benchmark
@@ -71,6 +72,7 @@ class PreparedBenchmark:
     chunks: int
     missing: MissingGold
     leaks: Leaks
+    retrievers: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -162,6 +164,7 @@ def prepare(
             corpus.count() if hasattr(corpus, "count") else 0,
             missing_gold(corpus, benchmark.questions),
             leaks(benchmark.train, benchmark.questions),
+            frozenset(retriever.name for retriever in getattr(corpus, "retrievers", ())),
         )
     finally:
         if hasattr(corpus, "close"):

@@ -30,7 +30,8 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, ChunkCandidate
-from context_agent.pruning.messages import Transcript
+from context_agent.pruning.formats import read_content
+from context_agent.pruning.messages import Transcript, checked_messages
 from context_agent.pruning.passages import Passage, cut
 from context_agent.pruning.pruner import BUDGET, ContextPruner, Pruned
 from context_agent.pruning.relevance import Goal, by_reading
@@ -210,23 +211,19 @@ class ConversationPruners:
         scope: bytes = b"",
         open_pruner: Callable[[], ContextPruner] | None = None,
     ) -> Pruned:
-        """As `ContextPruner.prune`. Conversations with the same beginning are the same if their `scope` is, too.
+        """Prune a conversation as `ContextPruner.prune` does, and number it.
 
-        `open_pruner` makes the pruner of a new conversation, by default the one that all conversations have.
+        Args:
+            messages: The conversation. One with the same beginning and the same `scope` is the same conversation.
+            task: What the agent works on.
+            hint: What the agent is looking for.
+            caching: How the request uses the prefix cache, by default as the pruner's prices say.
+            scope: Tells the conversations of different callers apart.
+            open_pruner: Makes the pruner of a new conversation, by default the one that all conversations have.
+
+        Raises:
+            ConfigError: `messages` is no list of messages.
         """
-        return self.prune_numbered(messages, task, hint=hint, caching=caching, scope=scope, open_pruner=open_pruner)[1]
-
-    def prune_numbered(
-        self,
-        messages: Sequence[Any],
-        task: str | None = None,
-        *,
-        hint: str = "",
-        caching: PrefixCaching | None = None,
-        scope: bytes = b"",
-        open_pruner: Callable[[], ContextPruner] | None = None,
-    ) -> tuple[int, Pruned]:
-        """As `prune`, with the number of the conversation, counted from 1."""
         conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
             pruner = conversation.pruner
@@ -234,7 +231,7 @@ class ConversationPruners:
             pruned = pruner.prune(messages, task, hint=hint, prices=prices)
             conversation.count_memory()
         self._forget()
-        return conversation.number, pruned
+        return replace(pruned, conversation=conversation.number)
 
     def restore(self, messages: Sequence[Any], ids: Sequence[str], *, scope: bytes = b"") -> list[Any]:
         """As `ContextPruner.restore`. In a conversation that is not remembered, nothing is pruned."""
@@ -279,13 +276,16 @@ class ConversationPruners:
 
 
 def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes = b"") -> bytes:
-    """A digest of the scope and of the conversation's beginning, with a key of at most 64 bytes."""
-    contents = Transcript(messages).contents
-    roles = [content.role for content in contents]
-    beginning = contents[: roles.index("user") + 1 if "user" in roles else len(roles)]
+    """Return a digest of the scope and of the conversation's beginning, with a key of at most 64 bytes.
+
+    The beginning ends with the first message of the user. The rest is not read.
+    """
     digest = blake2b(blake2b(scope, key=key).digest(), key=key)
-    for content in beginning:
+    for index, message in enumerate(checked_messages(messages)):
+        content = read_content(message, index)
         digest.update(blake2b(f"{content.role}\0{content.text}".encode(errors="surrogatepass")).digest())
+        if content.role == "user":
+            break
     return digest.digest()
 
 

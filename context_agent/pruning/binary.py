@@ -9,13 +9,19 @@ SHORTEST = 200
 """Characters of the shortest run that counts as binary."""
 MINIFIED_LINE = 2_000
 """Characters of the shortest line that counts as minified code."""
+_ENCODED = r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}"
+_RUN = re.compile(_ENCODED)
+"""A run of `SHORTEST` characters of base64 or hexadecimal digits, in a data URL or alone."""
 _CANDIDATE = re.compile(
-    r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}"
+    rf"{_ENCODED}"
     r"|(?:^[A-Za-z0-9+/]{48,80}\r?\n){3,}+(?:[A-Za-z0-9+/]{1,80}={0,2})?"
     r"|(?:^[0-9a-fA-F]{4,8}:?[ \t]++(?:[0-9a-fA-F]{2,4}[ \t]++){4,16}[^\n]{0,40}(?:\n|\Z)){3,}+"
     r"|^[^\n]{2000,}+",
     re.M,
 )
+"""The same, lines of base64, a hex dump, or a line of `MINIFIED_LINE` characters."""
+_HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])", re.M)
+"""The beginning of a line of base64 or of a hex dump."""
 _SAMPLE = 1_000
 _MARK = re.compile(r"[;{}()=,]")
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
@@ -37,9 +43,6 @@ def binary_spans(text: str) -> Iterator[tuple[int, int]]:
                     yield inner.span()
 
 
-_RUN = re.compile(r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}")
-
-
 def is_binary(text: str) -> bool:
     """Return whether most of a text is binary."""
     return len(text) >= SHORTEST and 2 * sum(end - start for start, end in binary_spans(text)) > len(text)
@@ -58,6 +61,3 @@ def _is_binary(run: str) -> bool:
         return len(_HEX_OR_LINE.findall(sample)) >= 2 and all(pattern.search(sample) for pattern in _CLASSES[::2])
     is_code = 12 * len(_MARK.findall(sample)) > len(sample) and 12 * blanks < len(sample)
     return len(run) >= MINIFIED_LINE and sample.isascii() and is_code
-
-
-_HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])", re.M)

@@ -42,12 +42,7 @@ class Transcript:
     faults: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        messages: object = self.messages
-        if isinstance(messages, Mapping) and (key := next((k for k in CONVERSATION_KEYS if k in messages), None)):
-            raise ConfigError(f"messages must be a list of messages; got the body of a request: pass body[{key!r}]")
-        if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-            raise ConfigError(f"messages must be a list of messages; got {type(self.messages).__name__}")
-        contents = tuple(read_content(message, index) for index, message in enumerate(self.messages))
+        contents = tuple(read_content(message, index) for index, message in enumerate(checked_messages(self.messages)))
         pairing = paired(contents, _last_turn(contents))
         object.__setattr__(self, "contents", pairing.contents)
         object.__setattr__(self, "faults", pairing.faults)
@@ -133,6 +128,15 @@ class Transcript:
         for index, by_path in changes.items():
             messages[index] = _with_values(messages[index], by_path)
         return messages
+
+
+def checked_messages(messages: object) -> Sequence[Any]:
+    """Return the messages. Raise `ConfigError` if they are not a list."""
+    if isinstance(messages, Mapping) and (key := next((k for k in CONVERSATION_KEYS if k in messages), None)):
+        raise ConfigError(f"messages must be a list of messages; got the body of a request: pass body[{key!r}]")
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise ConfigError(f"messages must be a list of messages; got {type(messages).__name__}")
+    return messages
 
 
 def _last_turn(contents: Sequence[MessageContent]) -> int:

@@ -364,10 +364,11 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Messages of the kind that was passed in, and the report."""
+    """Messages of the kind that was passed in, and the report. `ConversationPruners` numbers conversations from 1."""
 
     messages: list[Any]
     report: PruneReport
+    conversation: int = 0
 
 
 class ContextPruner:
@@ -621,14 +622,13 @@ class _Prune:
             row: "restored" for row, item in enumerate(candidates) if item.index in self._records[item.number].restored
         }
         reasons = protected(candidates, self._transcript)
-        newest = [row for row, reason in reasons.items() if reason == "last turn"]
         reasons = {
             row: reason
             for row, reason in reasons.items()
             if reason != "last turn" or candidates[row].number in self._newest
         }
         self._release(candidates, reasons)
-        if newest and (images := [row for row, item in enumerate(candidates) if item.source.form == "image"]):
+        if images := [row for row, item in enumerate(candidates) if item.source.form == "image"]:
             reasons[images[-1]] = "latest image"
         return reasons | restored
 
@@ -777,7 +777,12 @@ class _Prune:
                     start = 0 if is_broken else _shared_prefix(before, after)
                     lost += self._memory.tokens(after[start:], record)
                     is_broken = True
-            lost += self._memory.tokens(content.text) if is_broken else 0
+            if is_broken:
+                # Large arguments are texts of their own, which count above.
+                own = content.text
+                for record, before, _ in by_message.get(message, ()):
+                    own = own.replace(before, "") if record.source.is_argument else own
+                lost += self._memory.tokens(own)
         return lost
 
     def _removed_passage(self, candidate: Candidate, name: str, score: float, is_copy: bool) -> RemovedPassage:

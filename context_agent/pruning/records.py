@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from context_agent.pruning.blocks import SMALL, TARGET
 
-FEWEST_LINES = 2
-LONGEST_NUMBER = 4_000
 _STRING = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
 _START = re.compile(r"^[\[{(]|(?<=[:=] )[\[{]", re.M)
 """Where a value may begin: a line, or behind `name: `."""
@@ -23,6 +21,8 @@ _NESTED = re.compile(rf"{_STRING}|(?P<open>[\[{{(])|[\]}})]", re.S)
 _PART = re.compile(rf"(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]++)|(?P<open>[\[{{(])|[,:=]", re.S)
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|\\[0-7]{1,3}|\\N\{[^}]*\}|\\.")
 """A character of a string that is written as an escape, or as two."""
+_PYTHON_ESCAPES = re.compile(r"(?:[^\\]++|\\[abfnrtvxuUN0-7'\"\\\n])*+")
+"""A string whose escapes Python knows. It would warn of others."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _REST_OF_LINE = re.compile(r"[ \t]*+(?:,[ \t]*+)?\r?(?:\n|\Z)")
 _DECODER = json.JSONDecoder()
@@ -77,7 +77,7 @@ class Values:
         raw = self.text[value.start : value.end]
         if not self.is_string(value):
             return "" if self.is_container(value) else raw
-        if "\\" not in raw:
+        if "\\" not in raw or not (self.is_json or _PYTHON_ESCAPES.fullmatch(raw)):
             return raw[1:-1]
         try:
             return str(json.loads(raw)) if self.is_json else str(ast.literal_eval(raw))

@@ -203,3 +203,23 @@ def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     resumed = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=process.PATIENCE, check=False)
     assert resumed.returncode == 0, resumed.stderr
     assert len(records.read_text().splitlines()) == 60
+
+
+def test_an_index_whose_vectors_cannot_be_searched_is_compared_without_dense_search(evaluate, tmp_path):
+    import chromadb
+
+    client = chromadb.PersistentClient(str(tmp_path / "theirs"))
+    notes = client.create_collection("notes", embedding_function=None)
+    topics = "rope comet tide violin salt glacier lamp harbor".split()
+    texts = [f"An entry about the {topic} and nothing else." for topic in topics]
+    vectors = [[float(row == column) for column in range(77)] for row in range(len(topics))]
+    notes.add(ids=topics, documents=texts, embeddings=vectors)
+    (tmp_path / "q.jsonl").write_text(json.dumps({"id": "q1", "question": "What is the comet?", "gold": ["comet"]}))
+    asked = ("--questions", "q.jsonl", "--path", "theirs", "--processes", "1")
+    run_default = evaluate(*asked, "--out", "run", "--json")
+    assert run_default.returncode == 0, run_default.stderr
+    assert "the index is searched by words alone, so dense is left out" in run_default.stderr
+    assert json.loads(run_default.stdout)["systems"] == ["bm25", "hybrid", "agent"]
+    named = evaluate(*asked, "--out", "named", "--systems", "dense")
+    assert named.returncode == 1
+    assert "leave that system out of --systems" in named.stdout + named.stderr

@@ -302,6 +302,14 @@ def test_old_images_give_way_to_a_stub_and_the_newest_stays(kind: str) -> None:
     assert keeper.restore(pruned.messages, everything(pruned.report)) == before
 
 
+def test_the_newest_image_stays_when_the_last_turn_has_no_result() -> None:
+    messages = [*screens("anthropic", 3), {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}]
+    pruned = ContextPruner(1_300, effort="fast", prices=ALWAYS).prune([*messages, {"role": "user", "content": TASK}])
+    text = json.dumps(pruned.messages)
+    assert png(1280, 722) in text
+    assert png(1280, 721) not in text
+
+
 def test_of_equal_images_the_first_stays() -> None:
     messages = screens("anthropic", 4)
     images = [part for message in messages[1:] for result in message["content"] if "content" in result
@@ -332,6 +340,14 @@ def test_large_arguments_of_old_calls_are_shortened_inside_valid_json() -> None:
     assert pruned.messages[-2] is messages[-2]
     assert keeper.prune(pruned.messages).messages == pruned.messages
     assert keeper.restore(pruned.messages, everything(pruned.report)) == before
+
+
+def test_a_large_argument_is_lost_from_the_cache_once() -> None:
+    messages = chat(("{}", noises(0, 9)), (written(0), "written"), ("{}", "done"))
+    tokens = CharCounter().count(written(0))
+    report = pruner(1_200, strategy="age").prune(messages).report
+    assert report.outcome == "pruned"
+    assert tokens < report.cached_lost < 1.5 * tokens
 
 
 def test_arguments_that_are_values_stay_values() -> None:

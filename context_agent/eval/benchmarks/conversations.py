@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 
 from context_agent._support.question_files import Question
 from context_agent.eval.benchmarks.formats import BenchmarkContent, SourceRow, SourceTables, converted, text_of
@@ -87,10 +88,10 @@ def qmsum(tables: SourceTables) -> BenchmarkContent:
 
     General questions ask for a summary of the whole meeting and are left out.
     """
-    numbers: list[None] = []
+    numbers = count(1)
 
     def meeting(row: SourceRow) -> tuple[list[Document], list[Question]]:
-        number = len(numbers) + 1
+        number = next(numbers)
         documents: list[Document] = []
         window_of: list[str] = []
         lines: list[str] = []
@@ -102,13 +103,12 @@ def qmsum(tables: SourceTables) -> BenchmarkContent:
                 documents.append(Document(window_of[-1], "\n".join(lines), f"Meeting {number}"))
                 lines = []
         questions = []
-        for count, item in enumerate(row["specific_query_list"], 1):
+        for place, item in enumerate(row["specific_query_list"], 1):
             spans = [(max(0, int(first)), int(last)) for first, last in item["relevant_text_span"]]
             gold = dict.fromkeys(window for first, last in spans for window in window_of[first : last + 1])
             questions.append(
-                Question(f"{number}-q{count}", _asked(item["query"]), text_of(item.get("answer")), tuple(gold))
+                Question(f"{number}-q{place}", _asked(item["query"]), text_of(item.get("answer")), tuple(gold))
             )
-        numbers.append(None)
         return documents, questions
 
     return _pooled_rows(converted(tables, "queries", meeting))

@@ -87,6 +87,8 @@ REPORT_SECONDS = 60.0
 OWN_PATHS = "/_context"
 """The proxy's own paths begin with it. They are never sent to the upstream."""
 KEY_HEADERS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+KEY_PARAMETERS = (b"key=", b"api_key=", b"api-key=", b"access_token=")
+"""Header fields, and parameters of the query, in which clients send keys. Gemini's clients may use either."""
 HINT_HEADER, HINT_CHARACTERS = "x-context-looking-for", 2_000
 """The header in which an agent may say what it is looking for, and how much of it counts."""
 
@@ -166,10 +168,8 @@ class BodyPruner:
         system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching(_cache_ttl(plain)) if states_caching else None
-        number, pruned = self._pruners.prune_numbered(
-            messages, hint=hint, caching=caching, scope=caller + b"\0" + scope
-        )
-        record = PrunedRequest.of(number, request.get("model"), pruned.report)
+        pruned = self._pruners.prune(messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
+        record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
         changes = {(name, *path): value for path, value in differences(messages, pruned.messages)}
         if not changes:
             return PrunedBody.of(body, pruned.report, record)
@@ -342,7 +342,8 @@ class Proxy(GatedService):
             hint=request.headers.get(HINT_HEADER, "")[:HINT_CHARACTERS],
             states_caching=request.scope["path"] == ANTHROPIC_PATH,
         )
-        pruned = await asyncio.to_thread(prune, body, field, caller_of(request.headers))
+        caller = caller_of(request.headers, request.scope["query_string"])
+        pruned = await asyncio.to_thread(prune, body, field, caller)
         record: RequestRecord = request.state.record
         record.notes["prune"] = pruned.counts
         status = 0
@@ -450,9 +451,10 @@ def _is_signed(headers: Headers) -> bool:
     return headers.get("authorization", "").startswith("AWS4-")
 
 
-def caller_of(headers: Headers) -> bytes:
-    """What tells the callers apart: the keys that they send."""
-    return "\n".join(headers.get(name, "") for name in KEY_HEADERS).encode("latin-1")
+def caller_of(headers: Headers, query: bytes = b"") -> bytes:
+    """Return what tells the callers apart: the keys that they send, in headers or in the query of the address."""
+    sent = [headers.get(name, "").encode("latin-1") for name in KEY_HEADERS]
+    return b"\n".join([*sent, *(part for part in query.split(b"&") if part.lower().startswith(KEY_PARAMETERS))])
 
 
 def _environment_proxy(url: httpx.URL) -> str | None:

@@ -342,7 +342,6 @@ class RelevanceJudgement:
         self._cosines = Cosines(notes, corpus)
         self.corpus_size = corpus.count()
         """Chunks of the corpus that the candidates are from, for the calibration."""
-        self._dense_share = _dense_share(corpus)
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
@@ -416,9 +415,7 @@ class RelevanceJudgement:
             said, alone = self._read_odds(), self._alone_odds()
         judgements = Judgements(self._odds, combined, said, alone)
         cosines = self._cosines.of(self.notes.question.text)
-        return ranking_features(
-            self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size, dense_share=self._dense_share
-        )
+        return ranking_features(self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size)
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
         """The scores by the second network's log-odds and what the reader said, shape (n,)."""
@@ -489,10 +486,3 @@ def _dense_weight(corpus: Corpus) -> float:
     """The weight of the corpus's vectors by its calibration, 1 without one."""
     weights = getattr(getattr(corpus, "calibration", None), "weights", {})
     return float(weights.get("dense", 1.0))
-
-
-def _dense_share(corpus: Corpus) -> float:
-    """The share of the vectors in the corpus's weights of its retrievers, a half without a calibration."""
-    weights = getattr(getattr(corpus, "calibration", None), "weights", {})
-    total = sum(weights.values())
-    return float(weights.get("dense", 1.0)) / total if total > 0 else 0.5

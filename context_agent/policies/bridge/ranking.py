@@ -21,7 +21,6 @@ from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
-from context_agent.policies.bridge.text import STOP
 
 TEXT = (
     "bm25", "bm25_z", "coverage", "coverage_z", "coverage_names", "coverage_relations", "coverage_title",
@@ -50,8 +49,8 @@ BY_SEARCH = ("asked", "asked_place", "asked_score", "place", "found_score")
 TRUST = (
     "reader_dense", "reader_words", "odds_dense", "odds_words", "agreement", "trusted", "trusted_rank",
 )  # fmt: skip
-FAMILY = ("asks_many", "family_size", "family_best", "family_place", "title_place", "title_meaning", "alias")
-EPISODE = ("hop", "is_lookup", "candidates", "size", "dense_share")
+FAMILY = ("asks_many", "family_size", "family_best", "family_place", "title_place", "title_meaning")
+EPISODE = ("hop", "is_lookup", "candidates", "size")
 RANKING = (
     *BY_ODDS, *BY_READER, *BY_DENSE, *BY_WORDS, *BY_SEARCH, *TRUST, *TEXT, *DENSE, *LINKED, *LINKED_DENSE, *CUES,
     *FAMILY, *EPISODE,
@@ -67,9 +66,6 @@ RANKING = (
   with the words. `trusted` is the sum of both, each weighted by its correlation.
 - `family_size`, ...: see `families`. `family_best` is the highest odds of a family less the highest of all; the places
   count better candidates of the family with other titles, and of the same title.
-- `alias`: whether the title has a word that a candidate's text puts beside a name of the question, as a list of codes
-  or abbreviations does, or has the name itself.
-- `dense_share`: the share of the vectors in the corpus's weights of its retrievers.
 """
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
@@ -77,10 +73,6 @@ _FUSION_RANKS = 4
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
-ALIAS = 0.5
-_LEAST_CODE, _MOST_NAMES = 2, 6
-_BESIDE, _BEFORE, _AFTER = 40, 2, 1
-"""Characters on both sides of a name, and words before and after it, where its code stands."""
 _LEAST_SPREAD = 1e-9
 _LEAST_COMPARED = 4
 """Candidates at least for a correlation."""
@@ -106,9 +98,7 @@ class Judgements:
     alone: Floats
 
 
-def ranking_features(
-    notes: Notes, rows: Floats, cosines: Floats, said: Judgements, *, corpus_size: int, dense_share: float
-) -> Floats:
+def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgements, *, corpus_size: int) -> Floats:
     """Return the trees' inputs, shape (n, len(RANKING)).
 
     Args:
@@ -117,7 +107,6 @@ def ranking_features(
         cosines: Those of the question, shape (n,), NaN if the vectors are useless.
         said: What the networks and the reader say.
         corpus_size: Chunks of the corpus.
-        dense_share: Weight of the corpus's vectors, from 0 to 1.
 
     Returns:
         One row for each candidate, NaN where something is not known.
@@ -138,7 +127,6 @@ def ranking_features(
         "is_lookup": np.array([candidate.lookup >= 0 for candidate in notes.candidates]),
         "candidates": float(np.log1p(n)),
         "size": float(np.log1p(corpus_size)),
-        "dense_share": dense_share,
     }
     return np.stack([np.broadcast_to(columns[name], n) for name in RANKING], axis=1).astype(np.float32)
 
@@ -253,38 +241,7 @@ def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
         "family_place": family_place,
         "title_place": title_place,
         "title_meaning": sums[1:] @ sums[0],
-        "alias": _titles_of_names(notes),
     }
-
-
-def _titles_of_names(notes: Notes) -> Floats:
-    """The feature `alias`, shape (n,): 1 for a title with a name of the question, ALIAS for one with its code, else 0.
-
-    A code is a word of a title that stands beside the name in a text, as in "KRSN: Kaarsen Marine Systems".
-    """
-    passages = [candidate.passage for candidate in notes.candidates]
-    named = np.zeros(len(passages), dtype=np.float32)
-    in_titles = {word for passage in passages for word in passage.title_words if len(word) >= _LEAST_CODE}
-    in_titles -= {word for word in in_titles if f" {word} " in notes.question.padded} | STOP
-    for name in notes.question.names[:_MOST_NAMES]:
-        spelled = f" {name} "
-        beside: Counter[str] = Counter()
-        for passage in passages:
-            start = passage.padded.find(spelled)
-            if start >= 0:
-                before = passage.padded[max(0, start - _BESIDE) : start].split()[-_BEFORE:]
-                after = passage.padded[start + len(spelled) - 1 :][:_BESIDE].split()[:_AFTER]
-                beside.update(in_titles.intersection((*before, *after)))
-        # A word that many titles share says nothing about one name.
-        codes = {
-            word for word in beside if sum(word in passage.title_words for passage in passages) < len(passages) / 2
-        }
-        for row, passage in enumerate(passages):
-            if spelled in f" {passage.full_title} ":
-                named[row] = 1
-            elif codes.intersection(passage.title_words):
-                named[row] = max(named[row], ALIAS)
-    return named
 
 
 def correlation(first: Floats, second: Floats) -> float:

@@ -175,6 +175,20 @@ def test_a_request_of_gemini_is_pruned() -> None:
     assert json.loads(received.body)["systemInstruction"] == body["systemInstruction"]
 
 
+@pytest.mark.parametrize("other", ["?key=another", "?alt=sse&KEY=another", "?x=1"])
+def test_callers_whose_key_is_in_the_address_are_told_apart(other: str) -> None:
+    path, body = "/v1beta/models/gemini-3-pro:generateContent", {"contents": contents(6)}
+    asking = {"contents": [*contents(6), {"role": "model", "parts": [{"text": "restore: p1-p40"}]}]}
+    restored = []
+    with upstream(lambda _: Reply(b"{}")) as server, proxy_client(server.url) as client:
+        client.post(f"{path}?key=one", json=body)
+        for address in (f"{path}{other}", f"{path}?key=one"):
+            answer = client.post(address, json=asking)
+            restored.append(json.loads(answer.headers["X-Context-Pruned"])["restored"])
+    assert restored[0] == 0
+    assert restored[1] > 0
+
+
 def test_a_signed_request_passes_untouched() -> None:
     body = json.dumps({"messages": conversation(6)}).encode()
     headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=x"}

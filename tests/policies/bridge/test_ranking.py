@@ -68,7 +68,7 @@ def features(notes: Notes, odds: Floats | None = None, alone: Floats | None = No
         np.zeros(n, np.float32) if odds is None else odds, unknown, unknown, unknown if alone is None else alone
     )
     cosines = known.get("cosines", unknown)
-    return ranking_features(notes, rows, cosines, said, corpus_size=n, dense_share=0.5)
+    return ranking_features(notes, rows, cosines, said, corpus_size=n)
 
 
 def test_a_row_follows_the_thresholds_and_a_missing_input_its_own_way() -> None:
@@ -192,17 +192,6 @@ def test_titles_that_differ_in_a_number_or_one_word_are_a_family() -> None:
     assert names[0] == names[1]
     assert names[2] == names[3]
     assert len(set(names[2:])) == 4
-
-
-def test_a_code_beside_a_name_leads_to_titles_with_the_code() -> None:
-    notes = notes_of(
-        "What did Kaarsen Marine Systems earn in 2024?",
-        ("Ticker list", "KRSN: Kaarsen Marine Systems, ships. NXLM: Nexilume Photonics, lasers."),
-        ("KRSN Q1 2024", "The margin was 4 %."),
-        ("NXLM Q1 2024", "The margin was 9 %."),
-        ("Kaarsen Marine Systems", "A firm in Bergen."),
-    )
-    assert column(features(notes), "alias").tolist() == [0, 0.5, 0, 1]
 
 
 @pytest.mark.parametrize(
