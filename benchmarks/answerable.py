@@ -80,7 +80,7 @@ class Predictions:
         self.questions += other.questions
 
     def figure(self, measure: Measure) -> str:
-        """The measure with its interval over questions."""
+        """Return the measure with its interval over questions."""
         return str(measure_interval(measure, self.probabilities, self.outcomes, self.questions))
 
 
@@ -115,7 +115,7 @@ class Results:
             mine.extend(its)
 
     def row(self, name: str) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         cells = [
             self.confidence.figure(roc_auc),
             *(part.figure(roc_auc) if 0 in part.outcomes else "-" for part in (self.withheld, self.foreign)),
@@ -171,7 +171,7 @@ def main() -> int:
 def in_small_corpora(
     tasks: Iterable[CalibrationTask], corpus: Corpus, size: int, embedder: Embedder
 ) -> Iterator[CalibrationTask]:
-    """The tasks of a corpus, each on `size` of its documents: all that answer it, and others drawn at random."""
+    """Yield the tasks of a corpus, each on `size` of its documents: all that answer it, and others drawn at random."""
     draw = random.Random(0)
     documents = list(dict.fromkeys(chunk.document_id for chunk in corpus.walk()))
     for task in tasks:
@@ -202,7 +202,7 @@ def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse
 
 
 def _plot(results: Results) -> str:
-    """The reliability curves as SVG text. The area of a point grows with its predictions. Needs matplotlib."""
+    """Return the reliability curves as SVG text. The area of a point grows with its predictions. Needs matplotlib."""
     parts: Sequence[tuple[str, Predictions]] = (
         ("the corpus answers the question", results.confidence),
         ("a ranked document is gold", results.documents),

@@ -62,12 +62,12 @@ class SetResult:
         return max(ONE_SHOT, key=lambda way: statistics.mean(self.recalls[way]))
 
     def gain(self) -> list[float]:
-        """The recall of `careful` less that of the best one-shot search, by question."""
+        """Return the recall of `careful` less that of the best one-shot search, by question."""
         pairs = zip(self.recalls["careful"], self.recalls[self.best], strict=True)
         return [agent - single for agent, single in pairs]
 
     def row(self) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         cells = "".join(
             f"{statistics.mean(self.recalls[way]):8.3f}" if self.recalls[way] else "       -" for way in WAYS
         )
@@ -100,7 +100,7 @@ class PlainReranker:
 
 
 def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
-    """The set's questions of a split."""
+    """Return the set's questions of a split."""
     file = folder / f"queries.{split}.jsonl"
     rows = [
         json.loads(line) for line in (file if file.is_file() else folder / "questions.jsonl").open(encoding="utf-8")
@@ -109,7 +109,7 @@ def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
 
 
 def sets_of(data: Sequence[Path], names: Sequence[str], split: str) -> Iterator[Path]:
-    """The folders of sets that have questions of the split."""
+    """Yield the folders of sets that have questions of the split."""
     for folder in sorted(path.parent for root in data for path in root.glob("*/corpus.jsonl.gz")):
         has_questions = (folder / f"queries.{split}.jsonl").is_file() or (folder / "questions.jsonl").is_file()
         if has_questions and (not names or folder.name in names):
@@ -125,7 +125,7 @@ def measure(
     reranker: PlainReranker | None,
     progress: Callable[[float], None],
 ) -> SetResult:
-    """All ways of searching on all questions."""
+    """Return all ways of searching on all questions."""
     result = SetResult(name)
     owner = {chunk.id: chunk.document_id for chunk in corpus.chunks}
     fast, careful = (SearchAgent(corpus, policy.with_effort(effort)) for effort in ("fast", "careful"))

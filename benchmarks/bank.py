@@ -91,7 +91,7 @@ class BankCorpus:
         return [json.loads(line) for line in text.split("\n") if line]
 
     def labels(self) -> dict[str, Grades]:
-        """The judges' grades by question; nothing if there are none."""
+        """Return the judges' grades by question; nothing if there are none."""
         file = self.folder / "labels.jsonl.gz"
         if not file.is_file():
             return {}
@@ -190,7 +190,7 @@ class Candidates:
         self._weights = WordWeights(self._corpus)
 
     def reader_input(self, question: str) -> ReaderInput:
-        """What shortens the passages for a question."""
+        """Return what shortens the passages for a question."""
         return ReaderInput(analyze_question(question, self._weights))
 
     def best(self, question: str) -> list[str]:

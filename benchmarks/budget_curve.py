@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def finished_run(description: str, page: Path, reference: str) -> tuple[EvalSummary, Path]:
-    """The summary of the run that the command line names, and the page for its figures; `page` by default."""
+    """Return the summary of the run that the command line names, and the page for its figures; `page` by default."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--page", type=Path, default=page)
@@ -60,7 +60,9 @@ def write_figures(page: Path, figures: str) -> None:
 
 
 def table(summary: EvalSummary) -> str:
-    """Each window: recall with pruning and its gain over no pruning, by benchmark; then systems without a window."""
+    """Return each window: recall with pruning and its gain over no pruning, by benchmark; then systems without a
+    window.
+    """
     cells = {(cell.benchmark, cell.system, cell.window): cell for cell in summary.cells}
     benchmarks = summary.benchmarks
     lines = [f"| window | {' | '.join(benchmarks)} |", "|---:|" + "---:|" * len(benchmarks)]
@@ -75,7 +77,7 @@ def table(summary: EvalSummary) -> str:
 
 
 def gain(value: MetricValue | None) -> str:
-    """A paired difference with its interval; empty for None."""
+    """Return a paired difference with its interval; empty for None."""
     return "" if value is None else f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]"
 
 

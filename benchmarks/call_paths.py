@@ -104,7 +104,7 @@ class CallPath:
             threading.setprofile(None)
 
     def line(self, name: str, rooms: Sequence[str] = ("",)) -> str:
-        """The figures of the modules in these rooms. Crossings are counted over all modules."""
+        """Return the figures of the modules in these rooms. Crossings are counted over all modules."""
         calls = [(module, function) for _, module, function in self.calls if module.startswith(tuple(rooms))]
         modules = {module for module, _ in calls}
         crossings = f", {self.crossings} crossings" if rooms == ("",) else ""
@@ -135,7 +135,9 @@ def search() -> CallPath:
 
 
 def rl() -> CallPath:
-    """The second step of a run: questions, episodes, rewards, advantages, rows, an update, and the new weights."""
+    """Yield the second step of a run: questions, episodes, rewards, advantages, rows, an update, and the new
+    weights.
+    """
     from context_agent.train import config, sft
     from context_agent.train.rl import loop
 

@@ -37,7 +37,7 @@ def words(draw: random.Random, count: int) -> str:
 
 
 async def grown(policy: ChatPolicy) -> View:
-    """A view of `TARGET` tokens: searches, reasoning, and every fourth block pruned."""
+    """Return a view of `TARGET` tokens: searches, reasoning, and every fourth block pruned."""
     draw = random.Random(5)
     corpus = MemoryCorpus([Document(f"d{n}", words(draw, 120), words(draw, 3)) for n in range(600)])
     budget = Budget(WINDOW, soft=WINDOW - 2_000, hard=WINDOW - 1_000, per_call=2_000)

@@ -134,12 +134,12 @@ SUBJECTS = (
 
 
 def documents() -> list[Document]:
-    """The notes: one document for each section of each version of each product."""
+    """Return the notes: one document for each section of each version of each product."""
     return list(_notes())
 
 
 def questions() -> list[Question]:
-    """A question about each subject of each product; gold are its sections in all versions."""
+    """Return a question about each subject of each product; gold are its sections in all versions."""
     return [
         Question(f"{item.code}-{number}", subject.question.format(name=item.name), gold=tuple(_gold(item, number)))
         for item, (number, subject) in pairs(PRODUCTS, enumerate(SUBJECTS))

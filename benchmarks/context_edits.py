@@ -42,7 +42,9 @@ def main() -> int:
 
 
 def best_by_window(summary: EvalSummary) -> str:
-    """The recall of each edit by window, averaged over the benchmarks with equal weights; the highest is bold."""
+    """Return the recall of each edit by window, averaged over the benchmarks with equal weights; the highest is
+    bold.
+    """
     lines = ["| window | " + " | ".join(LABELS.values()) + " |", "|---:|" + "---:|" * len(LABELS)]
     for window in windows(summary):
         means = {name: _mean(summary, name, window) for name in LABELS}
@@ -53,7 +55,7 @@ def best_by_window(summary: EvalSummary) -> str:
 
 
 def _rows(summary: EvalSummary, benchmark: str) -> Iterable[str]:
-    """A line for each window and edit."""
+    """Yield a line for each window and edit."""
     cells = {(cell.system, cell.window): cell for cell in summary.cells if cell.benchmark == benchmark}
     yield "| window | edits | recall@5 | less none | tokens | critical steps | lost prefix | failed |"
     yield "|---:|---|---:|---:|---:|---:|---:|---:|"

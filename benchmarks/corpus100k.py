@@ -34,7 +34,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 def data_folder(folder_name: str | None) -> Path:
-    """The folder of the sets; ends the program with a message when they are not there."""
+    """Return the folder of the sets; ends the program with a message when they are not there."""
     folder = Path(folder_name or os.environ.get("CTX1_DATA", Path(__file__).parents[2] / "shared" / "data"))
     missing = [name for name in SETS if not (folder / name / "corpus.jsonl.gz").exists()]
     if missing:
@@ -43,7 +43,7 @@ def data_folder(folder_name: str | None) -> Path:
 
 
 def paragraphs(folder: Path) -> list[Document]:
-    """All sets one after another, ids prefixed by the set's name."""
+    """Return all sets one after another, ids prefixed by the set's name."""
     documents = []
     for name in SETS:
         with gzip.open(folder / name / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -53,12 +53,12 @@ def paragraphs(folder: Path) -> list[Document]:
 
 
 def corpus(folder: Path, size: int = COUNT) -> Iterator[Document]:
-    """The first `size` documents: the real ones, then their variants, one round after another."""
+    """Return the first `size` documents: the real ones, then their variants, one round after another."""
     return islice(_rounds(paragraphs(folder)), size)
 
 
 def questions(folder: Path) -> list[str]:
-    """The dev questions of all sets, in turn, so that the first ones are of every set."""
+    """Return the dev questions of all sets, in turn, so that the first ones are of every set."""
     columns = []
     for name in SETS:
         with (folder / name / "queries.dev.jsonl").open(encoding="utf-8") as lines:

@@ -69,11 +69,11 @@ class Passages:
         return self.embedder.embed_documents([chunk.indexed_text for chunk in self.chunks])
 
     def query(self, text: str) -> list[float]:
-        """The vector of a query."""
+        """Return the vector of a query."""
         return [float(value) for value in self.embedder.embed_query(text)]
 
     def rows(self, *, vectors: bool = False) -> Iterator[list[dict[str, Any]]]:
-        """The passages in batches, as rows with id, title and text, and the vector on demand."""
+        """Yield the passages in batches, as rows with id, title and text, and the vector on demand."""
         for start in range(0, len(self.chunks), BATCH):
             part = self.chunks[start : start + BATCH]
             rows: list[dict[str, Any]] = [
@@ -210,7 +210,7 @@ def chroma(passages: Passages, folder: Path) -> Iterator[Search]:
 
 
 def _started(connect: Callable[[], Any]) -> Any:
-    """The connection, once the server answers."""
+    """Return the connection, once the server answers."""
     ends = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -74,7 +74,7 @@ def run(command: list[str], folder: Path, extra: list[str]) -> Timed:
 
 
 def fingerprint(folder: Path) -> str:
-    """All records and the summary as text, without wall times."""
+    """Return all records and the summary as text, without wall times."""
     records = [replace(timed, seconds=0.0).to_json() for timed in read_records(folder)]
     summary = summarise_run(folder).to_json()
     for cell in (*summary["cells"], *summary["pools"]):

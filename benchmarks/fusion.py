@@ -71,7 +71,7 @@ def fused_by_rank(rankings: Sequence[Sequence[str]]) -> list[str]:
 
 
 def own_words(corpus: MemoryCorpus) -> list[str]:
-    """The retrievers that find chunks by their title and 16 consecutive words."""
+    """Return the retrievers that find chunks by their title and 16 consecutive words."""
     generator = random.Random(0)
     totals = dict.fromkeys((SPARSE, DENSE), 0.0)
     for chunk in generator.sample(list(corpus.chunks), min(PROBES, corpus.count())):
@@ -84,7 +84,7 @@ def own_words(corpus: MemoryCorpus) -> list[str]:
 
 
 def sampled(chunks: Sequence[Chunk], questions: Sequence[Question], documents: int | None) -> list[Chunk]:
-    """The chunks of all gold documents and of others, `documents` in all."""
+    """Return the chunks of all gold documents and of others, `documents` in all."""
     gold = {document for question in questions for document in question.gold}
     others = sorted({chunk.document_id for chunk in chunks} - gold)
     if documents is None or documents >= len(gold) + len(others):
@@ -94,7 +94,7 @@ def sampled(chunks: Sequence[Chunk], questions: Sequence[Question], documents: i
 
 
 def load_set(name: str, options: argparse.Namespace) -> tuple[list[Question], list[Chunk]]:
-    """The questions and the chunks of a set."""
+    """Return the questions and the chunks of a set."""
     if name == "coded_releases":
         return coded_releases.questions(), list(MemoryCorpus(coded_releases.documents(), embedder="static").chunks)
     questions = load_questions(options.data / name / f"queries.{options.split}.jsonl")[: options.limit]

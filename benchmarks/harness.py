@@ -62,7 +62,7 @@ def steps(turns: int) -> list[Action]:
 
 
 def seconds(work: Callable[[], object], clock: Callable[[], float]) -> float:
-    """What the work takes on that clock."""
+    """Return what the work takes on that clock."""
     started = clock()
     work()
     return clock() - started
@@ -107,13 +107,13 @@ def report(label: str, corpus: Corpus, repeats: int, bound: str) -> None:
 
 @contextmanager
 def memory() -> Iterator[Corpus]:
-    """A corpus of 1,000 chunks in memory."""
+    """Yield a corpus of 1,000 chunks in memory."""
     yield MemoryCorpus(documents(1_000))
 
 
 @contextmanager
 def folder() -> Iterator[Corpus]:
-    """The same chunks in a Chroma folder."""
+    """Yield the same chunks in a Chroma folder."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as path:
         index_documents(documents(1_000), path=Path(path))
         yield ChromaCorpus.open(path=Path(path))

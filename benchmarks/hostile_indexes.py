@@ -98,7 +98,7 @@ def _import_all() -> None:
 
 
 def _prepared(index: HostileIndex, scratch: Path) -> Path:
-    """The folder, with a file of questions."""
+    """Return the folder, with a file of questions."""
     folder = scratch / index.name
     pid = os.fork()  # Chroma's threads must not run in the process that forks.
     if not pid:
@@ -199,7 +199,7 @@ class Child:
 
 
 def _run(arguments: Sequence[str], folder: Path, log: Path) -> NoReturn:
-    """The forked process: from here on each contact is written to the log."""
+    """Return the forked process: from here on each contact is written to the log."""
     from context_agent.cli.app import run
 
     os.chdir(folder)

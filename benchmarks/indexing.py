@@ -51,16 +51,16 @@ class PrecomputedEmbedder:
         self._vectors = dict(zip(texts, vectors, strict=True))
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of known texts."""
+        """Return the vectors of known texts."""
         return np.stack([self._vectors[text] for text in texts])
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The query vector of the wrapped embedder."""
+        """Return the query vector of the wrapped embedder."""
         return self._embedder.embed_query(text)
 
 
 def chunks_of(documents: list[Document]) -> list[Chunk]:
-    """The chunks that indexing makes."""
+    """Return the chunks that indexing makes."""
     from context_agent.retrieval.chunker import SIZE, chunk_document
 
     counter = HarmonyCounter()

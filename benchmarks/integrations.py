@@ -120,7 +120,7 @@ async def over_mcp(agent: SearchAgent, calls: int) -> dict[str, list[float]]:
 
 
 def framework_calls(agent: SearchAgent) -> dict[str, Callable[[], int]]:
-    """A call per framework, which returns the number of documents that it got."""
+    """Return a call per framework, which returns the number of documents that it got."""
     langchain, llamaindex = LangChainRetriever(agent=agent), LlamaIndexRetriever(agent)
     haystack, dspy, tool = HaystackRetriever.of(agent), DspyRetriever(agent), SearchTool(agent, k=10)
     return {

@@ -57,14 +57,14 @@ def main() -> int:
 
 
 def run_of(model: str, dtype: str, weights: str, folder: str) -> RunConfig:
-    """A run that trains the packaged adapters further, or all weights."""
+    """Return a run that trains the packaged adapters further, or all weights."""
     adapter = {"adapter": str(ADAPTERS / model)} if weights == "adapters" and (ADAPTERS / model).is_dir() else {}
     described = {"name": model, "dtype": dtype, "renderer": "lines", "gradient_checkpointing": False, **adapter}
     return parse_run({"out": folder, "model": described, "data": {"questions": ["none.jsonl"]}})
 
 
 def measure(run: RunConfig, rows: int, tokens: int) -> dict[str, float]:
-    """The differences for one set of weights."""
+    """Return the differences for one set of weights."""
     import torch
 
     from context_agent.train.models import load_model, local_engine
@@ -118,7 +118,7 @@ class _Rows:
     items: Sequence[WeightedRow] = ()
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """The same rows for every update."""
+        """Return the same rows for every update."""
         return self.items
 
 

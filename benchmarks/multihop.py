@@ -94,7 +94,7 @@ class CachedEmbedder:
             self._queries = pickle.loads(file.read_bytes())
 
     def embed_documents(self, texts: Sequence[str]) -> Floats:
-        """The texts' vectors, from the folder where they are there."""
+        """Return the texts' vectors, from the folder where they are there."""
         digest = hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:16]
         file = self._folder / f"{digest}.npy"
         if not file.is_file():
@@ -102,7 +102,7 @@ class CachedEmbedder:
         return np.asarray(np.load(file), dtype=np.float32)
 
     def embed_query(self, text: str) -> Floats:
-        """The query's vector, remembered."""
+        """Return the query's vector, remembered."""
         if (vector := self._queries.get(text)) is None:
             vector = self._queries[text] = np.asarray(self._inner.embed_query(text), dtype=np.float16)
         return vector.astype(np.float32)
@@ -120,7 +120,7 @@ class Exchanged:
         self._inner, self._names = inner, names
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """The inner retriever's ranking under exchanged names."""
+        """Return the inner retriever's ranking under exchanged names."""
         return [(self._names[item], score) for item, score in self._inner.search(query, k, where)]
 
 
@@ -148,7 +148,7 @@ class Row:
     """Of what an episode pruned, the share that is not gold."""
 
     def figures(self) -> dict[str, object]:
-        """The row as plain data."""
+        """Return the row as plain data."""
         gain = [a - h for a, h in zip(self.recalls["agent"], self.recalls["hybrid"], strict=True)]
         figures = {way: Figure.of(values) for way, values in self.recalls.items()} | {"gain": Figure.of(gain)}
         plain: dict[str, object] = {name: [f.mean, f.low, f.high] for name, f in figures.items()}
@@ -160,7 +160,7 @@ class Row:
 
 
 def set_folder(data: Sequence[Path], name: str) -> Path:
-    """The folder of a set in the first folder of `data` that has it. Raises `FileNotFoundError` if none has."""
+    """Return the folder of a set in the first folder of `data` that has it. Raises `FileNotFoundError` if none has."""
     for folder in data:
         if (folder / name / "corpus.jsonl.gz").is_file():
             return folder / name
@@ -169,7 +169,7 @@ def set_folder(data: Sequence[Path], name: str) -> Path:
 
 
 def load_chunks(folder: Path) -> list[Chunk]:
-    """The set's documents, chunked as an index would chunk them."""
+    """Return the set's documents, chunked as an index would chunk them."""
     counter = HarmonyCounter()
     chunks: list[Chunk] = []
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -181,7 +181,7 @@ def load_chunks(folder: Path) -> list[Chunk]:
 
 
 def build(chunks: Sequence[Chunk], embedder: Embedder, *, shuffle: str | None, only: str | None) -> MemoryCorpus:
-    """The corpus, optionally with a useless retriever, or with only one retriever."""
+    """Return the corpus, optionally with a useless retriever, or with only one retriever."""
     vectors = embedder.embed_documents([chunk.indexed_text for chunk in chunks])
     if shuffle == "dense":
         vectors = vectors[np.random.default_rng(0).permutation(len(vectors))]
@@ -224,12 +224,12 @@ def measure(name: str, corpus: MemoryCorpus, questions: Sequence[Question], agen
 
 
 def _pruned(trajectory: Trajectory) -> list[Block]:
-    """The blocks that the view no longer showed after some turn."""
+    """Return the blocks that the view no longer showed after some turn."""
     return [block for view in trajectory.views() for block in view.pruned]
 
 
 def embedders(specs: str, cache: Path) -> list[CachedEmbedder]:
-    """The embedders of a comma-separated list."""
+    """Return the embedders of a comma-separated list."""
     return [CachedEmbedder(load_embedder(spec), cache) for spec in specs.split(",")]
 
 
@@ -297,7 +297,7 @@ def small_sources(
 
 
 def _readers(spec: str) -> Iterable[tuple[int, OnnxModel]]:
-    """The reader of each fold, from FILE=FOLD,FOLD."""
+    """Return the reader of each fold, from FILE=FOLD,FOLD."""
     file, _, folds = spec.partition("=")
     model = OnnxModel(Path(file), TOKENIZER_FILE, format=READER_FORMAT)
     return [(int(fold), model) for fold in folds.split(",")]

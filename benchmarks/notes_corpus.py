@@ -21,19 +21,19 @@ FACTS = Path(__file__).with_name("notes_facts.txt")
 
 
 def documents() -> list[Document]:
-    """All notes, titled by their file names."""
+    """Return all notes, titled by their file names."""
     pages = [_document(f"page-{name}", f"{name}.md", text.replace(r"\n", "\n")) for name, text in _rows("pages")]
     return [*_incidents(), *_releases(), *_usage(), *_pumps(), *_meetings(), *_people(), *pages]
 
 
 def questions(split: str) -> list[Question]:
-    """Every second question: those of `train`, or those of `dev`."""
+    """Return every second question: those of `train`, or those of `dev`."""
     rows = list(_rows("questions"))[split == "dev" :: 2]
     return [Question(f"{split}-{number}", text, gold=tuple(gold.split())) for number, (text, gold) in enumerate(rows)]
 
 
 def _rows(table: str) -> Iterator[list[str]]:
-    """The cells of each row of a table in `FACTS`."""
+    """Return the cells of each row of a table in `FACTS`."""
     rows = FACTS.read_text(encoding="utf-8").partition(f"[{table}]")[2].partition("\n\n[")[0].splitlines()[1:]
     return ([cell.strip() for cell in row.split("|")] for row in rows if row)
 

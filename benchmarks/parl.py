@@ -139,14 +139,14 @@ def main() -> int:
 
 
 def demonstration_run(out: Path) -> RunConfig:
-    """The run that trains a new model on both kinds of demonstrations."""
+    """Return the run that trains a new model on both kinds of demonstrations."""
     chosen = dict(DEMONSTRATIONS)
     model = {**RUN["model"], "tiny": chosen.pop("tiny")}
     return config.parse_run({**RUN, **chosen, "model": model, "out": str(out / "demonstrations")})
 
 
 def reward_run(out: Path, arm: str, seed: int) -> RunConfig:
-    """An arm's reinforcement learning. Its sub-agents keep the model trained on the demonstrations."""
+    """Return an arm's reinforcement learning. Its sub-agents keep the model trained on the demonstrations."""
     start = str(out / "demonstrations" / "final")
     return config.parse_run(
         {
@@ -162,7 +162,7 @@ def reward_run(out: Path, arm: str, seed: int) -> RunConfig:
 
 
 def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> Score:
-    """The measures of one whole episode."""
+    """Return the measures of one whole episode."""
     outcome, delegation = measure_outcome(trajectory, question, gold_of(question, corpus)), delegation_of(trajectory)
     return {
         "question": question.id,
@@ -178,7 +178,7 @@ def score(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: R
 
 
 def summarize(scores: ScoresByArm) -> dict[str, Any]:
-    """Every figure: means with intervals, each arm's verdict, and the arms against each other."""
+    """Return every figure: means with intervals, each arm's verdict, and the arms against each other."""
     arms = [name for name in scores if name != "before"]
     return {
         "seeds": {name: len(runs) for name, runs in scores.items()},
@@ -199,17 +199,17 @@ def summarize(scores: ScoresByArm) -> dict[str, Any]:
 
 
 def values(runs: Sequence[Sequence[Score]], measure: str) -> list[float]:
-    """A value for each question: the mean over seeds."""
+    """Return a value for each question: the mean over seeds."""
     return [fmean(float(score[measure]) for score in seeds) for seeds in zip(*runs, strict=True)]
 
 
 def pooled(runs: Sequence[Sequence[Score]], measure: str) -> Figure:
-    """The mean over questions with its interval."""
+    """Return the mean over questions with its interval."""
     return Figure.of(values(runs, measure))
 
 
 def collapsed(after: Sequence[Sequence[Score]], before: Sequence[Sequence[Score]]) -> bool:
-    """The rule: significantly less than half as many episodes start sub-agents as after the demonstrations."""
+    """Return the rule: significantly less than half as many episodes start sub-agents as after the demonstrations."""
     return Figure.of(_less_half(after, before)).high < 0
 
 
@@ -252,7 +252,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
 
 
 def signed(figure: Mapping[str, float]) -> str:
-    """A difference with its interval."""
+    """Return a difference with its interval."""
     return f"{figure['mean']:+.3f} [{figure['low']:+.3f}, {figure['high']:+.3f}]"
 
 
@@ -287,7 +287,7 @@ def _phase(options: argparse.Namespace) -> None:
 
 
 def _evaluate(run: RunConfig, split: str) -> list[Score]:
-    """The scores of a model on every question of a split, at the temperature it was trained at."""
+    """Return the scores of a model on every question of a split, at the temperature it was trained at."""
     from context_agent.train.data import build_agent, environment_of
     from context_agent.train.models import load_model, subagent_engine
     from context_agent.train.rl.loop import open_sampler
@@ -328,7 +328,7 @@ def _minutes(out: Path) -> dict[str, float]:
 
 
 def spawning_by_tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[float]:
-    """The share of training episodes that start sub-agents in each tenth of the updates, over all seeds."""
+    """Return the share of training episodes that start sub-agents in each tenth of the updates, over all seeds."""
     last = max(line["step"] for run in runs for line in run)
     shares = [(line["step"], line["spawning"]) for run in runs for line in run if "spawning" in line]
     return [fmean(share for step, share in shares if (10 * step - 1) // last == n) for n in range(10)]
@@ -337,7 +337,7 @@ def spawning_by_tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[floa
 def _groups(
     lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], scores: ScoresByArm
 ) -> list[report.PlottedRuns]:
-    """The curves of every arm with its held-out figures. The level of the shared demonstrations appears once."""
+    """Return the curves of every arm with its held-out figures. The level of the shared demonstrations appears once."""
     levels = [_plotted(scores["before"]), *[None] * (len(lines) - 1)]
     return [
         report.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(scores[name]))

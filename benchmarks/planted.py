@@ -128,7 +128,7 @@ ATTACKS: Mapping[str, Callable[[Target, int], Plant]] = {
 
 
 def plants(attack: str, questions: Sequence[Question], chunks: Sequence[Chunk]) -> list[Chunk]:
-    """The planted documents of one chunk each, with ids that no gold document has."""
+    """Return the planted documents of one chunk each, with ids that no gold document has."""
     first = {chunk.document_id: chunk for chunk in reversed(chunks)}
     planted = []
     for position, question in enumerate(questions):

@@ -72,7 +72,7 @@ def serve_model(listener: socket.socket) -> None:
 
 @contextmanager
 def servers(options: list[str]) -> Iterator[tuple[str, str, int]]:
-    """The addresses of the model server and of the proxy, and the proxy's process id."""
+    """Yield the addresses of the model server and of the proxy, and the proxy's process id."""
     # asyncio turns Nagle's algorithm off only for sockets that name their protocol.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
@@ -92,7 +92,7 @@ def servers(options: list[str]) -> Iterator[tuple[str, str, int]]:
 
 
 def conversation(seed: int, steps: int, tokens: int) -> dict[str, Any]:
-    """A request with as many tool calls, whose results have so many tokens together, about."""
+    """Return a request with as many tool calls, whose results have so many tokens together, about."""
     chance = random.Random(seed)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(3, 9))) for _ in range(400)]
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"What is known about {' '.join(words[:4])}?"}]
@@ -185,7 +185,7 @@ async def play(client: httpx.AsyncClient, url: str, seed: int, ends: float, tall
 
 
 async def load(url: str, options: argparse.Namespace) -> Tally:
-    """The tally of all clients."""
+    """Return the tally of all clients."""
     tally, ends = Tally(), time.perf_counter() + options.seconds
     limits = httpx.Limits(max_connections=options.clients, max_keepalive_connections=options.clients)
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:

@@ -88,7 +88,7 @@ class Measurement:
 
 
 def results_of(messages: Sequence[Message]) -> list[str]:
-    """The texts of the tool results."""
+    """Return the texts of the tool results."""
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
@@ -116,7 +116,7 @@ def measure(question: Question, played: PlayedConversation, strategy: str) -> Me
 
 
 def pruner_of(strategy: str, budget: int, evidence: Sequence[str]) -> ContextPruner:
-    """The pruner of that strategy."""
+    """Return the pruner of that strategy."""
     if strategy in ("careful", "fast"):
         return ContextPruner(budget, effort=strategy, prices=ALWAYS)
     if strategy == "drop":
@@ -127,7 +127,7 @@ def pruner_of(strategy: str, budget: int, evidence: Sequence[str]) -> ContextPru
 
 
 def oracle(evidence: Sequence[str]) -> Callable[[Sequence[Passage], str], Iterator[float]]:
-    """A judge that knows the gold."""
+    """Return a judge that knows the gold."""
 
     def judge(passages: Sequence[Passage], task: str) -> Iterator[float]:
         for passage in passages:
@@ -167,7 +167,7 @@ class Rows:
             self._store(Measurement(**{**values, "question": Question(**values["question"])}))
 
     def get(self, question: Question, strategy: str) -> Measurement | None:
-        """A measurement of an earlier run."""
+        """Return a measurement of an earlier run."""
         return self._rows.get((question, strategy))
 
     def add(self, row: Measurement) -> None:
@@ -182,7 +182,7 @@ class Rows:
 
 
 def questions(name: str, number: int, options: argparse.Namespace) -> Iterator[Question]:
-    """The first questions of a set: styles and sizes take turns."""
+    """Yield the first questions of a set: styles and sizes take turns."""
     styles, sizes = options.styles.split(","), [int(size) for size in options.tokens.split(",")]
     for index in range(min(options.limit, number)):
         style, size = styles[index % len(styles)], sizes[index // len(styles) % len(sizes)]
@@ -191,7 +191,7 @@ def questions(name: str, number: int, options: argparse.Namespace) -> Iterator[Q
 
 
 def measured(name: str, rows: Rows, options: argparse.Namespace) -> Iterator[Measurement]:
-    """The measurements of a set; those that are missing are made."""
+    """Yield the measurements of a set; those that are missing are made."""
     invented = INVENTED.get(name)
     source = InventedSet(invented) if invented else QuestionSet(options.data / name, options.split)
     for question in questions(name, len(source.questions), options):
@@ -206,7 +206,7 @@ def measured(name: str, rows: Rows, options: argparse.Namespace) -> Iterator[Mea
 
 
 def by_strategy(rows: Iterable[Measurement]) -> dict[str, list[Measurement]]:
-    """The measurements of each strategy."""
+    """Return the measurements of each strategy."""
     table: dict[str, list[Measurement]] = {}
     for row in rows:
         table.setdefault(row.strategy, []).append(row)

@@ -88,7 +88,7 @@ def tagged(hits: Sequence[Hit]) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a document that are long enough to be told apart."""
+    """Return the sentences of a document that are long enough to be told apart."""
     return [part for part in text.replace("! ", ". ").replace("? ", ". ").split(". ") if len(part) >= 20] or [text]
 
 
@@ -103,7 +103,7 @@ class QuestionSet:
         self._index = Bm25Index.of(Bm25Entry(row["id"], row["title"], row["text"]) for row in rows)
 
     def conversation(self, number: int, style: str, tokens: int, seed: int) -> PlayedConversation:
-        """The conversation of one question."""
+        """Return the conversation of one question."""
         question, draw = self.questions[number], random.Random(f"{seed}:{number}:{style}:{tokens}")
         player = Player(question.question, draw)
         gold = [document for document in question.gold if document in self.hits]
@@ -149,7 +149,7 @@ class InventedSet:
         self._make = make
 
     def conversation(self, number: int, style: str, tokens: int, seed: int) -> PlayedConversation:
-        """The conversation of one question; all styles are alike."""
+        """Return the conversation of one question; all styles are alike."""
         return self._make(random.Random(f"{seed}:{number}:{tokens}"), tokens)
 
 
@@ -160,7 +160,7 @@ def _filled(
     draw: random.Random,
     tokens: int,
 ) -> list[Message]:
-    """The messages of an agent that gets these results at random times among others of the same tool."""
+    """Return the messages of an agent that gets these results at random times among others of the same tool."""
     player = Player(question, draw)
     pending = [*zip(sorted(draw.randrange(tokens) for _ in results), results, strict=True)]
     while player.tokens < tokens or pending:
@@ -182,7 +182,7 @@ class SourceFunction(NamedTuple):
 
 @cache
 def source_functions() -> tuple[SourceFunction, ...]:
-    """The functions of this package whose docstring says something."""
+    """Return the functions of this package whose docstring says something."""
     root = Path(context_agent.__file__).parent
     rows = []
     for file in sorted(root.rglob("*.py")):
@@ -206,12 +206,12 @@ def matches(chosen: Sequence[SourceFunction]) -> str:
 
 
 def code_search(draw: random.Random) -> tuple[str, str]:
-    """A code search."""
+    """Return a code search."""
     return "code_search", matches(draw.sample(source_functions(), 8))
 
 
 def code_conversation(draw: random.Random, tokens: int) -> PlayedConversation:
-    """A question about what a function does, which its docstring tells; the docstring is not in the results."""
+    """Return a question about what a function does, which its docstring tells; the docstring is not in the results."""
     target = draw.choice(source_functions())
     chosen = [*draw.sample(source_functions(), 7), target]
     draw.shuffle(chosen)
@@ -263,12 +263,12 @@ def log_lines(draw: random.Random, number: int, without: str = "") -> list[str]:
 
 
 def log_query(draw: random.Random, without: str = "") -> tuple[str, str]:
-    """A query of logs."""
+    """Return a query of logs."""
     return "query_logs", "\n".join(log_lines(draw, 40, without))
 
 
 def log_conversation(draw: random.Random, tokens: int) -> PlayedConversation:
-    """A question about an incident, which two lines in two results tell."""
+    """Return a question about an incident, which two lines in two results tell."""
     incident = draw.choice(list(INCIDENTS))
     evidence = [log_line(draw, incident, "WARN") for _ in range(2)]
     results = []
@@ -309,7 +309,7 @@ COMPLAINTS = {
 
 
 def ticket(draw: random.Random, text: str) -> dict[str, Any]:
-    """A support ticket."""
+    """Return a support ticket."""
     return {
         "ticket": f"A-{draw.randrange(10**6):06d}",
         "customer": {"name": draw.choice(NAMES), "city": draw.choice(CITIES)},
@@ -331,12 +331,12 @@ def as_tickets(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def ticket_query(draw: random.Random, without: str = "") -> tuple[str, str]:
-    """A query of tickets."""
+    """Return a query of tickets."""
     return "list_tickets", as_tickets(tickets(draw, 20, without))
 
 
 def ticket_conversation(draw: random.Random, tokens: int) -> PlayedConversation:
-    """A question about one ticket."""
+    """Return a question about one ticket."""
     complaint = draw.choice(list(COMPLAINTS))
     target = ticket(draw, complaint)
     rows = tickets(draw, 19, complaint)

@@ -33,7 +33,7 @@ ALWAYS = Prices(cached=1.0)
 
 
 def host(draw: random.Random) -> Record:
-    """A host of an inventory."""
+    """Return a host of an inventory."""
     service, city = draw.choice(SERVICES), draw.choice(CITIES)
     return {
         "host": f"{service}-{draw.randrange(100, 999)}", "city": city, "state": draw.choice(STATES),
@@ -43,7 +43,7 @@ def host(draw: random.Random) -> Record:
 
 
 def order(draw: random.Random) -> Record:
-    """An order of a shop."""
+    """Return an order of a shop."""
     return {
         "order_id": f"A-{draw.randrange(10**6):06d}", "customer": draw.choice(NAMES), "item": draw.choice(GOODS),
         "quantity": draw.randrange(1, 90), "ships_to": draw.choice(CITIES), "price": round(draw.uniform(5, 900), 2),
@@ -114,7 +114,7 @@ FORMATS: dict[str, Format] = {
 
 
 def conversation(form: str, seed: int, results: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """The messages, and the records that are asked for."""
+    """Return the messages, and the records that are asked for."""
     draw = random.Random(seed)
     name, (make, question, keys) = draw.choice([*QUESTIONS.items()])
     sets = [[make(draw) for _ in range(draw.randrange(8, 41))] for _ in range(results)]

@@ -70,7 +70,7 @@ class Plan:
 
 
 def passages(documents: Sequence[Document], run: int, size: int) -> list[Document]:
-    """The passages of a run: one of two sets, and a marker that names the run."""
+    """Return the passages of a run: one of two sets, and a marker that names the run."""
     first = run % 2 * size
     part = [
         Document(f"set{run % 2}-{number}", document.text[:LONGEST], document.title, {"set": run % 2, "number": number})
@@ -137,7 +137,7 @@ class Checker:
         self.newest = 0
 
     def state_of(self, opened: ChromaCorpus, complete: int) -> int:
-        """The run that an open corpus shows."""
+        """Return the run that an open corpus shows."""
         (marker,) = opened.read(MARKER)
         run = int(str(marker.metadata["run"]))
         _check(marker.text == f"This is the state of run {run}.", f"marker of run {run}: {marker.text!r}")
@@ -300,7 +300,7 @@ def complete_run(plan: Plan, run: int, kills: list[float], crew: Crew, interval:
 
 
 def whole(plan: Plan, run: int) -> bool:
-    """Whether Chroma's own client gives every record of the run, with its text and vector."""
+    """Return whether Chroma's own client gives every record of the run, with its text and vector."""
     import chromadb
 
     client = chromadb.PersistentClient(str(plan.folder))

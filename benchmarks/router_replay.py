@@ -77,7 +77,7 @@ def compare(perturb: Callable[[Any], Any], seed: int, rows: int, tokens: int) ->
 
 
 def tiny_mixture(seed: int) -> Any:
-    """A gpt-oss with as many experts as the 20b has, random weights, and plain rotary positions."""
+    """Return a gpt-oss with as many experts as the 20b has, random weights, and plain rotary positions."""
     import torch
     import transformers
 
@@ -103,7 +103,7 @@ def tiny_mixture(seed: int) -> Any:
 
 
 def noisy_routers(model: Any) -> Any:
-    """The model, with noise on its routers' scores."""
+    """Return the model, with noise on its routers' scores."""
     import torch
 
     def forward(router: Any, hidden: Any) -> Any:
@@ -116,7 +116,7 @@ def noisy_routers(model: Any) -> Any:
 
 
 def rounded_routers(model: Any) -> Any:
-    """The model, with routers that compute in bfloat16."""
+    """Return the model, with routers that compute in bfloat16."""
     import torch
 
     def forward(router: Any, hidden: Any) -> Any:
@@ -129,7 +129,7 @@ def rounded_routers(model: Any) -> Any:
 
 
 def with_router(model: Any, forward: Callable[[Any, Any], Any]) -> Any:
-    """The model, whose routers choose by another function."""
+    """Return the model, whose routers choose by another function."""
     from context_agent.policies.tokens.engines.routers import routers
 
     for router in routers(model):
@@ -138,7 +138,7 @@ def with_router(model: Any, forward: Callable[[Any, Any], Any]) -> Any:
 
 
 def in_bfloat16(model: Any) -> Any:
-    """The model with weights and activations of 16 bits."""
+    """Return the model with weights and activations of 16 bits."""
     return model.bfloat16()
 
 
@@ -155,14 +155,16 @@ async def _sample(engine: Any, prompts: Sequence[Sequence[int]], tokens: int) ->
 
 
 def sampled_row(prompt: Sequence[int], sample: Sample) -> WeightedRow:
-    """A row of one call, sampled by the newest weights."""
+    """Return a row of one call, sampled by the newest weights."""
     mask = [*(0 for _ in prompt), *(1 for _ in sample.ids)]
     logprobs = [*(0.0 for _ in prompt), *sample.logprobs]
     return WeightedRow(TrainingRow([*prompt, *sample.ids], mask, logprobs, "e", "g", "0", sample.experts), 1.0)
 
 
 def scored(model: Any, items: Sequence[WeightedRow], *, replay: bool) -> tuple[float, float]:
-    """The mean difference from the sampler's log-probabilities, and the share of flipped tokens, in the trainer."""
+    """Return the mean difference from the sampler's log-probabilities, and the share of flipped tokens, in the
+    trainer.
+    """
     from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
     from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
 
@@ -199,7 +201,7 @@ def scored(model: Any, items: Sequence[WeightedRow], *, replay: bool) -> tuple[f
 
 
 def routed_by(trainer: Any) -> dict[tuple[int, ...], Any]:
-    """The experts that the trainer's passes, of a row each, send their ids to, as they come; by the ids."""
+    """Return the experts that the trainer's passes, of a row each, send their ids to, as they come; by the ids."""
     from context_agent.policies.tokens.engines.routers import recorded_experts
 
     routed: dict[tuple[int, ...], Any] = {}

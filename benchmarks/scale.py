@@ -115,7 +115,7 @@ def measure(size: int, data: Path, work: Path, adds: int, *, trigrams: bool) -> 
 
 
 def in_new_process(folder: Path, data: Path, *action: str) -> dict[str, float]:
-    """What a new process measures."""
+    """Return what a new process measures."""
     command = [sys.executable, __file__, *action, "--index", str(folder), "--data", str(data)]
     figures: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return figures
@@ -151,7 +151,7 @@ def add_one(folder: Path, data: Path) -> dict[str, float]:
 
 
 def time_chroma() -> list[float]:
-    """A list whose item grows by the seconds that calls of Chroma's client take from now on."""
+    """Return a list whose item grows by the seconds that calls of Chroma's client take from now on."""
     import chromadb
     from chromadb.api.client import Client
     from chromadb.api.models.Collection import Collection

@@ -96,7 +96,7 @@ def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[st
 
 
 def records(corpus_: ChromaCorpus, chunks: list[Chunk]) -> list[str]:
-    """The ids under which chunks are stored."""
+    """Return the ids under which chunks are stored."""
     return [corpus_.snapshot.rows[corpus_.snapshot.row_of_chunk[chunk.id]].record for chunk in chunks]
 
 

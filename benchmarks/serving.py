@@ -75,7 +75,7 @@ async def ask(client: httpx.AsyncClient, url: str, question: str, tally: Tally) 
 async def load(
     url: str, server: int, question_texts: list[str], options: argparse.Namespace
 ) -> tuple[Tally, list[float]]:
-    """The tally of all clients, and the server's memory in MB once a second."""
+    """Return the tally of all clients, and the server's memory in MB once a second."""
     warming, tally, memory = Tally(), Tally(), []
     limits = httpx.Limits(max_connections=options.clients, max_keepalive_connections=options.clients)
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
@@ -157,7 +157,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def options_parser(description: str) -> argparse.ArgumentParser:
-    """The options of the serving benchmarks."""
+    """Return the options of the serving benchmarks."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data")
     parser.add_argument("--clients", type=int, default=64)

@@ -97,7 +97,9 @@ def attack(url: str, slow: int, seconds: float, outcome: Any) -> None:
 
 
 async def probe(url: str, server: int, seconds: float) -> tuple[int, int, int]:
-    """A good client that opens a connection per request: its requests, its errors, and the server's most open files."""
+    """Return a good client that opens a connection per request: its requests, its errors, and the server's most open
+    files.
+    """
     requests = errors = files = 0
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
@@ -121,7 +123,7 @@ def open_files(process: int) -> int:
 async def under_attack(
     url: str, server: int, question_texts: list[str], options: argparse.Namespace
 ) -> tuple[Tally, tuple[int, int, int]]:
-    """The load again, together with the probe."""
+    """Return the load again, together with the probe."""
     (tally, _), probes = await asyncio.gather(
         load(url, server, question_texts, options), probe(url, server, options.seconds)
     )

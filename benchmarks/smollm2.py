@@ -59,7 +59,7 @@ class Answers:
 
 
 async def ask(agent: SearchAgent, way: str, questions: Sequence[Question], at_once: int) -> Answers:
-    """The answers of the agent, whose recall@5 is stored under `way`; `at_once` episodes sample together."""
+    """Return the answers of the agent, whose recall@5 is stored under `way`; `at_once` episodes sample together."""
     free = asyncio.Semaphore(at_once)
     answers = Answers()
 

@@ -45,7 +45,7 @@ class Answer:
 
     @classmethod
     def of(cls, result: SearchResult, question: Question, seconds: float) -> Answer:
-        """The figures of a result."""
+        """Return the figures of a result."""
         gold = set(question.gold)
         encountered = {
             document_id
@@ -71,7 +71,7 @@ def together(
     swarm: Swarm,
     limits: Sequence[int],
 ) -> list[Answer]:
-    """The swarm, each question under its own limit on the tokens of all agents."""
+    """Return the swarm, each question under its own limit on the tokens of all agents."""
     answers = []
     for question, limit in zip(questions, limits, strict=True):
         with SearchAgent(corpus, policy, budget=window, limits=Limits(tokens=limit), swarm=swarm) as agent:
@@ -87,7 +87,7 @@ def answer(agent: SearchAgent, question: Question) -> Answer:
 
 
 def compare(swarm: Sequence[Answer], agent: Sequence[Answer]) -> dict[str, object]:
-    """The figures of the swarm beside the agent's."""
+    """Return the figures of the swarm beside the agent's."""
     gain = Figure.of([a.recall - b.recall for a, b in zip(swarm, agent, strict=True)])
     steps = [_mean([answer.steps for answer in side]) for side in (agent, swarm)]
     return {

@@ -47,7 +47,7 @@ MOMENTS = (20, 60, 100)
 
 
 def chunks_of(folder: Path) -> list[Chunk]:
-    """A set's corpus as it is indexed."""
+    """Return a set's corpus as it is indexed."""
     counter = HarmonyCounter()
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as rows:
         documents = [Document(row["id"], row["text"], row["title"]) for row in map(json.loads, rows)]
@@ -91,7 +91,7 @@ def measure(folder: Path, drawn: int, show: int) -> bool:
 
 
 def _least(bound: bool, value: object) -> str:
-    """The target beside a figure, if it has one."""
+    """Return the target beside a figure, if it has one."""
     return f" (at least {value})" if bound else ""
 
 
@@ -145,7 +145,9 @@ def resume() -> bool:
 
 
 def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
-    """The pipeline's tasks and dropped rows, killed at that moment and resumed; and the calls that had two answers."""
+    """Return the pipeline's tasks and dropped rows, killed at that moment and resumed; and the calls that had two
+    answers.
+    """
     from tests.synth_data.llm_stages.writing import environment, serving
 
     out = folder / "tasks.jsonl"

@@ -24,7 +24,7 @@ PASSES = 4
 
 
 async def run_attempts(trial: PassAtN, tasks: list[Task]) -> list[AttemptResults]:
-    """The results of the attempts at each task."""
+    """Return the results of the attempts at each task."""
     return [await trial.run(task) for task in tasks]
 
 

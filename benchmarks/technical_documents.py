@@ -44,7 +44,9 @@ class Page:
 
 
 def resolve(pages: Sequence[Page]) -> list[Page]:
-    """The pages, with the targets of references as ids; references to nothing or to the page itself are left out."""
+    """Return the pages, with the targets of references as ids; references to nothing or to the page itself are left
+    out.
+    """
     ids: dict[str, str] = {}
     for page in pages:
         for anchor in page.anchors:
@@ -60,7 +62,7 @@ def _resolved(page: Page, ids: Mapping[str, str]) -> Iterator[Reference]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, each on one line. A blank line ends a sentence."""
+    """Return the sentences of a text, each on one line. A blank line ends a sentence."""
     blocks = re.split(r"\n\s*\n|\n(?=\S{1,30}  )", text)
     flat = (" ".join(block.split()) for block in blocks)
     return [part for block in flat for part in re.split(r"(?<=[.!?:])\s+(?=[A-Z(\"“])", block) if part]
@@ -82,7 +84,7 @@ _PAGE_NAME = re.compile(r"(?<![\w.])([A-Za-z_][\w.:+-]*)\((\d[a-z]*)\)")
 
 
 def manual_page(source: str, *, collection: str, name: str) -> list[Page]:
-    """The documents of a file `name` (`open.2`) in the macros of man(7), all titled `open(2)`.
+    """Return the documents of a file `name` (`open.2`) in the macros of man(7), all titled `open(2)`.
 
     A page of more than `LONG_PAGE` words has one for each part under a heading, any other is one document. A file that
     only includes another one has none. Anchors of the first document are `open(2)` and what the NAME line adds;
@@ -115,7 +117,7 @@ def _named_pages(text: str) -> Iterator[Reference]:
 
 
 def _manual_parts(text: str) -> dict[str, str]:
-    """The text under each heading, with the heading; a short part is part of the one before it."""
+    """Return the text under each heading, with the heading; a short part is part of the one before it."""
     parts: dict[str, str] = {}
     for block in re.split(r"^(?=[A-Z][A-Z /-]+\n\n)", text, flags=re.M):
         heading = block.partition("\n")[0].strip()
@@ -127,7 +129,7 @@ def _manual_parts(text: str) -> dict[str, str]:
 
 
 def manual_text(source: str) -> str:
-    """The text of a page in the macros of man(7), without fonts and indentation.
+    """Return the text of a page in the macros of man(7), without fonts and indentation.
 
     Headings stand alone on a line; the term of a list stands two spaces before its text.
     """
@@ -207,7 +209,7 @@ class _ManualText:
 
 
 def plain_roff(line: str) -> str:
-    """A line without the escapes of roff."""
+    """Return a line without the escapes of roff."""
     text = re.sub(r'\\".*', "", line)
     text = _FONT.sub("", text.replace("\\\\", "\\e"))
     text = _CHARACTER.sub(lambda match: _NAMED_CHARACTERS.get(match[1] or match[2], ""), text)
@@ -255,7 +257,8 @@ class _Element:
 
 
 def manual_sections(html: str, *, collection: str, name: str) -> list[Page]:
-    """A document for each section, and for each described object of at least `LEAST_WORDS` words, of an HTML page.
+    """Return a document for each section, and for each described object of at least `LEAST_WORDS` words, of an HTML
+    page.
 
     `name` is the page's path without its suffix. The title is the section's heading or the object's name; a part of a
     reference page has the page's title before it. Text inside an inner section is the inner section's alone.
@@ -264,7 +267,7 @@ def manual_sections(html: str, *, collection: str, name: str) -> list[Page]:
 
 
 def _elements(html: str) -> Iterator[_Element]:
-    """The elements that become documents, in the order of their end."""
+    """Yield the elements that become documents, in the order of their end."""
     stack: list[_Element] = []
     depths: dict[str, int] = {}
     skipped, title = 0, ""
@@ -289,7 +292,7 @@ def _elements(html: str) -> Iterator[_Element]:
 
 
 def _ended(stack: list[_Element]) -> Iterator[_Element]:
-    """The innermost element, if it is long enough for a document."""
+    """Yield the innermost element, if it is long enough for a document."""
     element = stack.pop()
     if not stack:
         element.anchors.append("")
@@ -300,7 +303,7 @@ def _ended(stack: list[_Element]) -> Iterator[_Element]:
 
 
 def _begins(tag: Tag, classes: set[str]) -> bool:
-    """Whether the tag opens a section, or the description of an object."""
+    """Return whether the tag opens a section, or the description of an object."""
     if tag.closing:
         return False
     return (
@@ -353,7 +356,7 @@ def _links(marked: str, name: str) -> Iterator[Reference]:
 
 
 def _target(href: str, name: str) -> str:
-    """The anchor that a link from page `name` names: `library/os#os.open`; "" for another site."""
+    """Return the anchor that a link from page `name` names: `library/os#os.open`; "" for another site."""
     path, _, fragment = href.partition("#")
     if ":" in path:
         return ""
@@ -378,7 +381,7 @@ _CITED = re.compile(
 
 
 def rfc_sections(source: str, *, collection: str, name: str, subject: str) -> list[Page]:
-    """A document for each section of an RFC; `name` is the file's (`rfc791.txt`) and the title of all of them.
+    """Return a document for each section of an RFC; `name` is the file's (`rfc791.txt`) and the title of all of them.
 
     `subject` is the RFC's title. References are citations of sections and of other RFCs. The table of contents is left
     out.
@@ -400,7 +403,7 @@ def rfc_sections(source: str, *, collection: str, name: str, subject: str) -> li
 
 
 def _joined(match: re.Match[str]) -> str:
-    """What stands for a page break: nothing, if the next line goes on with a sentence, else a blank line."""
+    """Return what stands for a page break: nothing, if the next line goes on with a sentence, else a blank line."""
     return "\n" if match.string[match.end() : match.end() + 80].lstrip()[:1].islower() else "\n\n"
 
 
@@ -448,7 +451,7 @@ def _heading(before: str, line: str, after: str, numbers: Collection[str]) -> tu
 
 
 def _predecessor(number: str) -> str:
-    """The section that comes before this one on its level, else the one around it, else ""."""
+    """Return the section that comes before this one on its level, else the one around it, else ""."""
     outer, _, end = number.rpartition(".")
     if end in {"0", "1", "A"}:
         return outer
@@ -473,7 +476,7 @@ _MALLARD = "{http://projectmallard.org/1.0/}"
 
 
 def help_sections(html: str, *, collection: str, name: str) -> list[Page]:
-    """A document for each heading of an HTML page; a part of less than `LEAST_WORDS` is joined to one beside it.
+    """Return a document for each heading of an HTML page; a part of less than `LEAST_WORDS` is joined to one beside it.
 
     `name` is the page's path without its suffix. The title is the heading, or the page's title without one.
     """
@@ -497,7 +500,7 @@ def help_sections(html: str, *, collection: str, name: str) -> list[Page]:
 
 
 def mallard_page(source: str, *, collection: str, name: str) -> Iterator[Page]:
-    """The document of a page of Mallard, the XML of GNOME's help; none if it is short or damaged."""
+    """Yield the document of a page of Mallard, the XML of GNOME's help; none if it is short or damaged."""
     try:
         root = ET.fromstring(source)
     except ET.ParseError:
@@ -524,7 +527,7 @@ _BRACES = re.compile(r"\{\s*([^{}]+?)\s*\}")
 
 
 def essay_sections(html: str, *, collection: str) -> list[Page]:
-    """A document for each section `A.1.2 Heading` of an HTML page whose headings alone divide it."""
+    """Return a document for each section `A.1.2 Heading` of an HTML page whose headings alone divide it."""
     _, text = page_text(html)
     headings = list(_NUMBERED_HEADING.finditer(text))
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
@@ -536,7 +539,9 @@ def essay_sections(html: str, *, collection: str) -> list[Page]:
 
 
 def dictionary_entries(source: str, *, collection: str) -> list[Page]:
-    """A document for each entry: a headword at the margin, then indented lines, `{names}` of others as plain words."""
+    """Return a document for each entry: a headword at the margin, then indented lines, `{names}` of others as plain
+    words.
+    """
     pages = []
     for block in re.split(r"\n(?=\S)", source):
         headword, _, body = block.partition("\n")

@@ -49,7 +49,7 @@ class Item:
     type: str
 
     def row(self, number: str) -> dict[str, object]:
-        """The question as a row of `queries.*.jsonl`."""
+        """Return the question as a row of `queries.*.jsonl`."""
         return {
             "id": number,
             "question": self.question,
@@ -74,7 +74,7 @@ class Wording:
 
 
 def written_questions(file: Path, name: str, split: str, pages: Mapping[str, Page]) -> tuple[list[Item], list[str]]:
-    """The written questions of a set and split, and what is wrong with those left out.
+    """Return the written questions of a set and split, and what is wrong with those left out.
 
     Each gold document is stored with words that answer the question. If another version of a package no longer has the
     document, or the document no longer has the words, the question is left out.
@@ -122,7 +122,7 @@ def _shuffled(items: Iterable[Item], randomness: random.Random) -> list[Item]:
 
 
 def description(page: Page, wording: Wording) -> str:
-    """The document in words that do not name it; "" if its summary does."""
+    """Return the document in words that do not name it; "" if its summary does."""
     summary = re.sub(r"\s*\([^()]*\)", "", page.summary.rpartition(" — ")[2]).strip(" .:")
     names = {word.lower() for word in WORD.findall(page.title)}
     if not 3 <= len(summary.split()) <= 20 or _UNCLEAR.search(summary) or _contains_name(summary, names):
@@ -141,7 +141,7 @@ def _uncapitalized(text: str) -> str:
 
 
 def _bridges(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
-    """What a sentence says, with the document it refers to described rather than named."""
+    """Yield what a sentence says, with the document it refers to described rather than named."""
     by_id = {page.id: page for page in pages}
     for page in pages:
         counts = Counter(reference.sentence for reference in page.references)
@@ -157,7 +157,7 @@ def _bridges(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
 
 
 def _is_clear(reference: Reference, page: Page) -> bool:
-    """Whether the sentence stands for itself: a plain statement that does not name its own document."""
+    """Return whether the sentence stands for itself: a plain statement that does not name its own document."""
     sentence = reference.sentence
     names = {word.lower() for word in WORD.findall(page.title)}
     rest = sentence.replace(reference.words, "")
@@ -176,7 +176,7 @@ def _is_clear(reference: Reference, page: Page) -> bool:
 
 
 def _errors(pages: Sequence[Page]) -> Iterator[Item]:
-    """Which call reports an error under a condition that only one page states, from lists of errors."""
+    """Yield which call reports an error under a condition that only one page states, from lists of errors."""
     conditions: dict[tuple[str, str], list[Page]] = {}
     for page in pages:
         for error, condition in _ERROR.findall(page.text):
@@ -194,7 +194,7 @@ def _errors(pages: Sequence[Page]) -> Iterator[Item]:
 
 
 def _earlier(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
-    """Which of two documents is about the older subject, by the year or version that each states once."""
+    """Yield which of two documents is about the older subject, by the year or version that each states once."""
     dated = [(date, page) for page in pages if (date := _date(page)) and description(page, wording)]
     random.Random(len(dated)).shuffle(dated)
     for (date, page), (second_date, second_page) in zip(dated[::2], dated[1::2], strict=False):
@@ -206,7 +206,7 @@ def _earlier(pages: Sequence[Page], wording: Wording) -> Iterator[Item]:
 
 
 def _date(page: Page) -> tuple[int, ...]:
-    """The version or year that the document says its subject dates from; () if it says none, or several."""
+    """Return the version or year that the document says its subject dates from; () if it says none, or several."""
     stated = _VERSION.findall(page.text) or _LINUX.findall(page.text)
     if page.id.endswith("#front"):
         stated = _PUBLISHED.findall(page.text)[:1]

@@ -72,7 +72,7 @@ class HelpPages:
     patterns: tuple[str, ...] = ("*.html",)
 
     def __call__(self, root: Path) -> Iterator[Page]:
-        """The documents, each id once."""
+        """Yield the documents, each id once."""
         folder, seen = root / self.folder, set[str]()
         for file in sorted({file for pattern in self.patterns for file in folder.glob(pattern)}):
             if not re.search(r"(_toc|index|genindex|search)\.html$", file.name):
@@ -246,7 +246,9 @@ class Package:
 
 
 def find_package(name: str, debs: Path | None, scratch: Path) -> Package:
-    """The package, unpacked from its `.deb` file in `debs`, or as installed. Raises `FileNotFoundError` without it."""
+    """Return the package, unpacked from its `.deb` file in `debs`, or as installed. Raises `FileNotFoundError` without
+    it.
+    """
     if debs is None:
         query = subprocess.run(["dpkg-query", "-W", "-f=${Version}", name], capture_output=True, text=True, check=False)
         if not query.stdout:

@@ -48,7 +48,7 @@ FIRST_SPECIAL = 199_998
 
 
 def verdict(good: bool) -> str:
-    """How a bound came out."""
+    """Return how a bound came out."""
     return "ok" if good else "MISSED"
 
 

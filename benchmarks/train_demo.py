@@ -78,7 +78,7 @@ def _train(folder: Path, seed: int, options: argparse.Namespace, *, ablated: boo
 
 
 def summarize(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any]:
-    """Every figure of the finished demos in these folders, of which some have their ablation."""
+    """Return every figure of the finished demos in these folders, of which some have their ablation."""
     scores = {name: _read_scores(folders, EVALUATIONS, name) for name in TEMPERATURES}
     sampled = scores["t1"]
     gains = {name: pooled(by_name["after"], by_name["before"]) for name, by_name in scores.items()}
@@ -113,7 +113,7 @@ def summarize(folders: Sequence[Path], ablated: Sequence[Path]) -> dict[str, Any
 
 
 def ablation(scores: ScoresByEvaluation) -> dict[str, Any]:
-    """The ablation minus the full reward, and the verdict on the collapse."""
+    """Return the ablation minus the full reward, and the verdict on the collapse."""
     less = {name: pooled(scores[f"after{ABLATION}"], scores["after"], name) for name in COMPARED}
     lower = less["searches"].high < 0 and less["seen"].high < 0
     fewer = means(scores[f"after{ABLATION}"])["searches"] < means(scores["before"])["searches"]
@@ -124,7 +124,7 @@ def ablation(scores: ScoresByEvaluation) -> dict[str, Any]:
 def pooled(
     runs: Sequence[Sequence[DemoScore]], reference: Sequence[Sequence[DemoScore]], measure: str = "recall"
 ) -> Figure:
-    """The paired difference over tasks, each the mean over seeds."""
+    """Return the paired difference over tasks, each the mean over seeds."""
     by_seed = [paired_differences(run, other, measure) for run, other in zip(runs, reference, strict=True)]
     return Figure.of([fmean(values) for values in zip(*by_seed, strict=True)])
 
@@ -145,7 +145,7 @@ def means(runs: Sequence[Sequence[DemoScore]]) -> dict[str, float | None]:
 
 
 def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.PlottedRuns]:
-    """The curves of both variants with their held-out figures."""
+    """Return the curves of both variants with their held-out figures."""
     plotted = []
     for name, suffix in VARIANTS.items():
         variant_folders = ablated if suffix else folders

@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def make(data: Path, folder: Path, count: int) -> Path:
-    """The page of that many trajectories."""
+    """Return the page of that many trajectories."""
     record(data, folder / "trajectories", count)
     questions = [question for name in sets(data) for question in load_questions(data / name / "queries.dev.jsonl")]
     started = time.perf_counter()
@@ -109,12 +109,12 @@ def answer(corpus: MemoryCorpus, questions: list[Question], window: int, folder:
 
 
 def sets(data: Path) -> list[str]:
-    """The names of the sets in a folder."""
+    """Return the names of the sets in a folder."""
     return sorted(path.parent.name for path in data.glob("*/corpus.jsonl.gz"))
 
 
 def documents(folder: Path) -> Iterator[Document]:
-    """The documents of a set."""
+    """Yield the documents of a set."""
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             yield Document(str(row["id"]), row["text"], row["title"])
@@ -140,7 +140,7 @@ def opened(page: Path, repeats: int) -> None:
 
 
 def chromium(profile: str) -> Chrome:
-    """A headless Chromium with an empty profile."""
+    """Return a headless Chromium with an empty profile."""
     options = ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
     for flag in (*FLAGS, f"--user-data-dir={profile}"):

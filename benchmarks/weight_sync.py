@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def demonstrated(out: Path, threads: int) -> dict[str, Any]:
-    """The model table of a student that demonstrations have taught."""
+    """Return the model table of a student that demonstrations have taught."""
     from context_agent.train import sft
 
     tiny = {"hidden": 64, "layers": 2, "experts": 16, "positions": 1024, "deviation": 0.12}
@@ -79,7 +79,7 @@ def demonstrated(out: Path, threads: int) -> dict[str, Any]:
 
 
 def measured(tables: dict[str, Any]) -> tuple[float, float]:
-    """The mean bytes of the syncs of a run, and those of all weights."""
+    """Return the mean bytes of the syncs of a run, and those of all weights."""
     from context_agent.train.rl import loop
 
     loop.train(parse_run(tables), note=lambda _: None)

@@ -146,14 +146,14 @@ class EpisodeStarter(Protocol):
     """Begins the episodes of an agent."""
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
-        """An episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
+        """Return an episode ready to be driven. Raises what its policy raises, and what `Episode` does."""
 
 
 class EpisodeExtension(Protocol):
     """Changes how an agent's episodes begin, as a swarm does."""
 
     def over(self, factory: EpisodeFactory) -> EpisodeStarter:
-        """What begins the episodes of an agent; `factory` makes those of the agent without the extension."""
+        """Return what begins the episodes of an agent; `factory` makes those of the agent without the extension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class SearchResult:
         return self.paths[0] if self.paths else None
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain data: the object that `ctx1 search --json` prints."""
+        """Return the result as plain data: the object that `ctx1 search --json` prints."""
         return {
             "id": self.id,
             "question": self.question,
@@ -337,7 +337,7 @@ class SearchAgent:
         self._starter: EpisodeStarter = factory if swarm is None else swarm.over(factory)
 
     def on(self, corpus: Corpus) -> SearchAgent:
-        """An agent like this one on another corpus, sharing the policy; it is closed by itself."""
+        """Return an agent like this one on another corpus, sharing the policy; it is closed by itself."""
         return SearchAgent(
             corpus,
             self.policy,
@@ -363,7 +363,8 @@ class SearchAgent:
         effort: str | None = None,
         budget: Budget | int | None = None,
     ) -> SearchResult:
-        """The ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its own).
+        """Return the ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its
+        own).
 
         `seed`, `effort` and `budget` replace the agent's own for this question; rollout n samples with seed + n.
         Of all documents that were seen and kept, the result has the `k` best.
@@ -387,7 +388,7 @@ class SearchAgent:
         effort: str | None = None,
         budget: Budget | int | None = None,
     ) -> SearchResult:
-        """The ranked documents for a question. Rollouts run concurrently and are fused by rank.
+        """Return the ranked documents for a question. Rollouts run concurrently and are fused by rank.
 
         `seed`, `effort` and `budget` replace the agent's own for this question. At the `deadline` the result is the
         best ranking that the view supports, with the stop reason `time`.
@@ -509,7 +510,7 @@ def pool(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, 
 
 
 def _merged(rankings: Sequence[Sequence[RankedDocument]]) -> dict[str, RankedDocument]:
-    """The documents by id, each with the passages of all rankings."""
+    """Return the documents by id, each with the passages of all rankings."""
     merged: dict[str, RankedDocument] = {}
     for document in chain.from_iterable(rankings):
         first_ranked = merged.get(document.id)

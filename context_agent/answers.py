@@ -68,7 +68,7 @@ class NumberedPassage:
     text: str
 
     def render(self) -> str:
-        """The passage as the model is shown it."""
+        """Return the passage as the model is shown it."""
         title = f"# TITLE: {one_line(self.title)}\n" if self.title else ""
         return f"# DOCUMENT ID: {self.number}\n{title}{escape_markers(self.text)}\n"
 
@@ -91,7 +91,9 @@ class CheckedAnswer:
 
 
 def passages_of(documents: Iterable[RankedDocument], limit: int = MAX_CHARACTERS) -> tuple[NumberedPassage, ...]:
-    """The passages of ranked documents, best first, as far as they fit into `limit` characters; the first is cut."""
+    """Return the passages of ranked documents, best first, as far as they fit into `limit` characters; the first is
+    cut.
+    """
     passages: list[NumberedPassage] = []
     room = limit
     for document in documents:
@@ -129,7 +131,7 @@ class AnswerModel:
     async def answer(
         self, question: str, passages: Sequence[NumberedPassage], show: Show = lambda text: None
     ) -> CheckedAnswer:
-        """The answer to a question; `show` gets it in checked pieces as it arrives.
+        """Return the answer to a question; `show` gets it in checked pieces as it arrives.
 
         Raises `DataError` without a passage, and `PolicyError` if the server does not answer, or not to the end.
         """
@@ -155,7 +157,7 @@ class AnswerModel:
 
 
 def _delta(event: Mapping[str, Any]) -> str:
-    """The text in an event of a streamed chat completion, or of a streamed message of Anthropic's API."""
+    """Return the text in an event of a streamed chat completion, or of a streamed message of Anthropic's API."""
     choices = event.get("choices")
     source = choices[0] if isinstance(choices, list) and choices else event
     delta = source.get("delta") if isinstance(source, dict) else None
@@ -210,7 +212,7 @@ class _CheckedStream:
 
 
 def _without_thoughts(text: str, *, complete: bool = False) -> str:
-    """The text behind its reasoning; empty while it may still be the start of one."""
+    """Return the text behind its reasoning; empty while it may still be the start of one."""
     start = text.lstrip()
     if start.startswith(THOUGHTS):
         return split_thoughts(start)[1]
@@ -230,7 +232,8 @@ def _last_break(text: str, start: int) -> int:
 
 
 def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str, list[CitationProblem]]:
-    """The text with a mark behind every citation of no passage and every quotation that is in none, and what they are.
+    """Return the text with a mark behind every citation of no passage and every quotation that is in none, and what
+    they are.
 
     A quotation is looked for in the passages that are cited behind it in its sentence, else in all.
     """
@@ -261,7 +264,7 @@ def _numbers(citation: re.Match[str]) -> Iterator[int]:
 
 
 def _cited_behind(text: str, position: int) -> list[int]:
-    """The numbers of the first citations behind a position, before another quotation begins."""
+    """Return the numbers of the first citations behind a position, before another quotation begins."""
     following = _QUOTATION.search(text, position)
     end = following.start() if following else len(text)
     first = _CITATION.search(text, position, end)
@@ -269,7 +272,9 @@ def _cited_behind(text: str, position: int) -> list[int]:
 
 
 def _contains(text: str, quote: str) -> bool:
-    """Whether a text has all parts of a quotation, in any order; letter case, spaces and typography do not count."""
+    """Return whether a text has all parts of a quotation, in any order; letter case, spaces and typography do not
+    count.
+    """
     plain = _plain(text)
     return all(part in plain for part in map(_plain, _ELLIPSIS.split(quote)) if part)
 

@@ -35,7 +35,9 @@ class ContextAgentError(Exception):
     """Base of all errors here; catching it catches whatever this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What pickle needs to send the error to another process: its message, not the arguments of its class."""
+        """Return what pickle needs to send the error to another process: its message, not the arguments of its
+        class.
+        """
         return _unpickled, (type(self), self.args), self.__dict__
 
 
@@ -92,7 +94,7 @@ class CorpusCorruptError(CorpusError):
 
     @classmethod
     def of(cls, file: Path, error: BaseException) -> Self:
-        """The error for damaged bytes in a file, or a folder, of a snapshot, which `error` is about."""
+        """Return the error for damaged bytes in a file, or a folder, of a snapshot, which `error` is about."""
         return cls(
             f"{file} is damaged ({str(error)[:200]}): delete the folder {file.parent}; it is made again from the "
             "collection when the index is next opened"

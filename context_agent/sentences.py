@@ -35,7 +35,7 @@ class BestSentence:
 
 
 def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[BestSentence | None]:
-    """The best sentence of each document, the first of equal ones; None for a document without text.
+    """Return the best sentence of each document, the first of equal ones; None for a document without text.
 
     It is a heading only in a document that has nothing else.
     """
@@ -61,7 +61,7 @@ def _worth(
     other_titles: Iterable[frozenset[str]],
     rarity: Mapping[str, float],
 ) -> float:
-    """The rarity of the words that a sentence shares with the question and with names of other documents.
+    """Return the rarity of the words that a sentence shares with the question and with names of other documents.
 
     Words of the document's own title do not count: a reader has seen the title.
     """

@@ -104,7 +104,9 @@ class Swarm:
             object.__setattr__(self, "budget", Budget(self.budget))
 
     def over(self, factory: EpisodeFactory) -> Orchestrator:
-        """What begins the episodes of an agent with this swarm; `factory` makes those of the agent without one."""
+        """Return what begins the episodes of an agent with this swarm; `factory` makes those of the agent without
+        one.
+        """
         return Orchestrator(self, factory)
 
 
@@ -117,7 +119,7 @@ class Orchestrator:
         self._profile = with_spawning(factory.profile, swarm)
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
-        """The orchestrator's episode, ready to be driven. Raises what `EpisodeFactory.begin` does."""
+        """Return the orchestrator's episode, ready to be driven. Raises what `EpisodeFactory.begin` does."""
         lead, searcher, turns, fresh = self._policies()
         main = replace(self._factory, policy=lead, profile=self._profile)
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
@@ -129,7 +131,7 @@ class Orchestrator:
         return replace(run, delegated=sub_agents.runs)
 
     def _policies(self) -> tuple[Policy, Policy, int, Fresh]:
-        """The orchestrator's policy, the sub-agents' policy, and the defaults for their turns and freshness.
+        """Return the orchestrator's policy, the sub-agents' policy, and the defaults for their turns and freshness.
 
         The embedded policy has an orchestrator of its own; any other learns of the tool from its prompt.
         """
@@ -143,7 +145,7 @@ class Orchestrator:
 
 
 def with_spawning(profile: Profile, swarm: Swarm) -> Profile:
-    """The profile with the tool that starts sub-agents, and a prompt that explains it."""
+    """Return the profile with the tool that starts sub-agents, and a prompt that explains it."""
     prompt = profile.prompt.rstrip("\n") + "\n\n" + _prompt().replace("{breadth}", str(swarm.breadth))
     return replace(profile, tools=(SPAWN, *profile.tools), prompt=prompt)
 
@@ -163,7 +165,7 @@ class TaskPlan:
 
 
 def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = frozenset()) -> TaskPlan:
-    """The first `breadth` tasks that are neither empty nor repeated nor `started`, ignoring case and spaces."""
+    """Return the first `breadth` tasks that are neither empty nor repeated nor `started`, ignoring case and spaces."""
     seen = set(started)
     accepted: list[str] = []
     empty = repeated = over = 0
@@ -189,7 +191,7 @@ def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = fro
 
 
 def folded(task: str) -> str:
-    """A task as it is compared with others."""
+    """Return a task as it is compared with others."""
     return " ".join(task.split()).casefold()
 
 
@@ -207,7 +209,7 @@ class TurnOrder:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def join(self) -> int:
-        """The position of one more sub-agent."""
+        """Return the position of one more sub-agent."""
         self._turns.append(0)
         return len(self._turns) - 1
 
@@ -240,7 +242,7 @@ class OrderedActor:
         self._inner, self._order, self._position = inner, order, position
 
     async def act(self, view: View) -> Action:
-        """The inner action, once it is its turn."""
+        """Return the inner action, once it is its turn."""
         await self._order.taken(self._position, view.turn)
         action = await self._inner.act(view)
         await self._order.wait(self._position)
@@ -270,7 +272,7 @@ class _SubAgent:
             await order.taken(self.position)
 
     def record(self) -> SubAgentRecord:
-        """What the trajectory of the episode that started it records."""
+        """Return what the trajectory of the episode that started it records."""
         if self.run is None:
             return SubAgentRecord("", self.task, NOT_STARTED, error=self.error)
         episode = self.run.episode
@@ -285,7 +287,7 @@ class _SubAgent:
         )
 
     def report(self) -> str:
-        """The text that the policy reads about it."""
+        """Return the text that the policy reads about it."""
         count = len(self.run.episode.ranking.documents) if self.run is not None else 0
         documents = "nothing found" if not count else f"{count} document{'' if count == 1 else 's'}"
         if self.error is not None:
@@ -312,7 +314,7 @@ class SwarmSubAgents:
     async def search(
         self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
     ) -> list[ToolOutput]:
-        """The output for each request. The breadth and the tokens left are for all of them together."""
+        """Return the output for each request. The breadth and the tokens left are for all of them together."""
         plans = self._plans(requests)
         share = self._share(sum(len(plan.tasks) for plan in plans), tokens_left)
         if share is not None and share * 4 // 3 < self._least_window:
@@ -357,7 +359,7 @@ class SwarmSubAgents:
         return max(0, min(bounds)) if bounds else None
 
     def _begin(self, task: str, share: int | None, order: TurnOrder) -> _SubAgent:
-        """A sub-agent on the task. Its hard cutoff lies at its share of tokens, if not before."""
+        """Return a sub-agent on the task. Its hard cutoff lies at its share of tokens, if not before."""
         budget = self._budget
         if share is not None and share * 4 // 3 < budget.window:
             window = max(self._least_window, share * 4 // 3)
@@ -390,7 +392,7 @@ def _without_tokens(plan: TaskPlan) -> ToolOutput:
 
 
 def _merged(group: Sequence[_SubAgent], plan: TaskPlan, documents: int) -> ToolOutput:
-    """What a request's sub-agents found, best first, and a report on each."""
+    """Return what a request's sub-agents found, best first, and a report on each."""
     hits = _hits(group, documents)
     reports = [f"{number}: {sub_agent.report()}" for number, sub_agent in enumerate(group, start=1)]
     sentences = [f"(Searchers: {'; '.join(reports)}.)" if reports else "No searchers were started.", plan.message]
@@ -407,7 +409,8 @@ def _merged(group: Sequence[_SubAgent], plan: TaskPlan, documents: int) -> ToolO
 
 
 def _hits(group: Sequence[_SubAgent], documents: int) -> tuple[Hit, ...]:
-    """The passages of the fused ranking: the best one of every document, by rank, then the second ones, and so on.
+    """Return the passages of the fused ranking: the best one of every document, by rank, then the second ones, and so
+    on.
 
     Each sub-agent returns `documents` at most. A passage that several found is the first one's. The score is that of
     its document.
@@ -449,7 +452,7 @@ class BridgeLead(_SwarmPolicy):
         """The orchestrator, once its episode has begun."""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> LeadingActor:
-        """The orchestrator; `seed` has no effect."""
+        """Return the orchestrator; `seed` has no effect."""
         self.actor = LeadingActor(self._policy, question, corpus, breadth=self._breadth)
         return self.actor
 
@@ -462,7 +465,7 @@ class BridgeSearcher(_SwarmPolicy):
         self._lead = lead
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> SearchingActor:
-        """A sub-agent on one of the orchestrator's tasks; `seed` has no effect."""
+        """Return a sub-agent on one of the orchestrator's tasks; `seed` has no effect."""
         assert self._lead.actor is not None, "sub-agents are started by an orchestrator"
         return SearchingActor(self._policy, question, corpus, lead=self._lead.actor)
 
@@ -478,7 +481,7 @@ class LeadingActor(BridgeActor):
         self._spawned = False
 
     def _next(self, view: View) -> tuple[ToolCall, ...]:
-        """The tasks, once: the question again, for its next page, and the names, the most promising first."""
+        """Return the tasks, once: the question again, for its next page, and the names, the most promising first."""
         if self._spawned:
             return ()
         self._spawned = True

@@ -63,14 +63,14 @@ class CharCounter:
 
 
 def counter_named(name: str) -> TokenCounter | None:
-    """The counter of that name, None if it is a model's own: that comes with its tokenizer."""
+    """Return the counter of that name, None if it is a model's own: that comes with its tokenizer."""
     return next(
         (counter_class() for counter_class in (HarmonyCounter, CharCounter) if counter_class.name == name), None
     )
 
 
 def well_formed(text: str) -> str:
-    """The text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
+    """Return the text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -137,7 +137,7 @@ _ODD_ASCII = bytes([*range(9), 11, 12, *range(14, 32), 127])
 
 
 def escape_markers(text: str, *, blocks: bool = True) -> str:
-    r"""The text with a backslash inside every marker (`<\|im_start|>`, `[\INST]`) and `\r` written as a newline.
+    r"""Return the text with a backslash inside every marker (`<\|im_start|>`, `[\INST]`) and `\r` written as a newline.
 
     Ordinary text comes back unchanged, and escaping twice gives what escaping once gives. `blocks=False` leaves block
     headers and usage lines as they are: for text that the harness has rendered.
@@ -151,14 +151,14 @@ def escape_markers(text: str, *, blocks: bool = True) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the text equals its skeleton except for case."""
+    """Return whether the text equals its skeleton except for case."""
     if text.isascii():
         return len(text.encode().translate(None, _ODD_ASCII)) == len(text)
     return unicodedata.is_normalized("NFKC", text) and _odd().isdisjoint(text)
 
 
 def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
-    """The positions of the backslashes, in order."""
+    """Return the positions of the backslashes, in order."""
     cuts = [match.end() for match in _CONTROL.finditer(skeleton)] if "<" in skeleton or "[" in skeleton else []
     lines = (_TURN, _HEADER) if blocks else (_TURN,)
     cuts += [match.end() - 1 for pattern in lines for match in pattern.finditer(f"\n{skeleton}")]
@@ -168,7 +168,7 @@ def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
 
 
 def _in_odd(text: str, blocks: bool) -> list[int]:
-    """The same for text that differs from its skeleton: found there and mapped back by offsets."""
+    """Return the same for text that differs from its skeleton: found there and mapped back by offsets."""
     pieces = list(map(_skeletons().__getitem__, text))
     cuts = _in_skeleton("".join(pieces), blocks)
     if not cuts:
@@ -179,7 +179,7 @@ def _in_odd(text: str, blocks: bool) -> list[int]:
 
 @cache
 def _odd() -> frozenset[str]:
-    """The characters that make a text differ from its skeleton without being compatibility forms."""
+    """Return the characters that make a text differ from its skeleton without being compatibility forms."""
     ranges = re.findall("(.)(?:-(.))?", _INVISIBLE, re.DOTALL)
     invisible = (chr(code) for first, last in ranges for code in range(ord(first), ord(last or first) + 1))
     return frozenset([*invisible, *_LOOKALIKES])

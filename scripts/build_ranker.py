@@ -116,7 +116,7 @@ class RankedEpisode:
 
 
 def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
-    """The questions of a set, those with gold and those of type `nothing`."""
+    """Return the questions of a set, those with gold and those of type `nothing`."""
     file = folder / f"queries.{split}.jsonl"
     rows = [
         json.loads(line) for line in (file if file.is_file() else folder / "questions.jsonl").open(encoding="utf-8")
@@ -125,13 +125,13 @@ def questions_of(folder: Path, split: str) -> list[dict[str, Any]]:
 
 
 def documents_of(folder: Path) -> list[Document]:
-    """The documents of a set."""
+    """Return the documents of a set."""
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [Document(row["id"], row["text"], row["title"] or "") for row in map(json.loads, lines)]
 
 
 def grades_of(folder: Path) -> dict[str, dict[str, int]]:
-    """The judged grades of documents, by question."""
+    """Return the judged grades of documents, by question."""
     file = folder / "labels.jsonl.gz"
     if not file.is_file():
         return {}
@@ -140,7 +140,7 @@ def grades_of(folder: Path) -> dict[str, dict[str, int]]:
 
 
 def set_folders(data: Sequence[Path], names: Sequence[str], split: str) -> Iterator[Path]:
-    """The folders of sets with questions of the split, in order of their names."""
+    """Yield the folders of sets with questions of the split, in order of their names."""
     for folder in sorted(path.parent for root in data for path in root.glob("*/corpus.jsonl.gz")):
         has_questions = (folder / f"queries.{split}.jsonl").is_file() or (folder / "questions.jsonl").is_file()
         if has_questions and (not names or folder.name in names):
@@ -148,7 +148,7 @@ def set_folders(data: Sequence[Path], names: Sequence[str], split: str) -> Itera
 
 
 def collect(folder: Path, spec: str, options: argparse.Namespace) -> list[RankedEpisode]:
-    """The episodes of a set with one embedder."""
+    """Return the episodes of a set with one embedder."""
     questions, documents = questions_of(folder, options.split), documents_of(folder)
     draw = random.Random(folder.name)
     with_gold = [row for row in questions if row["gold"]]
@@ -218,7 +218,7 @@ def _episode(
 
 
 async def _play(question: str, corpus: Corpus, policy: BridgePolicy) -> tuple[BridgeActor, Floats]:
-    """The actor after an episode, and the ranker's inputs after the first turn."""
+    """Return the actor after an episode, and the ranker's inputs after the first turn."""
     renderer = Renderer(default(), HarmonyCounter())
     actor = policy.open(question, corpus, profile=renderer.profile)
     opening: list[Floats] = []
@@ -279,12 +279,12 @@ class Group:
 
 
 def load_episodes(folder: Path) -> list[RankedEpisode]:
-    """All episodes that `collect` wrote to a folder."""
+    """Return all episodes that `collect` wrote to a folder."""
     return [episode for file in sorted(folder.glob("*.pickle")) for episode in pickle.loads(file.read_bytes())]
 
 
 def without(rows: Floats, *, reader: bool = False, dense: bool = False, words: bool = False) -> Floats:
-    """The inputs as they are if the reader, the vectors, or the scores of words are missing."""
+    """Return the inputs as they are if the reader, the vectors, or the scores of words are missing."""
     rows = rows.copy()
     names = [*(BY_READER if reader else ()), *(VECTORS if dense else ()), *(BY_WORDS if words else ())]
     names += ["reader_dense", "reader_words"] if reader else []
@@ -376,7 +376,7 @@ def fit_trees(groups: Sequence[Group], rounds: int = ROUNDS, **parameters: objec
 
 
 def as_arrays(trees: Sequence[dict[str, Any]]) -> Trees:
-    """The trees of LightGBM's dump."""
+    """Return the trees of LightGBM's dump."""
     flat = [_flat(tree["tree_structure"]) for tree in trees]
     nodes, depth = max(len(tree) for tree, _ in flat), max(depth for _, depth in flat)
     shape = (len(flat), nodes)
@@ -398,7 +398,7 @@ LARGEST = 1e30
 
 
 def _flat(root: dict[str, Any]) -> tuple[list[tuple[int, float, int, int, int, float]], int]:
-    """The nodes of a tree as (feature, threshold, left, right, missing left, value), and its depth."""
+    """Return the nodes of a tree as (feature, threshold, left, right, missing left, value), and its depth."""
     nodes: list[Any] = []
 
     def add(node: dict[str, Any]) -> tuple[int, int]:
@@ -439,7 +439,7 @@ FOLDS = 4
 
 
 def fold_of(domain: str) -> int:
-    """The fold of a domain: all its questions are left out together."""
+    """Return the fold of a domain: all its questions are left out together."""
     return crc32(domain.encode()) % FOLDS
 
 
@@ -502,12 +502,12 @@ def _show_confidence(
 
 
 def scaled(trees: Trees, slope: float, constant: float) -> Trees:
-    """The trees whose score is `slope` times that of these, and `constant`."""
+    """Return the trees whose score is `slope` times that of these, and `constant`."""
     return replace(trees, value=(trees.value * slope + constant / len(trees.value)).astype(np.float32))
 
 
 def _probability_scale(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> tuple[float, float]:
-    """The slope and the constant that make log-odds of the trees' scores (Platt, 1999)."""
+    """Return the slope and the constant that make log-odds of the trees' scores (Platt, 1999)."""
     scores = [folds[fold_of(episode.domain)](episode.rows) for episode in episodes]
     labels = np.concatenate([episode.grades > 0 for episode in episodes])
     rows = np.concatenate(scores)[:, None]
@@ -516,7 +516,7 @@ def _probability_scale(folds: Mapping[int, Trees], episodes: Sequence[RankedEpis
 
 
 def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats:
-    """The features of an episode's evidence by these scores, shape (n,)."""
+    """Return the features of an episode's evidence by these scores, shape (n,)."""
     column = {name: episode.rows[:, number] for number, name in enumerate(RANKING)}
     heard = np.fmax(column["read"], column["alone"]) if read else np.full(len(scores), np.nan, dtype=np.float32)
     return Evidence(
@@ -532,7 +532,7 @@ def evidence_of(episode: RankedEpisode, scores: Floats, *, read: bool) -> Floats
 
 
 def assessed_episode(trees: Trees, episode: RankedEpisode) -> AssessedEpisode:
-    """What the calibration learns from an episode."""
+    """Return what the calibration learns from an episode."""
     scores = sigmoid(trees(episode.rows)) * episode.repeats
     unread_scores = sigmoid(trees(without(episode.rows, reader=True))) * episode.repeats
     best: dict[str, int] = {}
@@ -549,7 +549,7 @@ def assessed_episode(trees: Trees, episode: RankedEpisode) -> AssessedEpisode:
 
 
 def balanced(episodes: Sequence[AssessedEpisode], domains: Sequence[str]) -> list[AssessedEpisode]:
-    """The episodes with equal weight for those with and those without an answer, in each domain."""
+    """Return the episodes with equal weight for those with and those without an answer, in each domain."""
     counts = Counter((domain, episode.answerable) for domain, episode in zip(domains, episodes, strict=True))
     sizes = Counter(domains)
     return [
@@ -559,7 +559,7 @@ def balanced(episodes: Sequence[AssessedEpisode], domains: Sequence[str]) -> lis
 
 
 def stopping_of(trees: Trees, episode: RankedEpisode, *, read: bool) -> tuple[Floats, float]:
-    """The features after the first turn, and the recall of a ranking at that time."""
+    """Return the features after the first turn, and the recall of a ranking at that time."""
     rows = episode.opening if read else without(episode.opening, reader=True)
     scores = sigmoid(trees(rows)) * episode.repeats[: len(rows)]
     named = float(episode.weight[episode.in_name].sum())
@@ -570,7 +570,7 @@ def stopping_of(trees: Trees, episode: RankedEpisode, *, read: bool) -> tuple[Fl
 
 
 def _fit_stopping(folds: Mapping[int, Trees], episodes: Sequence[RankedEpisode]) -> Floats:
-    """The logistic models that say when the first turn suffices, without the reader and with it."""
+    """Return the logistic models that say when the first turn suffices, without the reader and with it."""
     coefficients = []
     for read in (False, True):
         parts = [stopping_of(folds[fold_of(e.domain)], e, read=read) for e in episodes]

@@ -100,7 +100,7 @@ class ReaderModel(torch.nn.Module):
         self.head = torch.nn.Linear(config.hidden_size, 1)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """All inputs have shape (n, pieces)."""
+        """Return all inputs have shape (n, pieces)."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         outputs = self.bert(input_ids=input_ids, token_type_ids=token_type_ids, attention_mask=mask)
         hidden = outputs.last_hidden_state
@@ -110,7 +110,7 @@ class ReaderModel(torch.nn.Module):
 
 
 def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The mean vector of the pieces in the mask, scaled to length 1."""
+    """Return the mean vector of the pieces in the mask, scaled to length 1."""
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1).clamp(min=1), dim=-1)
 
@@ -202,7 +202,7 @@ def _optimizer(model: ReaderModel, rate: float) -> torch.optim.Optimizer:
 
 
 def _loss(model: ReaderModel, groups: Sequence[Sequence[Pair]], tokenizer: Tokenizer) -> Tensor:
-    """The mean over groups of a listwise loss and of cross entropy.
+    """Return the mean over groups of a listwise loss and of cross entropy.
 
     The listwise loss of a passage is the negative log of its softmax share against the passages of lower grades.
     """
@@ -221,7 +221,7 @@ def _loss(model: ReaderModel, groups: Sequence[Sequence[Pair]], tokenizer: Token
 
 
 def _odds(model: ReaderModel, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Tensor:
-    """The pairs' log-odds, shape (n,): the shorter and the longer half apart, which spares padding."""
+    """Return the pairs' log-odds, shape (n,): the shorter and the longer half apart, which spares padding."""
     order = sorted(range(len(pairs)), key=lambda row: len(pairs[row].premise) + len(pairs[row].passage))
     halves = (order[: len(order) // 2], order[len(order) // 2 :])
     odds = [model(*_columns([pairs[row] for row in half], tokenizer))[:, 0] for half in halves if half]

@@ -48,7 +48,7 @@ class Vocabulary:
     pieces: tuple[str, ...]
 
     def flags(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which pieces continue a word, and which are plain ASCII; shape (vocabulary,) each."""
+        """Return which pieces continue a word, and which are plain ASCII; shape (vocabulary,) each."""
         continues = np.array([piece.startswith("##") for piece in self.pieces])
         return continues, np.array([piece.isascii() for piece in self.pieces])
 
@@ -93,7 +93,7 @@ class Sampler:
 
 
 def teacher_of(folder: Path, threads: int) -> Any:
-    """The teacher's transformer, in evaluation mode."""
+    """Return the teacher's transformer, in evaluation mode."""
     import torch
     from transformers import BertModel
 
@@ -102,7 +102,7 @@ def teacher_of(folder: Path, threads: int) -> Any:
 
 
 def outputs(teacher: Any, ids: Ints) -> Floats:
-    """The teacher's mean-pooled sentence vectors for rows of ids of one length, shape (n, 384)."""
+    """Return the teacher's mean-pooled sentence vectors for rows of ids of one length, shape (n, 384)."""
     import torch
 
     with torch.inference_mode():
@@ -113,7 +113,7 @@ def outputs(teacher: Any, ids: Ints) -> Floats:
 
 
 def single_tokens(teacher: Any, size: int) -> Floats:
-    """Each token alone, framed as a sentence: unit vectors around their mean, shape (vocabulary, 384)."""
+    """Return each token alone, framed as a sentence: unit vectors around their mean, shape (vocabulary, 384)."""
     parts = []
     for start in range(0, size, 512):
         ids = np.arange(start, min(size, start + 512))
@@ -182,7 +182,7 @@ def unit(rows: Floats) -> Floats:
 
 
 def whitened(rows: Floats, dimension: int) -> Floats:
-    """The first principal components, each scaled to variance 1, shape (vocabulary, dimension).
+    """Return the first principal components, each scaled to variance 1, shape (vocabulary, dimension).
 
     The teacher's last layer norm leaves its 384 values 383 degrees of freedom: the last component is rounding error,
     so `dimension` stays below.
@@ -197,7 +197,7 @@ def whitened(rows: Floats, dimension: int) -> Floats:
 
 
 def token_weights(vocabulary: Vocabulary) -> Floats:
-    """What each token counts, shape (vocabulary, 1): (log rank)^p for words, 0 for punctuation."""
+    """Return what each token counts, shape (vocabulary, 1): (log rank)^p for words, 0 for punctuation."""
     ids = np.arange(len(vocabulary.pieces))
     rank = np.maximum(ids - FIRST_WORD + 1, 1)
     weights = (np.log(rank + 1) / np.log(30_001)) ** RANK_POWER
@@ -233,7 +233,7 @@ def write(folder: Path, vectors: Floats, tokenizer: Tokenizer) -> str:
 
 
 def load_or_sample(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tuple[sp.csr_matrix, Floats]:
-    """The pseudo-sentences from the cache, else drawn and, where a cache is named, kept in it."""
+    """Return the pseudo-sentences from the cache, else drawn and, where a cache is named, kept in it."""
     cache: Path | None = arguments.cache
     if cache is not None and cache.exists():
         with np.load(cache) as archive:
@@ -248,7 +248,7 @@ def load_or_sample(arguments: argparse.Namespace, vocabulary: Vocabulary) -> tup
 
 
 def parsed(argv: list[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--teacher", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
     parser.add_argument("--output", type=Path, default=WEIGHTS, help="folder to write to")

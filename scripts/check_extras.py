@@ -171,7 +171,7 @@ class Trial:
         return "a program" if "\n" in self.program else self.program
 
     def command(self, python: Path) -> list[str]:
-        """The line that runs it."""
+        """Return the line that runs it."""
         if "\n" in self.program:
             return [str(python), "-c", self.program]
         return [str(python), str(ROOT / self.program), *self.arguments]
@@ -213,7 +213,7 @@ class Outcome:
     failure: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """The line below `HEAD`."""
+        """Return the line below `HEAD`."""
         figures = (f"{self.installed:.0f}", f"{self.size:,}", str(self.packages))
         return (self.extra, *figures, self.trial, f"{self.ran:.0f}", self.failure or "ok")
 
@@ -241,7 +241,7 @@ def main() -> int:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The project's wheel."""
+    """Return the project's wheel."""
     line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(line, check=True)
     (wheel,) = folder.glob("*.whl")
@@ -265,7 +265,7 @@ def run_trial(extra: str, trial: Trial, wheel: Path, folder: Path) -> Outcome:
 
 
 def installation(python: Path, wheel: Path, extra: str, trial: Trial) -> list[str]:
-    """The line that installs the extra and nothing else."""
+    """Return the line that installs the extra and nothing else."""
     constraints = ROOT / "constraints" / trial.constraints
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     return [*pip, "--constraint", str(constraints), f"{wheel}[{extra}]"]
@@ -302,7 +302,7 @@ def measure_packages(home: Path) -> tuple[int, int]:
 
 
 def row(cells: Sequence[str], *, markdown: bool) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     if markdown:
         return f"| {' | '.join(cells)} |"
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()

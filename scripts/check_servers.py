@@ -61,7 +61,7 @@ class Target:
 
 
 def episode(target: Target, engine: VllmEngine, rollouts: int = 1) -> SearchResult:
-    """A search on the token path."""
+    """Return a search on the token path."""
     policy = TokenPolicy(engine, target.renderer, max_tokens=256)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192), rollouts=rollouts, seed=11) as agent:
         return agent.search(QUESTION)
@@ -74,7 +74,7 @@ def sampled(target: Target, prompt: list[int], **options: Any) -> Sample:
 
 
 def ids_and_logprobs(target: Target) -> str:
-    """The server runs exactly the ids that it is sent, and returns the ids that it sampled."""
+    """Return the server runs exactly the ids that it is sent, and returns the ids that it sampled."""
     opening = target.renderer.opening(default())
     sample = sampled(target, [*opening.before, *target.renderer.encode(QUESTION), *opening.after])
     assert all(value <= 0.0 for value in sample.logprobs), "a log-probability above 0"
@@ -123,7 +123,7 @@ class Led:
         self.cached: list[int | None] = []
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """The next turn's ids, asked for one by one."""
+        """Return the next turn's ids, asked for one by one."""
         ids: list[int] = []
         logprobs: list[float] = []
         for token in self._writer.reply_for(self._turns[len(self.cached)]):
@@ -152,7 +152,7 @@ def led_turns(target: Target) -> str:
 
 
 def prefix_cache(target: Target) -> str:
-    """The second question of a kind finds its prefix cached. Reported, not required: it may have no cache."""
+    """Return the second question of a kind finds its prefix cached. Reported, not required: it may have no cache."""
     writer = Prompt(target.renderer, default())
     search = writer.reply_for(Action((ToolCall("search_corpus", {"query": "comets"}),)))
     prompt = [*target.renderer.opening(default()).before, *search]
@@ -164,7 +164,7 @@ def prefix_cache(target: Target) -> str:
 
 
 def stops(target: Target) -> str:
-    """A stop token ends the reply and is its last id: asked for with the token that the model likes best."""
+    """Return a stop token ends the reply and is its last id: asked for with the token that the model likes best."""
     prompt = list(target.renderer.opening(default()).before)
     (likeliest,) = sampled(target, prompt, max_tokens=1, temperature=0.0).ids
     sample = sampled(target, prompt, stop=(likeliest,), temperature=0.0)
@@ -174,7 +174,7 @@ def stops(target: Target) -> str:
 
 
 def chat(target: Target) -> str:
-    """An episode of the chat policy on the same server."""
+    """Return an episode of the chat policy on the same server."""
     policy = load_policy("chat", model=target.model, base_url=target.url, max_tokens=256)
     with SearchAgent(MemoryCorpus(DOCUMENTS), policy, budget=Budget(8192), seed=11) as agent:
         result = agent.search(QUESTION)
@@ -182,7 +182,7 @@ def chat(target: Target) -> str:
 
 
 def _against_a_forward_pass(target: Target, rows: list[TrainingRow]) -> str:
-    """The greatest difference in words; empty without a folder."""
+    """Return the greatest difference in words; empty without a folder."""
     if target.folder is None:
         return ""
     import torch
@@ -267,7 +267,7 @@ def started_vllm(folder: Path) -> Iterator[Target]:
 def vllm_server(
     folder: Path, flags: Sequence[str], *, name: str = "tiny", environment: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """The address of vLLM, serving the model of a folder under that name in a process of its own."""
+    """Yield the address of vLLM, serving the model of a folder under that name in a process of its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -307,7 +307,7 @@ def harmony(folder: Path | None) -> HarmonyRenderer:
 
 
 def template(folder: Path) -> TokenRenderer:
-    """The chat template of the folder's tokenizer."""
+    """Return the chat template of the folder's tokenizer."""
     import transformers
 
     from context_agent.policies.tokens.template import TemplateRenderer
@@ -328,7 +328,7 @@ def check(target: Target, *, chats: bool) -> bool:
 
 
 def versions() -> str:
-    """The installed versions of the packages that matter."""
+    """Return the installed versions of the packages that matter."""
     names = ("context-agent", "vllm", "torch", "transformers", "oss-harmony")
     installed = []
     for name in names:

@@ -96,19 +96,19 @@ class Pool:
 
     @classmethod
     def parse(cls, line: str) -> Pool:
-        """A line of a file of pools."""
+        """Return a line of a file of pools."""
         row = json.loads(line)
         passages = tuple(PoolPassage(**item) for item in row.pop("passages"))
         return cls(**row | {"gold": tuple(row["gold"])}, passages=passages)
 
     def analyzed(self, question: str | None = None) -> AnalyzedQuestion:
-        """The question as the policy reads it, or another wording. A term without a weight counts as rare."""
+        """Return the question as the policy reads it, or another wording. A term without a weight counts as rare."""
         rare = max(self.idf.values(), default=1.0)
         weights = lambda words: np.array([self.idf.get(word, rare) for word in words], dtype=np.float32)  # noqa: E731
         return analyze_question(question or self.question, weights)
 
     def ranking(self, name: str) -> list[PoolPassage]:
-        """The passages that a ranking has, in its order."""
+        """Return the passages that a ranking has, in its order."""
         return sorted((passage for passage in self.passages if name in passage.ranks), key=lambda p: p.ranks[name])
 
 
@@ -233,7 +233,7 @@ class Draws:
         self._left: dict[str, list[Pool]] = {source: [] for source in self._by_source}
 
     def shares(self) -> dict[str, float]:
-        """The share of each set; they add up to 1."""
+        """Return the share of each set; they add up to 1."""
         weights = {
             source: min(len(pools), BALANCED) ** EXPONENT * (HOPS_SHARE if source in HOPS else 1)
             for source, pools in self._by_source.items()
@@ -251,7 +251,7 @@ class Draws:
                 yield group
 
     def _group(self, pool: Pool) -> list[Pair]:
-        """The gold passages and some wrong ones, all with evidence from the same noisy order."""
+        """Return the gold passages and some wrong ones, all with evidence from the same noisy order."""
         draw = self._draw
         passages = _one_a_document(pool)
         grades = [_grade(pool, passage) for passage in passages]
@@ -279,7 +279,9 @@ class Draws:
         return sorted(keys, key=keys.__getitem__, reverse=True)[:count]
 
     def _evidence(self, pool: Pool, passages: Sequence[PoolPassage]) -> list[PoolPassage]:
-        """What a search might have found by then, best first: the order by noisy scores, without some of the gold."""
+        """Return what a search might have found by then, best first: the order by noisy scores, without some of the
+        gold.
+        """
         if self._draw.random() < WITHOUT_EVIDENCE[len(pool.gold) > 1]:
             return []
         withheld = {document for document in pool.gold if self._draw.random() < WITHHELD}
@@ -287,7 +289,7 @@ class Draws:
         return sorted(kept, key=lambda passage: -_log_odds(_likelihood(passage)) - self._draw.gauss(0, NOISE))
 
     def _wording(self, pool: Pool) -> str:
-        """The question as it is, or its rarest words in order, as people type them."""
+        """Return the question as it is, or its rarest words in order, as people type them."""
         if self._draw.random() >= KEYWORDS or len(pool.idf) < 3:
             return pool.question
         rarest = sorted(pool.idf, key=lambda term: -pool.idf[term])[:MOST_KEYWORDS]
@@ -295,7 +297,7 @@ class Draws:
 
 
 def _one_a_document(pool: Pool) -> list[PoolPassage]:
-    """The likeliest passage of each document."""
+    """Return the likeliest passage of each document."""
     order = sorted(pool.passages, key=lambda passage: -_likelihood(passage))
     by_document: dict[str, PoolPassage] = {}
     for passage in order:
@@ -304,7 +306,9 @@ def _one_a_document(pool: Pool) -> list[PoolPassage]:
 
 
 def _grade(pool: Pool, passage: PoolPassage) -> int:
-    """The judge's grade; gold that a judge found wrong counts as a partial answer, and other gold as an answer."""
+    """Return the judge's grade; gold that a judge found wrong counts as a partial answer, and other gold as an
+    answer.
+    """
     if passage.document in pool.gold:
         return max(1, pool.grades.get(passage.document, 2))
     return pool.grades.get(passage.document, 0)
@@ -318,7 +322,7 @@ def _wrong_weight(pool: Pool, passage: PoolPassage) -> float:
 
 
 def _likelihood(passage: PoolPassage) -> float:
-    """The policy's probability, or one by the best rank if the policy did not see the passage."""
+    """Return the policy's probability, or one by the best rank if the policy did not see the passage."""
     return passage.score or LEAD_LIKELIHOOD / (1 + _best_rank(passage))
 
 

@@ -43,36 +43,36 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with its links as the site has them, and with the help of the commands."""
+    """Return the page with its links as the site has them, and with the help of the commands."""
     return with_site_links(markdown, repository_path(page.file.src_uri)).replace(OPTIONS, command_help())
 
 
 def repository_path(uri: str) -> str:
-    """The path in the repository of a page of the site."""
+    """Return the path in the repository of a page of the site."""
     name = PurePosixPath(uri).name
     return name.upper()[: -len(".md")] + ".md" if uri.startswith("project/") else f"docs/{uri}"
 
 
 def site_path(path: str) -> str:
-    """The path in the site's sources of a file of the repository."""
+    """Return the path in the site's sources of a file of the repository."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"project/{path.lower()}" if path in ROOT_PAGES else f"source/{path}"
 
 
 def linked_files(page: str, markdown: str) -> set[str]:
-    """The files outside docs/ that a page links to. `page` is a path in the repository."""
+    """Return the files outside docs/ that a page links to. `page` is a path in the repository."""
     targets = {link_target(page, match[2]) for match in LINK.finditer(markdown)}
     return {path for path in targets if (ROOT / path).is_file() and not path.startswith("docs/")}
 
 
 def link_target(page: str, link: str) -> str:
-    """The path in the repository that a relative link of the page leads to."""
+    """Return the path in the repository that a relative link of the page leads to."""
     return os.path.normpath(PurePosixPath(page).parent / link)
 
 
 def with_site_links(markdown: str, page: str) -> str:
-    """The text with its relative links as they are in the site. `page` is a path in the repository."""
+    """Return the text with its relative links as they are in the site. `page` is a path in the repository."""
     start = PurePosixPath(site_path(page)).parent
 
     def site_link(match: re.Match[str]) -> str:
@@ -85,7 +85,7 @@ def with_site_links(markdown: str, page: str) -> str:
 
 
 def command_help() -> str:
-    """The whole help of every command, as Markdown."""
+    """Return the whole help of every command, as Markdown."""
     return "\n\n".join(
         f"## {context.command_path}\n\n```text\n{context.command.get_help(context)}\n```"
         for context in command_contexts(click.Context(cli, info_name="ctx1"))
@@ -93,7 +93,7 @@ def command_help() -> str:
 
 
 def command_contexts(group: click.Context) -> list[click.Context]:
-    """A context for each command of a group, in the order of its help."""
+    """Return a context for each command of a group, in the order of its help."""
     assert isinstance(group.command, click.Group)
     contexts = []
     for name in group.command.list_commands(group):

@@ -53,7 +53,7 @@ class Vendor:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def request_headers(self, key: str) -> dict[str, str]:
-        """The headers that this API needs; an empty key is not sent."""
+        """Return the headers that this API needs; an empty key is not sent."""
         return {**self.headers, **({self.key_header: f"{self.key_prefix}{key}"} if key else {})}
 
 
@@ -66,7 +66,7 @@ ANTHROPIC = Vendor(b"api.anthropic.com", "ANTHROPIC_API_KEY", "x-api-key", heade
 
 
 def split_key_variable(address: str) -> tuple[str, str | None]:
-    """An address without its `api_key_env=NAME` parameter, and that name, None without one."""
+    """Return an address without its `api_key_env=NAME` parameter, and that name, None without one."""
     try:
         parts = urlsplit(address)
     except ValueError:  # the address is refused when it is used
@@ -80,7 +80,7 @@ def split_key_variable(address: str) -> tuple[str, str | None]:
 
 
 def key_variable(url: httpx.URL, api_key_env: str | None, vendor: Vendor = OPENAI) -> str | None:
-    """The variable with the key for a server: the named one, the vendor's for the vendor's own host, or None."""
+    """Return the variable with the key for a server: the named one, the vendor's for the vendor's own host, or None."""
     if api_key_env:
         return checked_variable(api_key_env)
     official = url.scheme == "https" and url.raw_host == vendor.host and url.port in (None, 443)
@@ -88,7 +88,9 @@ def key_variable(url: httpx.URL, api_key_env: str | None, vendor: Vendor = OPENA
 
 
 def checked_variable(name: str) -> str:
-    """The name of an environment variable. Raises `ConfigError`, without the value: it may be a key by mistake."""
+    """Return the name of an environment variable. Raises `ConfigError`, without the value: it may be a key by
+    mistake.
+    """
     if _VARIABLE.fullmatch(name) is None:
         raise ConfigError(
             "api_key_env is not the name of an environment variable (letters, digits and underscores). The value is "
@@ -98,13 +100,14 @@ def checked_variable(name: str) -> str:
 
 
 def read_key(variable: str | None) -> str:
-    """The key in a variable, or the one that was lent under this name; empty if there is none."""
+    """Return the key in a variable, or the one that was lent under this name; empty if there is none."""
     return (_lent.get(variable) or os.environ.get(variable, "")).strip() if variable else ""
 
 
 @contextmanager
 def lent_key(key: str) -> Iterator[str]:
-    """A name for a key that a program made for this process alone; to be used like a variable's, until the block ends.
+    """Yield a name for a key that a program made for this process alone; to be used like a variable's, until the block
+    ends.
 
     No child process inherits it, as it would a variable.
     """
@@ -117,7 +120,7 @@ def lent_key(key: str) -> Iterator[str]:
 
 
 def rejected_key_hint(variable: str | None) -> str:
-    """How to fix a 401 or 403 from an embedding or reranking server."""
+    """Return how to fix a 401 or 403 from an embedding or reranking server."""
     if variable is None:
         return (
             "no key was sent: name the environment variable that holds it with ?api_key_env=NAME at the end of the "
@@ -132,7 +135,7 @@ def rejected_key_hint(variable: str | None) -> str:
 
 
 def checked_address(address: str) -> httpx.URL:
-    """The address of an HTTP server. Raises `ConfigError`, which shows no user, password or query."""
+    """Return the address of an HTTP server. Raises `ConfigError`, which shows no user, password or query."""
     try:
         url = httpx.URL(address.strip())
         is_port = url.port is None or 0 < url.port < 65_536
@@ -146,12 +149,14 @@ def checked_address(address: str) -> httpx.URL:
 
 
 def shown_address(url: httpx.URL) -> str:
-    """The address without its possible secrets: user, password and query."""
+    """Return the address without its possible secrets: user, password and query."""
     return str(url.copy_with(username=None, password=None, query=None))
 
 
 def secrets_in(url: httpx.URL) -> Iterator[str]:
-    """The secrets in an address: its password, as it is and as basic authentication sends it, and long query values."""
+    """Yield the secrets in an address: its password, as it is and as basic authentication sends it, and long query
+    values.
+    """
     if url.password:
         yield url.password
         yield b64encode(url.userinfo).decode()
@@ -177,7 +182,7 @@ class Redactor:
         return "Redactor()"
 
     def text(self, text: str) -> str:
-        """The text with each secret replaced by `[key]`."""
+        """Return the text with each secret replaced by `[key]`."""
         for spelling in self._spellings:
             text = text.replace(spelling, REDACTED)
         return text
@@ -197,7 +202,8 @@ class Redactor:
                     pending.append(item)
 
     def redact_value(self, value: T) -> T:
-        """The value with all strings in its dataclass fields redacted; anything but a dataclass is returned as it is.
+        """Return the value with all strings in its dataclass fields redacted; anything but a dataclass is returned as
+        it is.
 
         Redacting the JSON is not enough: a reply is assembled from pieces, and arguments are JSON inside JSON.
         """
@@ -236,7 +242,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _base64_spellings(secret: bytes) -> Iterator[str]:
-    """The secret in base64 at each of three offsets in a longer text, without the characters at the edges."""
+    """Yield the secret in base64 at each of three offsets in a longer text, without the characters at the edges."""
     for offset in range(3):
         groups = (bytes(offset) + secret)[: (offset + len(secret)) // 3 * 3]
         for encode in (b64encode, urlsafe_b64encode):

@@ -13,7 +13,8 @@ DISTRIBUTION = "context-agent"
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """A context for a framework's imports. Raises `MissingExtraError` for a package that is missing or out of range.
+    """Yield a context for a framework's imports. Raises `MissingExtraError` for a package that is missing or out of
+    range.
 
     The ranges are those that this distribution declares for the extra.
     """

@@ -244,7 +244,7 @@ class Endpoint:
         until: float = math.inf,
         show: Callable[[Any], None] | None = None,
     ) -> T:
-        """What `read` makes of the response; `until` is the event loop's time after which no retry starts.
+        """Return what `read` makes of the response; `until` is the event loop's time after which no retry starts.
 
         `show` gets each event of a stream as it arrives; a stream that breaks after the first one is not requested
         again. An event is without keys, but a key may be spread over several events.
@@ -274,7 +274,9 @@ class Endpoint:
         return await self._request("POST", path, _encoded(body), receive, until)
 
     async def get(self, path: str, *, until: float = math.inf) -> Mapping[str, Any]:
-        """The JSON object at a path, from the host's root if it begins with two slashes. Raises as `post` does."""
+        """Return the JSON object at a path, from the host's root if it begins with two slashes. Raises as `post`
+        does.
+        """
 
         async def receive(response: httpx.Response) -> Mapping[str, Any]:
             return (await self._events(response, path))[0]
@@ -317,15 +319,15 @@ class Endpoint:
             await closing.aclose()
 
     def redacted(self, text: str) -> str:
-        """A server's text without keys, for errors."""
+        """Return a server's text without keys, for errors."""
         return self._redactor(SHORTEST_IN_ERRORS).text(text)
 
     def redacted_reply(self, text: str) -> str:
-        """A part of a reply without keys; a key that is only in part in it stays."""
+        """Return a part of a reply without keys; a key that is only in part in it stays."""
         return self._redactor(SHORTEST_IN_REPLIES).text(text)
 
     def redact_value(self, value: T) -> T:
-        """What was read from stored events, without keys: see `Redactor.redact_value`."""
+        """Return what was read from stored events, without keys: see `Redactor.redact_value`."""
         return self._redactor(SHORTEST_IN_REPLIES).redact_value(value)
 
     def _redactor(self, shortest: int) -> Redactor:
@@ -371,14 +373,14 @@ class Endpoint:
         return max(_failure(state).retry_after, longest * random.uniform(0.5, 1.0))
 
     def _exhausted(self, state: RetryCallState) -> bool:
-        """Whether no tries are left, or the server requests too long a pause."""
+        """Return whether no tries are left, or the server requests too long a pause."""
         error = _failure(state)
         unknown = error.unreachable and not self._reached
         retries = min(self.retries, FIRST_CONTACT_RETRIES) if unknown else self.retries
         return state.attempt_number > retries or error.retry_after > self._longest_retry_after
 
     def _final_error(self, path: str, state: RetryCallState, remaining: float) -> PolicyError:
-        """The error of the last try; `remaining` is how many seconds there were for all tries."""
+        """Return the error of the last try; `remaining` is how many seconds there were for all tries."""
         error, tries, elapsed = _failure(state), state.attempt_number, state.seconds_since_start or 0.0
         hint = "; is the server running, and is this its address?" if error.unreachable else ""
         if error.retry_after and tries <= self.retries:
@@ -426,7 +428,7 @@ class Endpoint:
     async def _events(
         self, response: httpx.Response, path: str, show: Callable[[Any], None] = lambda event: None
     ) -> Events:
-        """The response's objects. Raises for an error that a server reports with a status of success."""
+        """Return the response's objects. Raises for an error that a server reports with a status of success."""
         events = await read_events(response, self._redactor(SHORTEST_IN_REPLIES), show)
         for event in events:
             if error := event.get("error"):
@@ -462,7 +464,7 @@ class Endpoint:
     # Addresses and connections ------------------------------------------------------------------------------------
 
     def _resolved(self, path: str) -> httpx.URL:
-        """The address of a path, always on the endpoint's own host. The address's query comes after it."""
+        """Return the address of a path, always on the endpoint's own host. The address's query comes after it."""
         base, mark, query = self._url.raw_path.partition(b"?")
         if path.startswith("//"):
             base = path[1:].encode()
@@ -508,7 +510,9 @@ class Endpoint:
 
 
 def policy_address(base_url: str) -> str:
-    """A policy server's address without a trailing slash; `/v1` is added to a bare host. Raises `ConfigError`."""
+    """Return a policy server's address without a trailing slash; `/v1` is added to a bare host. Raises
+    `ConfigError`.
+    """
     url = checked_address(base_url)
     if url.userinfo or url.query:
         raise ConfigError("the server's address must hold no user, key or query: a key comes from the environment")
@@ -532,7 +536,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def error_message(value: Any) -> str:
-    """The message in an error's JSON, which has one of several usual shapes."""
+    """Return the message in an error's JSON, which has one of several usual shapes."""
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:
             value = value[key]
@@ -541,7 +545,7 @@ def error_message(value: Any) -> str:
 
 
 def _decoded(body: bytes) -> Any:
-    """The JSON of an error's body, or its text if it is no JSON."""
+    """Return the JSON of an error's body, or its text if it is no JSON."""
     text = body.decode("utf-8", "replace").strip()
     try:
         return json.loads(text)
@@ -550,7 +554,9 @@ def _decoded(body: bytes) -> Any:
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    """The body as JSON. The standard library's default escapes lone surrogates, which no UTF-8 body could hold."""
+    """Return the body as JSON. The standard library's default escapes lone surrogates, which no UTF-8 body could
+    hold.
+    """
     return json.dumps(body, separators=(",", ":"), default=str).encode()
 
 

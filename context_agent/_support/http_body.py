@@ -89,7 +89,7 @@ class Allowance:
             raise self.exceeded("the response, decoded,", self._limit * MEMORY_PER_BYTE)
 
     def exceeded(self, subject: str, limit: int | None = None) -> ResponseTooLarge:
-        """The error for too many bytes."""
+        """Return the error for too many bytes."""
         return ResponseTooLarge(f"{subject} is larger than {_megabytes(limit or self._limit)} MB; {self._remedy}")
 
     @property
@@ -98,7 +98,7 @@ class Allowance:
 
 
 def response_limit() -> int:
-    """The limit of a successful response in bytes, from the environment. Raises `ConfigError`."""
+    """Return the limit of a successful response in bytes, from the environment. Raises `ConfigError`."""
     value = os.environ.get(LIMIT_VARIABLE, "").strip() or str(DEFAULT_LIMIT_MB)
     if not value.isdecimal() or not 0 < int(value) <= 1 << 20:
         raise ConfigError(f"{LIMIT_VARIABLE} must be a number of megabytes from 1 to {1 << 20:,}; got {value[:20]!r}")
@@ -106,12 +106,12 @@ def response_limit() -> int:
 
 
 def is_event_stream(response: httpx.Response) -> bool:
-    """Whether the response is a stream of server-sent events."""
+    """Return whether the response is a stream of server-sent events."""
     return "event-stream" in response.headers.get("content-type", "")
 
 
 async def read_error(response: httpx.Response) -> bytes:
-    """The first bytes of an error's body, as far as they can be read."""
+    """Return the first bytes of an error's body, as far as they can be read."""
     body = bytearray()
     try:
         async for piece in _pieces(response, Allowance(ERROR_BYTES)):
@@ -122,7 +122,7 @@ async def read_error(response: httpx.Response) -> bytes:
 
 
 async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearray:
-    """The whole body, decompressed. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    """Return the whole body, decompressed. Raises `ResponseTooLarge`, `MalformedResponse`."""
     allowance.announce(response.headers.get("content-length", ""))
     body = bytearray()
     async for piece in _pieces(response, allowance):
@@ -133,7 +133,7 @@ async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearra
 async def read_events(
     response: httpx.Response, redactor: Redactor, show: Callable[[Any], None] = lambda event: None
 ) -> Events:
-    """The JSON objects of a response, without secrets. `show` gets each event of a stream as it arrives.
+    """Return the JSON objects of a response, without secrets. `show` gets each event of a stream as it arrives.
 
     Raises `ResponseTooLarge`, `MalformedResponse`.
     """
@@ -154,7 +154,7 @@ async def read_events(
 
 
 async def read_json(response: httpx.Response, redactor: Redactor) -> Any:
-    """The JSON value of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    """Return the JSON value of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
     allowance = Allowance(response_limit())
     return _parse(await read_bytes(response, allowance), allowance, redactor)
 
@@ -169,8 +169,8 @@ async def _stream(response: httpx.Response, allowance: Allowance, redactor: Reda
 
 
 async def _lines(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
-    """The lines of a stream, each byte copied once. Lines end at a line feed alone: `aiter_lines` would also split at
-    U+2028 inside a string.
+    """Yield the lines of a stream, each byte copied once. Lines end at a line feed alone: `aiter_lines` would also
+    split at U+2028 inside a string.
     """
     parts: list[bytes] = []
     length = 0
@@ -188,7 +188,7 @@ async def _lines(response: httpx.Response, allowance: Allowance) -> AsyncIterato
 
 
 async def _pieces(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
-    """The body, decompressed in pieces of bounded size. httpx would decompress a whole packet at once."""
+    """Yield the body, decompressed in pieces of bounded size. httpx would decompress a whole packet at once."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         pieces = _gunzip(response, allowance)
@@ -234,12 +234,14 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
 
 
 def _decoded_size(data: bytes | bytearray) -> int:
-    """An estimate of the memory that a JSON text takes when it is decoded, without the characters of its strings."""
+    """Return an estimate of the memory that a JSON text takes when it is decoded, without the characters of its
+    strings.
+    """
     return sum(cost * data.count(mark) for mark, cost in MEMORY_COSTS.items())
 
 
 def _decoded_size_outside_strings(data: bytes | bytearray, bound: int) -> int:
-    """The same without the marks inside strings; stops counting past the bound."""
+    """Return the same without the marks inside strings; stops counting past the bound."""
     size, end = 0, 0
     for number, string in enumerate(_STRING.finditer(data)):
         size += _decoded_size(data[end : string.start()])

@@ -136,7 +136,7 @@ class AppendLog:
 
 
 def read_log(path: Path, *, checksum: bool = False) -> LogContents:
-    """The contents of a log, without locking it. Raises `DataError` if it cannot be read or is damaged."""
+    """Return the contents of a log, without locking it. Raises `DataError` if it cannot be read or is damaged."""
     lines: list[bytes] = []
     records: list[JsonObject] = []
     try:
@@ -164,7 +164,9 @@ def _damaged(path: Path, number: int) -> DataError:
 
 
 def encode_line(record: JsonObject, *, checksum: bool = False) -> bytes:
-    """The line of a record. Raises `ValueError` for NaN and infinity without a checksum: such a log is plain JSON."""
+    """Return the line of a record. Raises `ValueError` for NaN and infinity without a checksum: such a log is plain
+    JSON.
+    """
     text = json.dumps(record, allow_nan=checksum, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text) if checksum else text + b"\n"
 
@@ -177,7 +179,8 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the place of `path` when the block ends, synced to disk; an error leaves `path` alone.
+    """Yield a file to write that takes the place of `path` when the block ends, synced to disk; an error leaves `path`
+    alone.
 
     Creates missing parent folders. Raises `OSError`.
     """
@@ -219,7 +222,7 @@ def sync_path(path: Path) -> None:
 
 
 def _decode(line: bytes, checksum: bool) -> JsonObject | None:
-    """The record of a line; None if the line is incomplete or damaged."""
+    """Return the record of a line; None if the line is incomplete or damaged."""
     try:
         if not line.endswith(b"\n"):
             return None

@@ -48,7 +48,7 @@ class PairModel(Protocol):
         """Length of each row."""
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
-        """A row for each pair, shape (n, width)."""
+        """Return a row for each pair, shape (n, width)."""
 
 
 class OnnxModel:
@@ -80,7 +80,7 @@ class OnnxModel:
         return self._graph().width
 
     def encode(self, texts: Sequence[str]) -> Rows:
-        """A row for each text, shape (n, width); zeros for a text without a known word piece.
+        """Return a row for each text, shape (n, width); zeros for a text without a known word piece.
 
         A text that is too long is cut.
         """
@@ -92,7 +92,7 @@ class OnnxModel:
         return rows
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
-        """A row for each pair of texts, shape (n, width).
+        """Return a row for each pair of texts, shape (n, width).
 
         Of a pair that is too long, the second text is cut; the first one only if it takes more than half the room.
         """
@@ -150,7 +150,7 @@ class OnnxModel:
             ) from error
 
     def _tried(self, session: Any, tokenizer: Tokenizer, inputs: tuple[str, ...], metadata: dict[str, str]) -> _Graph:
-        """The graph, after one run with the vocabulary's last piece."""
+        """Return the graph, after one run with the vocabulary's last piece."""
         try:
             graph = _Graph(metadata[NAME], int(metadata[MAX_LENGTH]), inputs, session, tokenizer)
             row = graph.row([tokenizer.get_vocab_size() - 1])
@@ -181,7 +181,7 @@ class _Graph:
         return int(self.session.get_outputs()[0].shape[-1])
 
     def word_pieces(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text's pieces."""
+        """Return the ids of each text's pieces."""
         longest = _CHARACTERS * self.max_length
         encodings = self.tokenizer.encode_batch_fast(
             [well_formed(text.lstrip()[:longest]) for text in texts], add_special_tokens=False
@@ -189,20 +189,22 @@ class _Graph:
         return [encoding.ids for encoding in encodings]
 
     def text_row(self, pieces: Sequence[int]) -> Rows:
-        """The row of a text, shape (width,)."""
+        """Return the row of a text, shape (width,)."""
         unknown = self.tokenizer.token_to_id("[UNK]")
         if all(piece == unknown for piece in pieces):
             return np.zeros(self.width, dtype=np.float32)
         return self.row(pieces[: self.max_length - 2])
 
     def pair_row(self, first: Sequence[int], second: Sequence[int]) -> Rows:
-        """The row of a pair of texts, shape (width,)."""
+        """Return the row of a pair of texts, shape (width,)."""
         room = self.max_length - 3
         first = first[: max(room - len(second), room // 2)]
         return self.row(first, second[: room - len(first)])
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> Rows:
-        """What the model returns for the pieces of one text or two, framed as BERT expects them, shape (width,)."""
+        """Return what the model returns for the pieces of one text or two, framed as BERT expects them, shape
+        (width,).
+        """
         start, end = (self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
         ids = [start, *first, end]
         types = [0] * len(ids)
@@ -226,7 +228,7 @@ _GRAPHS = _OpenGraphs()
 
 
 def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> list[Rows]:
-    """The row of each item, in order. A single one is computed in this thread."""
+    """Return the row of each item, in order. A single one is computed in this thread."""
     compute = map if len(columns[0]) == 1 else _workers().map
     return list(compute(row, *columns))
 
@@ -237,7 +239,7 @@ def _workers() -> ThreadPoolExecutor:
 
 
 def _cores() -> int:
-    """The cores that this process may use, at most `OMP_NUM_THREADS`."""
+    """Return the cores that this process may use, at most `OMP_NUM_THREADS`."""
     available = available_cores()
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(available, int(limit)) if limit.isdigit() and int(limit) else available
@@ -253,7 +255,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _quoted(error: Exception) -> str:
-    """The first line of an error of another library, shortened."""
+    """Return the first line of an error of another library, shortened."""
     return str(error).partition("\n")[0][:_LONGEST_QUOTE]
 
 
@@ -269,7 +271,7 @@ READER_FORMAT = "ctx1-reader-1"
 
 @cache
 def shipped_reader() -> OnnxModel:
-    """The cross-encoder: how likely a passage belongs to the evidence for a question."""
+    """Return the cross-encoder: how likely a passage belongs to the evidence for a question."""
     return OnnxModel(READER_FILE, TOKENIZER_FILE, format=READER_FORMAT)
 
 

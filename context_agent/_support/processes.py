@@ -12,7 +12,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def available_cores() -> int:
-    """The number of processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -32,7 +32,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def exit_reason(code: int | None) -> str:
-    """How a process ended, from its exit code; a negative code is a signal, None a machine that does not say."""
+    """Return how a process ended, from its exit code; a negative code is a signal, None a machine that does not say."""
     if code is None:
         return "it or its machine is gone"
     if code >= 0:

@@ -69,7 +69,7 @@ class JsonRow:
 
 
 def load_questions(source: Source, *, problems: list[str] | None = None) -> list[Question]:
-    """The questions of a JSONL file (`.gz` or not), of an open stream, or of standard input (`-`), in order.
+    """Return the questions of a JSONL file (`.gz` or not), of an open stream, or of standard input (`-`), in order.
 
     The id is the field `id` or `_id`, else the line's number. The text is `question` or `query`; it may be empty, which
     the search then reports. Fields that `Question` lacks are ignored. Raises `DataError` with the line's number for an
@@ -81,7 +81,9 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
 def load_rows(
     source: Source, read: Callable[[object, int, str], _Row], *, problems: list[str] | None = None
 ) -> list[_Row]:
-    """The rows of a JSONL source, each parsed by `read(value, number, location)`; see `load_questions` for the rest."""
+    """Return the rows of a JSONL source, each parsed by `read(value, number, location)`; see `load_questions` for the
+    rest.
+    """
     rows: list[_Row] = []
     numbers: dict[str, int] = {}
     for line in read_rows(source):
@@ -98,7 +100,7 @@ def load_rows(
 
 
 def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: Mapping[str, int]) -> _Row:
-    """The line's row. `numbers` maps the ids before it to their lines. Raises `DataError`."""
+    """Return the line's row. `numbers` maps the ids before it to their lines. Raises `DataError`."""
     if line.problem:
         raise DataError(line.problem)
     row = read(line.value, line.number, line.location)
@@ -108,7 +110,9 @@ def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: M
 
 
 def read_rows(source: Source) -> Iterator[JsonRow]:
-    """The lines of a JSONL source with their values, without blank lines. Raises `DataError` if it cannot be read."""
+    """Yield the lines of a JSONL source with their values, without blank lines. Raises `DataError` if it cannot be
+    read.
+    """
     with _opened(source) as (name, stream):
         for number, line in enumerate(stream, 1):
             if line.strip():
@@ -116,7 +120,7 @@ def read_rows(source: Source) -> Iterator[JsonRow]:
 
 
 def question_of(row: object, number: int, location: str) -> Question:
-    """The question of the `number`th row of its source. Raises `DataError` naming the `location`."""
+    """Return the question of the `number`th row of its source. Raises `DataError` naming the `location`."""
     if not isinstance(row, dict):
         raise DataError(f"{location}: {json_type(row)}, not an object with fields")
     text = question_text(row)
@@ -135,17 +139,17 @@ def question_of(row: object, number: int, location: str) -> Question:
 
 
 def question_text(row: Mapping[str, Any]) -> Any:
-    """The value of a row's question, None if it has none."""
+    """Return the value of a row's question, None if it has none."""
     return _first(row, ("question", "query"))
 
 
 def question_id(row: Mapping[str, Any]) -> Any:
-    """The value of a row's id, None if it has none."""
+    """Return the value of a row's id, None if it has none."""
     return _first(row, ("id", "_id"))
 
 
 def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
-    """The line as UTF-8, whatever the terminal's encoding, without a byte order mark."""
+    """Return the line as UTF-8, whatever the terminal's encoding, without a byte order mark."""
     try:
         text = line if isinstance(line, str) else line.decode("utf-8")
         return JsonRow(number, location, parse_json(text.removeprefix("\ufeff") if number == 1 else text))
@@ -199,13 +203,13 @@ def _field(row: Mapping[str, Any], key: str, default: _T, location: str) -> _T:
 
 
 def json_type(value: object) -> str:
-    """The type of a value in JSON's words, such as `a string`; Python's name of a type that JSON lacks."""
+    """Return the type of a value in JSON's words, such as `a string`; Python's name of a type that JSON lacks."""
     return "null" if value is None else _NAMES.get(type(value), f"a {type(value).__name__}")
 
 
 @contextmanager
 def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
-    """The source's name and its lines. Only a file that is opened here is closed."""
+    """Yield the source's name and its lines. Only a file that is opened here is closed."""
     name = "standard input" if source == "-" else str(getattr(source, "name", "stream"))
     try:
         if source != "-" and isinstance(source, str | os.PathLike):

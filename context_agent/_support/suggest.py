@@ -11,7 +11,7 @@ LISTED = 20
 
 
 def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The choice most similar to `name`; None if none is similar (`cutoff`: least similarity, 0 to 1)."""
+    """Return the choice most similar to `name`; None if none is similar (`cutoff`: least similarity, 0 to 1)."""
     matches = difflib.get_close_matches(name, sorted(choices), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
@@ -34,7 +34,7 @@ def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> lis
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested settings by dotted key."""
+    """Yield the values of nested settings by dotted key."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat_settings(value, f"{prefix}{key}.")

@@ -48,7 +48,7 @@ class StaticWeights:
         return int(self.values.shape[1])
 
     def sums(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The sum of the vectors of each text's tokens, shape (n, d); zeros for a text without a known token."""
+        """Return the sum of the vectors of each text's tokens, shape (n, d); zeros for a text without a known token."""
         sums = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             _add_tokens(self, texts[start : start + _BATCH], sums[start : start + _BATCH])
@@ -60,7 +60,9 @@ _LOADING = threading.Lock()
 
 
 def load_weights(folder: Path = SHIPPED) -> StaticWeights:
-    """The weights in a folder, read once per process. Raises `EmbedderError` when a file is missing or damaged."""
+    """Return the weights in a folder, read once per process. Raises `EmbedderError` when a file is missing or
+    damaged.
+    """
     with _LOADING:
         if folder not in _LOADED:
             _LOADED[folder] = _read(folder)
@@ -92,7 +94,7 @@ def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: NDArray[np.f
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Each text with its row, a long text in pieces, cut at whitespace if possible."""
+    """Yield each text with its row, a long text in pieces, cut at whitespace if possible."""
     for row, text in enumerate(texts):
         start = 0
         while len(text) - start > _PIECE:

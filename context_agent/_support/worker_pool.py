@@ -175,7 +175,7 @@ class Machines(Protocol):
     cores: int
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker | None:
-        """A new worker; None if there is no free processor."""
+        """Return a new worker; None if there is no free processor."""
         ...
 
 
@@ -251,7 +251,9 @@ class WorkerPool(Generic[JobT, ResultT]):
             raise failure
 
     def submit(self, job: JobT) -> Future[ResultT]:
-        """The result of the job, which may be an exception: that of the job, `JobLost`, or why there are no workers."""
+        """Return the result of the job, which may be an exception: that of the job, `JobLost`, or why there are no
+        workers.
+        """
         pooled = PooledJob(next(self._numbers), job, Future())
         pooled.future.set_running_or_notify_cancel()  # it cannot be cancelled
         with self._lock:
@@ -263,7 +265,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         return pooled.future
 
     async def run(self, job: JobT) -> ResultT:
-        """The result of the job, for coroutines. Raises what `submit` describes."""
+        """Return the result of the job, for coroutines. Raises what `submit` describes."""
         return await asyncio.wrap_future(self.submit(job))
 
     def _wake(self) -> None:
@@ -313,7 +315,9 @@ class WorkerPool(Generic[JobT, ResultT]):
             worker.send(JobSent(pooled.number, pooled.job))
 
     def _has_room(self, worker: Worker) -> bool:
-        """Whether the next job may go there. A job whose process died runs alone: another death is then its own."""
+        """Return whether the next job may go there. A job whose process died runs alone: another death is then its
+        own.
+        """
         if self._waiting[0].attempts or any(pooled.attempts for pooled in worker.jobs.values()):
             return not worker.jobs
         ahead = PREFETCH if len(self._workers) == self._processes else 0
@@ -484,7 +488,7 @@ def _failure(error: Exception) -> WorkerFailed:
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error if another process can read it, else a `RuntimeError` that describes it."""
+    """Return the error if another process can read it, else a `RuntimeError` that describes it."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - written in this line
     except Exception:  # noqa: BLE001 - pickle raises whatever the error's class raises

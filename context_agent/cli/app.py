@@ -155,7 +155,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
-    """The exit code of a command's work: its result, if that is one; prints errors on stderr in one line."""
+    """Return the exit code of a command's work: its result, if that is one; prints errors on stderr in one line."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)

@@ -138,7 +138,7 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(more)
 
     def describes(self, ctx: click.Context, option: click.Option) -> bool:
-        """Whether the help describes the option, not only names it."""
+        """Return whether the help describes the option, not only names it."""
         few = sum(isinstance(parameter, click.Option) for parameter in self.get_params(ctx)) <= MAX_OPTIONS
         if few or ctx.meta.get(WHOLE_HELP) or {"--json", "--help"} & {*option.opts}:
             return True
@@ -147,7 +147,7 @@ class SectionedCommand(click.Command):
         return getattr(option, "section", COMMON) == OWN or option.name in ESSENTIAL
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """The summary, never cut: completion lists it as well."""
+        """Return the summary, never cut: completion lists it as well."""
         return super().get_short_help_str(limit=1_000)
 
     def _by_section(self, ctx: click.Context) -> dict[str, list[click.Option]]:
@@ -166,7 +166,7 @@ class SectionedOption(click.Option):
     default_text: str | None = None
 
     def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
-        """The default, and a range if it has two ends; what `x>=1` says, the help says in words."""
+        """Return the default, and a range if it has two ends; what `x>=1` says, the help says in words."""
         extra = super().get_help_extra(ctx)
         if self.default_text is not None:
             extra["default"] = self.default_text
@@ -199,11 +199,11 @@ class CommandGroup(click.Group):
         self._locations = {name: location for commands in sections.values() for name, location in commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the sections."""
+        """Return the names in the order of the sections."""
         return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, None if there is none."""
+        """Return the command of that name, None if there is none."""
         if cmd_name not in self._locations:
             return None
         module, attribute = self._locations[cmd_name].split(":")
@@ -229,7 +229,7 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(f"{name:{width}}", self._summary(ctx, name)) for name in names])
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """The summary, never cut."""
+        """Return the summary, never cut."""
         return super().get_short_help_str(limit=1_000)
 
     def _summary(self, ctx: click.Context, name: str) -> str:
@@ -255,12 +255,14 @@ def essential(names: str) -> Callable[[SectionedCommand], SectionedCommand]:
 
 
 def flag_of(option: click.Parameter) -> str:
-    """The flag that the help, errors and config files call an option by: its first with two dashes."""
+    """Return the flag that the help, errors and config files call an option by: its first with two dashes."""
     return next((flag for flag in option.opts if flag.startswith("--")), option.opts[0])
 
 
 def command(function: Callable[..., int]) -> SectionedCommand:
-    """The command that runs the function; the docstring is its help, in which indented lines are shown unchanged."""
+    """Return the command that runs the function; the docstring is its help, in which indented lines are shown
+    unchanged.
+    """
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function).parameters
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -280,13 +282,13 @@ def command(function: Callable[..., int]) -> SectionedCommand:
 
 
 def _help(doc: str) -> str:
-    """The docstring for click, which wraps each paragraph that is not marked."""
+    """Return the docstring for click, which wraps each paragraph that is not marked."""
     paragraphs = inspect.cleandoc(doc).split("\n\n")
     return "\n\n".join(f"\b\n{text}" if re.search("^ ", text, re.MULTILINE) else text for text in paragraphs)
 
 
 def _field_options(kind: Any) -> Iterator[click.Parameter]:
-    """The options of a dataclass, nested ones included."""
+    """Yield the options of a dataclass, nested ones included."""
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         if is_dataclass(hints[field.name]):
@@ -297,7 +299,7 @@ def _field_options(kind: Any) -> Iterator[click.Parameter]:
 
 
 def _collect(kind: Any, values: dict[str, Any]) -> Any:
-    """The dataclass's value; its fields are removed from `values`."""
+    """Return the dataclass's value; its fields are removed from `values`."""
     hints = get_type_hints(kind)
     return kind(
         **{
@@ -308,7 +310,7 @@ def _collect(kind: Any, values: dict[str, Any]) -> Any:
 
 
 def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.Parameter:
-    """The option or argument that the annotation declares."""
+    """Return the option or argument that the annotation declares."""
     kind, spec = get_args(annotation)[:2]
     optional = NoneType in get_args(kind)
     kind = next(part for part in get_args(kind) if part is not NoneType) if optional else kind
@@ -334,7 +336,7 @@ def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.
 
 
 def _metavar(kind: Any, value_type: Any) -> str | None:
-    """The placeholder of a value in the help; None leaves it to click, which lists choices."""
+    """Return the placeholder of a value in the help; None leaves it to click, which lists choices."""
     if isinstance(value_type, click.Path):
         return METAVARS[value_type.name]
     if isinstance(value_type, click.Choice):
@@ -343,7 +345,7 @@ def _metavar(kind: Any, value_type: Any) -> str | None:
 
 
 def _common() -> list[click.Parameter]:
-    """The options of every command besides `--json`."""
+    """Return the options of every command besides `--json`."""
     config_file = SectionedOption(
         ["--config"],
         type=FILE,
@@ -381,7 +383,7 @@ def _show_whole_help(context: click.Context, _: click.Parameter, is_set: bool) -
 
 
 def load_config(context: click.Context, path: Path) -> dict[str, Any]:
-    """The options that the file sets for the context's command, by parameter name. Raises `ConfigError`."""
+    """Return the options that the file sets for the context's command, by parameter name. Raises `ConfigError`."""
     data = _read(path)
     root = context.find_root().command
     assert isinstance(root, click.Group)
@@ -437,7 +439,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _options(loaded: click.Command) -> dict[str, click.Option]:
-    """The options that a file may set, by each flag's name without its dashes."""
+    """Return the options that a file may set, by each flag's name without its dashes."""
     options = [option for option in loaded.params if isinstance(option, click.Option)]
     by_flag = {flag.lstrip("-"): option for option in options for flag in option.opts}
     return {flag: option for flag, option in by_flag.items() if flag not in NOT_IN_FILE}
@@ -455,7 +457,7 @@ def _every_option(group: click.Group, context: click.Context) -> set[str]:
 
 
 def _typed(key: str, value: Any, option: click.Option, path: Path) -> Any:
-    """The value, if its TOML type fits the option; click converts it and checks its range afterwards."""
+    """Return the value, if its TOML type fits the option; click converts it and checks its range afterwards."""
     if option.is_flag != isinstance(value, bool):
         expected = "true or false" if option.is_flag else "a value, not true or false"
         raise ConfigError(f"{path}: {key} = {value!r} should be {expected}")

@@ -55,7 +55,7 @@ class Comparison:
         return tuple(document.id for document in self.result.documents[:K])
 
     def recalled(self, ids: tuple[str, ...]) -> int:
-        """How many of the needed documents are among these."""
+        """Return how many of the needed documents are among these."""
         return len(set(self.question.gold) & set(ids))
 
 
@@ -78,14 +78,14 @@ def demo(
 
 
 def documents() -> list[Document]:
-    """The bundled corpus."""
+    """Return the bundled corpus."""
     from context_agent.types import Document
 
     return [Document(**row) for row in _rows("corpus.jsonl")]
 
 
 def questions() -> list[DemoQuestion]:
-    """The bundled questions."""
+    """Return the bundled questions."""
     return [DemoQuestion(**{**row, "gold": tuple(row["gold"])}) for row in _rows("questions.jsonl")]
 
 

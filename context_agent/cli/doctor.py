@@ -138,7 +138,7 @@ def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
 
 
 def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationCheck:
-    """The finding of a check; an error is a finding too."""
+    """Return the finding of a check; an error is a finding too."""
     try:
         return check()
     except Exception as error:  # noqa: BLE001 (whatever is broken becomes a finding)
@@ -146,7 +146,7 @@ def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationC
 
 
 def _requirements() -> Iterator[tuple[str, str | None]]:
-    """Each requirement's distribution, and the extra it belongs to."""
+    """Yield each requirement's distribution, and the extra it belongs to."""
     for line in importlib.metadata.requires(DISTRIBUTION) or ():
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", line)
         name = re.match(r"[A-Za-z0-9._-]+", line)
@@ -224,7 +224,7 @@ def _disk(folder: Path) -> InstallationCheck:
 
 
 def _lock(folder: Path) -> InstallationCheck:
-    """Whether another process is indexing into the folder."""
+    """Return whether another process is indexing into the folder."""
     from filelock import FileLock, Timeout
 
     from context_agent.retrieval.chroma.store import OWN_FOLDER, WRITER_LOCK
@@ -323,7 +323,9 @@ config.context_settings = {"ignore_unknown_options": True, "allow_interspersed_a
 
 
 def _parsed(root: click.Context, line: Sequence[str]) -> click.Context:
-    """The context that the command of this line would run in. Raises `click.UsageError` for a line that is wrong."""
+    """Return the context that the command of this line would run in. Raises `click.UsageError` for a line that is
+    wrong.
+    """
     context, group, arguments = root, root.command, list(line)
     while isinstance(group, CommandGroup):
         if not arguments or arguments[0].startswith("-"):
@@ -339,7 +341,7 @@ def _parsed(root: click.Context, line: Sequence[str]) -> click.Context:
 
 
 def _without_required(found: click.Command) -> click.Command:
-    """The command as it is, except that nothing has to be given: its sources and questions are no settings."""
+    """Return the command as it is, except that nothing has to be given: its sources and questions are no settings."""
     optional = copy.copy(found)
     optional.params = [copy.copy(parameter) for parameter in found.params]
     for parameter in optional.params:
@@ -370,7 +372,7 @@ def _settings(context: click.Context) -> Iterator[SettingInForce]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it; an address without user and password, an empty list as None."""
+    """Return the value as JSON has it; an address without user and password, an empty list as None."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value] or None
     if isinstance(value, bool | int | float | None):

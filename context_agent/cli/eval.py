@@ -157,7 +157,7 @@ def evaluate(
 
 
 def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
-    """The benchmarks, indexed and checked. With `own_index`, `index` replaces the corpus of the benchmark."""
+    """Return the benchmarks, indexed and checked. With `own_index`, `index` replaces the corpus of the benchmark."""
     from context_agent.eval.benchmarks.corpus_cache import default_cache_folder
     from context_agent.eval.evaluation import prepare
 
@@ -184,7 +184,7 @@ def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool
 
 
 def _systems(run: SystemOptions, index: options.CorpusOptions) -> tuple[System, ...]:
-    """The selected systems, including the reference."""
+    """Return the selected systems, including the reference."""
     from context_agent.eval.systems import find_systems
 
     names = [*_names(run.systems), *([run.reference] if run.reference else [])]
@@ -294,18 +294,18 @@ def _limited(benchmark: Benchmark, limit: int | None) -> Benchmark:
 
 
 def _is_set(*names: str) -> bool:
-    """Whether one of these options was set, on the command line or in a config file."""
+    """Return whether one of these options was set, on the command line or in a config file."""
     context: Any = click.get_current_context()
     return any(context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT) for name in names)
 
 
 def _names(values: tuple[str, ...]) -> list[str]:
-    """The items of an option that takes commas and can be repeated."""
+    """Return the items of an option that takes commas and can be repeated."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
-    """The items as integers. Raises `ConfigError`."""
+    """Return the items as integers. Raises `ConfigError`."""
     names = _names(values)
     for name in names:
         if not name.removeprefix("-").isdecimal():

@@ -256,7 +256,7 @@ def add_documents(
 
 
 def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
-    """What was read and what changed, in a line or two."""
+    """Return what was read and what changed, in a line or two."""
     numbers = {
         "added": indexed.added,
         "replaced": indexed.replaced,
@@ -278,7 +278,7 @@ def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions)
 
 
 def _languages(chunks: Mapping[str, int]) -> str:
-    """The language of nearly all chunks, else the most frequent ones with their shares; names in words."""
+    """Return the language of nearly all chunks, else the most frequent ones with their shares; names in words."""
     from context_agent.retrieval.languages import LANGUAGES
 
     shares = {LANGUAGES[code]: count / max(1, sum(chunks.values())) for code, count in chunks.items()}

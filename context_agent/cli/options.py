@@ -58,7 +58,9 @@ class _MetadataFilter(click.ParamType[Any]):
     name = "filter"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The filter as a dictionary. Fails for text that is neither form, and for a filter that no index could use."""
+        """Return the filter as a dictionary. Fails for text that is neither form, and for a filter that no index could
+        use.
+        """
         from context_agent.retrieval.corpus import compile_where
 
         try:
@@ -212,7 +214,7 @@ class PruneOptions:
         confirm_above: int = 0,
         on_restore: Callable[[RestoredPassage], None] | None = None,
     ) -> ContextPruner:
-        """A pruner."""
+        """Return a pruner."""
         from context_agent.pruning import ContextPruner, Prices
 
         prices = Prices(cached=self.cached_price, turns=self.turns)
@@ -242,7 +244,7 @@ class SavingsOptions:
     ] = None
 
     def open(self) -> SavingsReport:
-        """An empty report. Raises `ConfigError`."""
+        """Return an empty report. Raises `ConfigError`."""
         from context_agent.integrations.server.savings import PriceTable, SavingsReport
 
         return SavingsReport(PriceTable.read(self.prices))
@@ -329,7 +331,7 @@ class CorpusOptions(IndexOptions):
     opening: OpenOptions = field(default_factory=OpenOptions)
 
     def open(self, *, cache: Path | None = None) -> ChromaCorpus:
-        """The corpus; the caller closes it. `cache` holds what a server's collection lacks.
+        """Return the corpus; the caller closes it. `cache` holds what a server's collection lacks.
 
         A collection of another program whose embedder is not known is searched by words alone, with a note.
         """
@@ -465,7 +467,7 @@ class PolicyOptions:
         return default_window(self.policy, self.language_model.model) if self.language_model.base_url is None else None
 
     def load(self) -> Policy:
-        """The policy."""
+        """Return the policy."""
         from context_agent.policies import load_policy
 
         model = asdict(self.language_model)
@@ -484,7 +486,7 @@ class LimitOptions:
     time_limit: Annotated[float | None, Option("Time limit of an episode.", SECONDS)] = None
 
     def load(self) -> Limits:
-        """The limits as an episode takes them."""
+        """Return the limits as an episode takes them."""
         from context_agent.harness.episode import Limits
 
         return Limits(turns=self.max_turns, seconds=self.time_limit)
@@ -509,7 +511,7 @@ class AgentOptions:
     save: SaveOption = None
 
     def open(self, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:
-        """An agent on the corpus; the caller closes it."""
+        """Return an agent on the corpus; the caller closes it."""
         from context_agent.agent import SearchAgent
         from context_agent.swarm import Swarm
 

@@ -42,12 +42,12 @@ _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
 def stdout() -> Console:
-    """The console for results."""
+    """Return the console for results."""
     return _console(stderr=False)
 
 
 def stderr() -> Console:
-    """The console for progress and notes."""
+    """Return the console for progress and notes."""
     return _console(stderr=True)
 
 
@@ -141,7 +141,7 @@ def _by_kind(files: Mapping[str, int]) -> str:
 
 
 def _distinct(problems: Sequence[object]) -> list[object]:
-    """The first problem of each reason; a problem without the attribute `reason` is its own."""
+    """Return the first problem of each reason; a problem without the attribute `reason` is its own."""
     return list({getattr(problem, "reason", problem): problem for problem in reversed(problems)}.values())[::-1]
 
 
@@ -154,12 +154,12 @@ def result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def printable(text: str) -> str:
-    """The text without what could steer the terminal it is shown on."""
+    """Return the text without what could steer the terminal it is shown on."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in UNSEEN)
 
 
 def one_line(text: str) -> str:
-    """The printable text with single spaces."""
+    """Return the printable text with single spaces."""
     return printable(" ".join(text.split()))
 
 
@@ -188,7 +188,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar if stderr is a terminal, else nothing. Yields a function of (number done, total)."""
+    """Yield a progress bar if stderr is a terminal, else nothing. Yields a function of (number done, total)."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -252,7 +252,9 @@ def _show_document(console: Console, rank: int, document: RankedDocument, senten
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in rows of at most `width` columns, of which a wide character (Chinese, Japanese, Korean) takes two."""
+    """Return the text in rows of at most `width` columns, of which a wide character (Chinese, Japanese, Korean) takes
+    two.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -260,7 +262,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def excerpt(text: str, question: str) -> str:
-    """The part of a long text with most words of the question, from the start of a sentence; the first of several."""
+    """Return the part of a long text with most words of the question, from the start of a sentence; the first of
+    several.
+    """
     text = one_line(text)
     if len(text) <= PASSAGE:
         return text

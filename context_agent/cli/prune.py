@@ -77,7 +77,7 @@ def prune(
 
 
 def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
-    """The value in the file, the key in it that holds the messages, and the messages. Raises `DataError`."""
+    """Return the value in the file, the key in it that holds the messages, and the messages. Raises `DataError`."""
     from context_agent.pruning.messages import CONVERSATION_KEYS
 
     body = _read(file)
@@ -91,7 +91,7 @@ def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
 
 
 def _read(file: Path) -> Any:
-    """The JSON value in the file. Raises `DataError`."""
+    """Return the JSON value in the file. Raises `DataError`."""
     try:
         return parse_json(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -127,7 +127,7 @@ class SearchSource:
 
     @contextmanager
     def agent(self) -> Iterator[SearchAgent]:
-        """The agent on its corpus while the block runs."""
+        """Yield the agent on its corpus while the block runs."""
         with self._corpus() as corpus, self.agent_options.open(corpus) as agent:
             yield agent
 
@@ -137,7 +137,7 @@ class SearchSource:
         return lambda row: lambda: self.printed(asyncio.run(_ask(agent, row, self.limits)))
 
     def printed(self, answer: BatchAnswer) -> PrintedAnswer:
-        """What is printed for an answer."""
+        """Return what is printed for an answer."""
         shown = answer.to_json() if self.as_json else answer.to_line(quiet=self.quiet)
         return PrintedAnswer(shown, failed=answer.error is not None)
 
@@ -150,7 +150,7 @@ class SearchSource:
 
 
 def question_of(argument: str) -> str:
-    """The question on the command line, or that on standard input for `-`."""
+    """Return the question on the command line, or that on standard input for `-`."""
     return (sys.stdin.read() if argument == "-" else argument).strip()
 
 
@@ -232,13 +232,13 @@ class BatchAnswer:
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The object printed for the row; a failed one has the same keys, and `error` is set."""
+        """Return the object printed for the row; a failed one has the same keys, and `error` is set."""
         if self.result is not None:
             return {**self.result.to_json(), "id": self.row.id}
         return _failure(self.row.question, self.error or "unknown error", self.row.id)
 
     def to_line(self, *, quiet: bool = False) -> str:
-        """The id, or the question, and the first titles; says so if the evidence does not suffice.
+        """Return the id, or the question, and the first titles; says so if the evidence does not suffice.
 
         A `quiet` line has the ids of the documents alone.
         """
@@ -318,7 +318,7 @@ def _answer_in_pool(
 
 
 def _batch_row(row: JsonRow) -> BatchRow:
-    """The question of a line, or the problem with it."""
+    """Return the question of a line, or the problem with it."""
     if row.problem:
         return BatchRow(problem=row.problem)
     if not isinstance(row.value, dict):
@@ -376,7 +376,7 @@ async def _ask(agent: SearchAgent, row: BatchRow, limits: ResultLimits) -> Batch
 
 
 def _failure(question: str, error: str, question_id: Any = None) -> dict[str, Any]:
-    """The object printed for a question that could not be answered."""
+    """Return the object printed for a question that could not be answered."""
     return {
         "id": question_id,
         "question": question,
@@ -410,7 +410,7 @@ class AnswerOptions(options.ServerOptions):
     timeout: Annotated[float, Option("Timeout for the answer to begin, and for each pause in it.", SECONDS)] = 120.0
 
     def load(self) -> AnswerModel | None:
-        """The model; None if none is named, neither here nor in the environment."""
+        """Return the model; None if none is named, neither here nor in the environment."""
         from context_agent.answers import AnswerModel
         from context_agent.policies import from_environment
 
@@ -454,7 +454,7 @@ def ask(
 
 
 def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> CheckedAnswer:
-    """The answer, printed as it arrives unless it becomes JSON, and then its sources."""
+    """Return the answer, printed as it arrives unless it becomes JSON, and then its sources."""
     from context_agent.answers import passages_of
 
     if result.sufficient is False:
@@ -479,7 +479,7 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
 
 
 def _to_json(result: SearchResult, model: AnswerModel | None, answer: CheckedAnswer | None) -> dict[str, Any]:
-    """The object printed with --json; `answer` is null without a model."""
+    """Return the object printed with --json; `answer` is null without a model."""
     return {
         **result.to_json(),
         "model": None if model is None else model.model,

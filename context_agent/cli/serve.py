@@ -82,7 +82,7 @@ class AccessOptions:
     ] = ()
 
     def token(self, host: str) -> str | None:
-        """The token, None for none. Raises `ConfigError` for an empty one, and for a host that needs one."""
+        """Return the token, None for none. Raises `ConfigError` for an empty one, and for a host that needs one."""
         if self.token_env is not None and self.no_token:
             raise ConfigError("--token-env and --no-token exclude each other: remove one of them")
         if self.token_env is None:
@@ -218,7 +218,7 @@ class AgentServer:
 
     @contextmanager
     def open(self, peers: WorkerPeers | None = None) -> Iterator[tuple[Service, ASGIApp, ServedIndex]]:
-        """The service and its application on the index; `peers` as in `application_of`."""
+        """Yield the service and its application on the index; `peers` as in `application_of`."""
         from context_agent.integrations.server.app import application_of
         from context_agent.integrations.server.service import LiveIndex, Service
 
@@ -410,7 +410,9 @@ def _update(index: options.CorpusOptions, folder: Path) -> str:
 
 
 def _home(folder: Path) -> Path:
-    """The folder of the index in the user's cache: named after the source folder, and different for each path."""
+    """Return the folder of the index in the user's cache: named after the source folder, and different for each
+    path.
+    """
     from platformdirs import user_cache_path
 
     resolved = folder.resolve()
@@ -420,7 +422,7 @@ def _home(folder: Path) -> Path:
 
 
 def _port(port: int | None) -> int:
-    """The port: without a choice the usual one, or 0 (any free one) if that is taken."""
+    """Return the port: without a choice the usual one, or 0 (any free one) if that is taken."""
     from context_agent.integrations.server.transport import bind_socket
 
     if port is not None:

@@ -96,7 +96,7 @@ class ExpertOptions:
         return self.profile or "default"
 
     def load(self, profile: Profile) -> tuple[Expert, str]:
-        """The expert, and a description of everything that its decisions depend on."""
+        """Return the expert, and a description of everything that its decisions depend on."""
         from context_agent.policies import load_policy
         from context_agent.policies.tokens import VocabularyCounter, templated
         from context_agent.synth_data.demonstrations.experts import OracleSettings, instructed_expert, oracle_expert
@@ -194,7 +194,7 @@ def trajectories(
 def _open_player(
     expert: ExpertOptions, filters: FilterOptions, index: options.CorpusOptions, out: Path, call: CallParent
 ) -> EpisodePlayer:
-    """What plays the episodes in a worker process."""
+    """Return what plays the episodes in a worker process."""
     from context_agent.synth_data.demonstrations.runs import NEW, EpisodePlayer
 
     player, settings = _settings(expert, filters, keep_dropped=True)
@@ -260,7 +260,7 @@ class ReplayOptions:
     any_corpus: Annotated[bool, Option("Also replay records of a corpus with another name.")] = False
 
     def settings(self) -> ReplaySettings:
-        """The settings of the replay, with the tokenizer loaded."""
+        """Return the settings of the replay, with the tokenizer loaded."""
         from context_agent.policies.tokens import VocabularyCounter, templated
         from context_agent.synth_data.demonstrations.runs import ReplaySettings
 

@@ -138,7 +138,7 @@ def filter_tasks(
 def _open_filter(
     agent: options.AgentOptions, attempts: AttemptOptions, index: options.CorpusOptions, call: CallParent
 ) -> TaskFilter:
-    """What filters tasks in a worker process."""
+    """Return what filters tasks in a worker process."""
     from context_agent.synth_data.quality import TaskFilter
 
     corpus = index.open()
@@ -146,7 +146,7 @@ def _open_filter(
 
 
 def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN | None:
-    """The attempts at each task; None for none."""
+    """Return the attempts at each task; None for none."""
     if not chosen.passes:
         return None
     from context_agent.harness.profile import profile as named_profile
@@ -261,7 +261,7 @@ def review(
 
 
 def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[str]) -> list[Task]:
-    """The tasks among the rows that stages dropped; other rows are reported and skipped."""
+    """Return the tasks among the rows that stages dropped; other rows are reported and skipped."""
     from context_agent.errors import DataError
     from context_agent.synth_data.task import task_of
 
@@ -319,7 +319,7 @@ def _apply_judgements(
 
 
 def _agreement_text(report: dict[str, Any]) -> str:
-    """The counts, then each judge's agreement with the verification, then the agreement between judges."""
+    """Return the counts, then each judge's agreement with the verification, then the agreement between judges."""
     from context_agent.synth_data.review import IntervalEstimate
 
     def estimate(figures: dict[str, Any]) -> str:
@@ -361,7 +361,7 @@ class CardOptions:
     about: Annotated[str, Option("First sentence of the card.")] = ""
 
     def details(self) -> CardDetails:
-        """The details, with the stages' counts read from their files."""
+        """Return the details, with the stages' counts read from their files."""
         from context_agent.synth_data.sets.folder import CardDetails, stage_of
 
         return CardDetails(tuple(stage_of(file) for file in self.stages), self.licence, self.about)
@@ -477,7 +477,7 @@ def parse_shares(text: str) -> dict[str, float]:
 
 
 def _load_tasks(files: tuple[Path, ...]) -> tuple[list[Task], list[str]]:
-    """All tasks of the files. Raises `DataError` if two files have a task with the same id."""
+    """Return all tasks of the files. Raises `DataError` if two files have a task with the same id."""
     from context_agent.synth_data.task import load_tasks
 
     problems: list[str] = []

@@ -270,7 +270,7 @@ def _show_report(report: StageReport, *, as_json: bool) -> int:
 def _pool(
     stage: StageOptions, open_context: Callable[[StageOptions, CallParent], Any], answer: CallParent | None = None
 ) -> AbstractContextManager[StagePool | None]:
-    """The worker processes of a stage; None if this process does the work."""
+    """Return the worker processes of a stage; None if this process does the work."""
     from context_agent.synth_data.stages import StageWorker
 
     writer, setup = stage.writer, StageWorker(partial(open_context, stage))
@@ -278,12 +278,12 @@ def _pool(
 
 
 def _open_corpus(stage: StageOptions, call: CallParent) -> Corpus:
-    """The corpus of a worker process."""
+    """Return the corpus of a worker process."""
     return stage.index.open()
 
 
 def _open_context(stage: StageOptions, call: CallParent) -> StageContext:
-    """The context of a worker process, whose model calls the process of the command makes."""
+    """Return the context of a worker process, whose model calls the process of the command makes."""
     return _context(stage.index.open(), _model(stage, call), stage.writer)
 
 
@@ -313,7 +313,7 @@ def _source_rows(source: Path) -> Callable[[StageContext], Rows]:
 
 
 def _load_rows(source: Path) -> Rows:
-    """The rows of the file; unreadable lines are reported and skipped."""
+    """Return the rows of the file; unreadable lines are reported and skipped."""
     from context_agent.synth_data.llm_stages.pipeline import load_stage_rows
 
     problems: list[str] = []

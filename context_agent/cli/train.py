@@ -186,7 +186,7 @@ def _run(kind: RunKind, train: Callable[..., TrainingResult], run: RunFileOption
 
 
 def _is_main_process() -> bool:
-    """Whether this is the only process, or the first that `accelerate launch` started."""
+    """Return whether this is the only process, or the first that `accelerate launch` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -261,7 +261,7 @@ def judge_check(
 def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
 ) -> list[LabelledRanking]:
-    """The rankings to judge, without the answers if the judge does not get them."""
+    """Return the rankings to judge, without the answers if the judge does not get them."""
     from context_agent.synth_data.demonstrations.runs import trajectory_files
     from context_agent.train.judge.calibration import recorded_rankings, synthetic_rankings
 
@@ -349,7 +349,7 @@ def bridge(
 
 
 def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
-    """A source for each pair; indexes stay open until the stack ends."""
+    """Return a source for each pair; indexes stay open until the stack ends."""
     if len(pairs) % 2:
         raise click.UsageError(
             f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
@@ -365,7 +365,7 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
 
 
 def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
-    """The index in that folder, or else the documents of a file or folder, in memory."""
+    """Return the index in that folder, or else the documents of a file or folder, in memory."""
     from context_agent.retrieval.chroma.database import DATABASE
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
@@ -507,7 +507,7 @@ def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
 
 
 def _evaluations(report: DemoReport) -> Any:
-    """The evaluations side by side: a line a figure. Intervals are in the report."""
+    """Return the evaluations side by side: a line a figure. Intervals are in the report."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)

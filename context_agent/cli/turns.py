@@ -111,7 +111,7 @@ def show(console: Console, view: ViewData) -> None:
 
 
 def trajectory_lines(row: TrajectoryRow, detail: TrajectoryDetail) -> list[Text]:
-    """The lines of one trajectory, without terminal control characters."""
+    """Return the lines of one trajectory, without terminal control characters."""
     blocks = {block["key"]: block for block in detail["blocks"]}
     budget = Budget(**detail["header"]["budget"])
     return [
@@ -122,7 +122,7 @@ def trajectory_lines(row: TrajectoryRow, detail: TrajectoryDetail) -> list[Text]
 
 
 def bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) -> Text:
-    """A bar that shows how much of the window the view fills; `marks` are at the soft and the hard threshold."""
+    """Return a bar that shows how much of the window the view fills; `marks` are at the soft and the hard threshold."""
     filled = min(cells, -(-tokens * cells // budget.window))
     thresholds = {budget.soft * cells // budget.window: "soft", budget.hard * cells // budget.window: "hard"}
     line = Text.assemble(("context ", "dim"))
@@ -134,7 +134,7 @@ def bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) 
 
 
 def _headed(title: str, lines: Sequence[Text]) -> list[Text]:
-    """The lines, with a title in front of the first."""
+    """Return the lines, with a title in front of the first."""
     return [
         Text.assemble((f"{title if number == 0 else '':<{HEAD}}", "bold"), line) for number, line in enumerate(lines)
     ]
@@ -149,7 +149,7 @@ def _call_line(name: str, argument: str, mistake: str | None, titles: Sequence[s
 
 
 def _edit_lines(changes: Iterable[tuple[str, Sequence[str]]]) -> list[Text]:
-    """A line for each verb with the titles of its passages."""
+    """Return a line for each verb with the titles of its passages."""
     return [
         Text.assemble((f"{verb:<8}", "magenta"), count(len(titles), "passage"), (f"  {_listed(titles)}", "dim"))
         for verb, titles in changes
@@ -162,7 +162,7 @@ def _cost_line(freed: int, recomputed: int) -> Text:
 
 
 def _listed(titles: Sequence[str]) -> str:
-    """The titles without repeats, at most `MAX_TITLES`."""
+    """Return the titles without repeats, at most `MAX_TITLES`."""
     names = list(dict.fromkeys(titles))
     more = f", and {len(names) - MAX_TITLES} more" if len(names) > MAX_TITLES else ""
     return ", ".join(names[:MAX_TITLES]) + more
@@ -187,7 +187,7 @@ def _event_lines(event: Event, view: View) -> list[Text]:
 
 
 def _shortened(lines: list[Text]) -> list[Text]:
-    """The lines of a turn; of the calls that brought nothing, all but the first few are counted in one line."""
+    """Return the lines of a turn; of the calls that brought nothing, all but the first few are counted in one line."""
     empty = [line for line in lines if line.plain.endswith(NOTHING)][MAX_EMPTY_CALLS:]
     if not empty:
         return lines
@@ -201,14 +201,14 @@ def _call(event: ToolResult) -> Text:
 
 
 def _argument(arguments: dict[str, Any]) -> str:
-    """The first argument that is text, or the number of tasks."""
+    """Return the first argument that is text, or the number of tasks."""
     values = [value for value in arguments.values() if isinstance(value, str)]
     values += [count(len(value), "task") for value in arguments.values() if isinstance(value, list)]
     return _short(values[0], LIVE_TEXT) if values else ""
 
 
 def _sub_agent(record: SubAgentRecord) -> Text:
-    """A sub-agent on one line: its task and its outcome."""
+    """Return a sub-agent on one line: its task and its outcome."""
     outcome = f"  {count(record.documents, 'document')}, {count(record.steps, 'step')}"
     line = Text.assemble(("  └ ", "dim"), _short(record.task, LIVE_TEXT), (outcome, "dim"))
     failure = record.error or (record.stop_reason.replace("_", " ") if not record.documents else "")
@@ -278,7 +278,7 @@ def _recorded_call(result: ResultData, blocks: dict[int, BlockData]) -> Text:
 
 
 def _lanes(sub_agents: list[DelegatedData]) -> list[Text]:
-    """A lane for each sub-agent that a call started: a bar as long as its number of steps."""
+    """Return a lane for each sub-agent that a call started: a bar as long as its number of steps."""
     longest = max((record["steps"] for record in sub_agents), default=0)
     return [_lane(record, longest) for record in sub_agents]
 
@@ -319,6 +319,6 @@ def _ranking(detail: TrajectoryDetail) -> list[Text]:
 
 
 def _titles(blocks: Iterable[BlockData]) -> list[str]:
-    """The titles of blocks, gold first."""
+    """Return the titles of blocks, gold first."""
     gold_first = sorted(blocks, key=lambda block: not block["gold"])
     return [f"{'★ ' if block['gold'] else ''}{_short(block['title'] or block['document'])}" for block in gold_first]

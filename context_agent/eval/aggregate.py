@@ -56,7 +56,7 @@ def summarise(
     expected: Iterable[RecordKey] = (),
     problems: Iterable[str] = (),
 ) -> EvalSummary:
-    """The summary of a run.
+    """Return the summary of a run.
 
     `order` lists systems in display order; others follow by name. `reference` is the system that the others are
     compared with, by default the first one without a context, else the first one. `expected` are the keys of a complete
@@ -127,7 +127,7 @@ def _reference(records: Sequence[EvalRecord], systems: Sequence[str], requested:
 
 
 def _reference_grid(key: CellKey, grids: Mapping[CellKey, Grid], reference: str | None) -> Grid | None:
-    """The reference's values for a cell: under the same window, else its own without one."""
+    """Return the reference's values for a cell: under the same window, else its own without one."""
     benchmark, system, window = key
     if reference is None or system == reference:
         return None
@@ -135,7 +135,7 @@ def _reference_grid(key: CellKey, grids: Mapping[CellKey, Grid], reference: str 
 
 
 def _floors(grids: Mapping[CellKey, Grid], metric: str) -> Iterator[FloorComparison]:
-    """Each agent beside the best of `ONE_SHOT_SYSTEMS` that ran on its benchmark."""
+    """Yield each agent beside the best of `ONE_SHOT_SYSTEMS` that ran on its benchmark."""
     best: dict[str, tuple[float, str, Grid]] = {}
     for (benchmark, system, _), grid in grids.items():
         value = _estimates(grid).get(metric)
@@ -200,7 +200,7 @@ def _worst(records: Iterable[EvalRecord], measure: str) -> Iterator[WorstQuestio
 
 
 def _rollout_problems(records: Iterable[EvalRecord]) -> list[str]:
-    """A problem for each cell with questions of which some rollouts ended by an error and others did not."""
+    """Return a problem for each cell with questions of which some rollouts ended by an error and others did not."""
     by_cell: dict[CellKey, list[EvalRecord]] = {}
     for record in sorted(records, key=_record_key):
         if record.broken:
@@ -221,7 +221,7 @@ def _cell_key(record: EvalRecord) -> CellKey:
 
 
 def _display_order(systems: Sequence[str]) -> Callable[[EvalRecord], Any]:
-    """A sort key by benchmark, window and system; within a cell by question and seed."""
+    """Return a sort key by benchmark, window and system; within a cell by question and seed."""
     number = {system: position for position, system in enumerate(systems)}
     return lambda record: (record.benchmark, record.window, number[record.system], record.question, record.seed)
 
@@ -236,14 +236,14 @@ class Grid:
 
     @classmethod
     def of(cls, records: Iterable[EvalRecord], names: Sequence[str]) -> Grid:
-        """The grid of the records, questions in the order of their ids."""
+        """Return the grid of the records, questions in the order of their ids."""
         by_question = groupby(sorted(records, key=_question), key=_question)
         groups = {question: list(group) for question, group in by_question}
         rows = [[_mean(record.value(name) for record in group) for name in names] for group in groups.values()]
         return cls(tuple(groups), tuple(names), np.array(rows, dtype=np.float64).reshape(len(groups), len(names)))
 
     def minus(self, reference: Grid) -> Grid:
-        """The paired differences; NaN for a question that the reference lacks."""
+        """Return the paired differences; NaN for a question that the reference lacks."""
         row = {question: number for number, question in enumerate(reference.questions)}
         reference_values = np.full(self.values.shape, np.nan)
         for number, question in enumerate(self.questions):
@@ -264,7 +264,7 @@ def _estimates(grid: Grid) -> dict[str, MetricValue]:
 
 
 def _cell(records: Sequence[EvalRecord], metrics: Sequence[Metric], reference: Grid | None) -> Cell:
-    """The aggregate of one system on one benchmark under one window."""
+    """Return the aggregate of one system on one benchmark under one window."""
     grid = Grid.of(records, [metric.name for metric in metrics])
     first = records[0]
     return Cell(
@@ -299,7 +299,7 @@ def _pool(cells: Sequence[Cell], grids: Sequence[Grid], references: Sequence[Gri
 
 
 def _pooled(grids: Sequence[Grid]) -> dict[str, MetricValue]:
-    """The pooled values of the metrics that every benchmark has."""
+    """Return the pooled values of the metrics that every benchmark has."""
     values: dict[str, MetricValue] = {}
     masks = [~np.isnan(grid.values) for grid in grids]
     by_questions: dict[tuple[bytes, ...], list[int]] = {}
@@ -362,21 +362,21 @@ def _question(record: EvalRecord) -> str:
 
 
 def _curve_over_turns(records: Iterable[EvalRecord]) -> tuple[CurvePoint, ...]:
-    """The mean state after each turn, up to the last turn of the longest episode."""
+    """Return the mean state after each turn, up to the last turn of the longest episode."""
     with_context = _with_context(records)
     longest = max((len(record.curve) for record in with_context), default=0)
     return tuple(_point(at, with_context, partial(_after, turns=at)) for at in range(1, longest + 1))
 
 
 def _curve_over_tokens(records: Iterable[EvalRecord]) -> tuple[CurvePoint, ...]:
-    """The mean state after 512, 724, 1024, 1448 ... tokens placed: two points per doubling."""
+    """Return the mean state after 512, 724, 1024, 1448 ... tokens placed: two points per doubling."""
     with_context = _with_context(records)
     most = max((record.curve[-1].tokens for record in with_context if record.curve), default=0)
     return tuple(_point(at, with_context, partial(_within, tokens=at)) for at in _half_doublings(most))
 
 
 def _with_context(records: Iterable[EvalRecord]) -> list[EvalRecord]:
-    """The records of episodes with gold, including failed ones: these found nothing at any turn."""
+    """Return the records of episodes with gold, including failed ones: these found nothing at any turn."""
     return [record for record in records if record.scores.get("trajectory_recall") is not None]
 
 
@@ -388,18 +388,18 @@ def _half_doublings(most: int) -> list[int]:
 
 
 def _after(record: EvalRecord, turns: int) -> tuple[TurnState, bool]:
-    """The state after that many turns, and whether the episode lasted that long."""
+    """Return the state after that many turns, and whether the episode lasted that long."""
     return (record.curve[min(turns, len(record.curve)) - 1] if record.curve else _START), len(record.curve) >= turns
 
 
 def _within(record: EvalRecord, tokens: int) -> tuple[TurnState, bool]:
-    """The last state within that many tokens, and whether the episode placed more."""
+    """Return the last state within that many tokens, and whether the episode placed more."""
     reached = [turn for turn in record.curve if turn.tokens <= tokens]
     return (reached[-1] if reached else _START), len(reached) < len(record.curve)
 
 
 def _point(at: int, records: Sequence[EvalRecord], state: Callable[[EvalRecord], tuple[TurnState, bool]]) -> CurvePoint:
-    """The mean state of the records; the seeds of a question share its weight."""
+    """Return the mean state of the records; the seeds of a question share its weight."""
     runs = Counter(record.question for record in records)
     seen = in_view = running = 0.0
     pruned = gold = 0

@@ -257,7 +257,9 @@ def run_settings(
 
 
 def _question_rows(benchmarks: Sequence[PreparedBenchmark]) -> Iterator[dict[str, Any]]:
-    """The questions as rows of a question file for `ctx1 view --gold`; their ids start with the benchmark's name."""
+    """Yield the questions as rows of a question file for `ctx1 view --gold`; their ids start with the benchmark's
+    name.
+    """
     for prepared in benchmarks:
         for question in prepared.benchmark.questions:
             yield {**asdict(question), "id": f"{prepared.benchmark.name}/{question.id}"}
@@ -289,7 +291,9 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
 
 
 def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
-    """The summary of the records in a folder; it lists unanswered questions as missing. Raises as `write_report`."""
+    """Return the summary of the records in a folder; it lists unanswered questions as missing. Raises as
+    `write_report`.
+    """
     run = read_run(folder)
     notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
     settings = {key: value for key, value in run["settings"].items() if value is not None}
@@ -322,7 +326,7 @@ def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
 
 
 def _data_problems(name: str, note: Mapping[str, Any]) -> list[str]:
-    """The problems of a benchmark's data, from its note in `run.json`."""
+    """Return the problems of a benchmark's data, from its note in `run.json`."""
     problems = [f"{name}: {problem}" for problem in note.get("problems", ())]
     if (more := note.get("problems_count", 0) - len(problems)) > 0:
         problems.append(f"{name}: {more} further rows were skipped")
@@ -333,7 +337,7 @@ def _data_problems(name: str, note: Mapping[str, Any]) -> list[str]:
 
 
 def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
-    """The keys of the records that a complete run has, from its `run.json`."""
+    """Return the keys of the records that a complete run has, from its `run.json`."""
     settings, notes = run["settings"], run["notes"]
     keys = []
     for benchmark in settings["benchmarks"]:
@@ -345,7 +349,7 @@ def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
 
 
 def _description(note: Mapping[str, Any]) -> str:
-    """A benchmark in one line: split, size, licence, source."""
+    """Return a benchmark in one line: split, size, licence, source."""
     parts = [f"split {note['split']}" if note["split"] else "", f"{note['questions']:,} questions"]
     parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"licence {note['licence']}", note["source"]]
     return ", ".join(part for part in parts if part)

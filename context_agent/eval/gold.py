@@ -58,10 +58,10 @@ class CorpusLookup(Protocol):
     """The part of a `Corpus` that tells which ids exist."""
 
     def read(self, document_id: str) -> list[Chunk]:
-        """All chunks of a document; empty if there is no such document."""
+        """Return all chunks of a document; empty if there is no such document."""
 
     def get(self, chunk_ids: list[str]) -> list[Chunk]:
-        """The chunks with these ids; unknown ids are left out."""
+        """Return the chunks with these ids; unknown ids are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class Gold:
         return frozenset(self.documents) | frozenset(self.chunks)
 
     def found_by(self, document_id: str, chunk_ids: Iterable[str]) -> frozenset[int]:
-        """The numbers of the evidence that a document and these chunks of it provide."""
+        """Return the numbers of the evidence that a document and these chunks of it provide."""
         by_chunks = (self.chunks.get(chunk_id, ()) for chunk_id in chunk_ids)
         return self.documents.get(document_id, frozenset()).union(*by_chunks)
 
 
 def gold_of(question: Question, corpus: CorpusLookup | None = None) -> Gold:
-    """The question's gold: its facts if it has any, else its gold documents.
+    """Return the question's gold: its facts if it has any, else its gold documents.
 
     Without a corpus, ids in `gold` are taken for documents and ids in `facts` for chunks. In a corpus that has both a
     document and a chunk of that id, an id in `gold` is the document and an id in `facts` the chunk.
@@ -105,14 +105,14 @@ def gold_of(question: Question, corpus: CorpusLookup | None = None) -> Gold:
 
 
 def _facts(question: Question) -> tuple[tuple[str, ...], ...]:
-    """The question's facts; without any, each gold document is a fact of one id."""
+    """Return the question's facts; without any, each gold document is a fact of one id."""
     return question.facts or tuple((document_id,) for document_id in dict.fromkeys(question.gold))
 
 
 def _documents_and_chunks(
     ids: list[str], chunks_first: bool, corpus: CorpusLookup | None
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The ids that name documents, and those that name chunks."""
+    """Return the ids that name documents, and those that name chunks."""
     if corpus is None:
         return (frozenset(), frozenset(ids)) if chunks_first else (frozenset(ids), frozenset())
     if chunks_first:
@@ -137,20 +137,20 @@ def _fact_numbers(facts: Iterable[Iterable[str]], ids: frozenset[str]) -> dict[s
 
 
 def words(text: str) -> list[str]:
-    """The text's normalised words, with articles."""
+    """Return the text's normalised words, with articles."""
     letters = (letter for letter in normal_form("NFKD", text.casefold()) if not unicodedata.combining(letter))
     spaced = _UNSPACED.sub(r" \g<0> ", _DROPPED.sub("", "".join(letters)))
     return re.findall(r"[^\W_]+", spaced)
 
 
 def judgeable(answer: str) -> bool:
-    """Whether looking for the words makes sense: not for an empty answer, nor for yes, no, true and false."""
+    """Return whether looking for the words makes sense: not for an empty answer, nor for yes, no, true and false."""
     answer_words = words(answer)
     return bool(answer_words) and not (len(answer_words) == 1 and answer_words[0] in _TRUTH_VALUES)
 
 
 def holds(texts: Iterable[str], answer: str) -> bool:
-    """Whether one of the texts contains the answer, which must be `judgeable`."""
+    """Return whether one of the texts contains the answer, which must be `judgeable`."""
     answer_words = words(answer)
     content = [word for word in answer_words if word not in _ARTICLES]
     dropped = _ARTICLES if content else frozenset()
@@ -206,7 +206,7 @@ class Leaks:
 
 
 def missing_gold(corpus: Corpus, questions: Iterable[Question]) -> MissingGold:
-    """The gold of the questions that the corpus has neither as a document nor as a chunk."""
+    """Return the gold of the questions that the corpus has neither as a document nor as a chunk."""
     missing: dict[str, tuple[str, ...]] = {}
     total = 0
     for question in questions:
@@ -219,7 +219,7 @@ def missing_gold(corpus: Corpus, questions: Iterable[Question]) -> MissingGold:
 
 
 def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
-    """What the two splits share: ids, and questions with the same normalised text."""
+    """Return what the two splits share: ids, and questions with the same normalised text."""
     train_ids = {question.id for question in train}
     first_of_text: dict[str, str] = {}
     for question in train:
@@ -231,12 +231,12 @@ def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
 
 
 def normalised(text: str) -> str:
-    """The words of a text in Unicode NFKC, casefolded, without punctuation, one space between two."""
+    """Return the words of a text in Unicode NFKC, casefolded, without punctuation, one space between two."""
     return " ".join(_WORDS.findall(normal_form("NFKC", text).casefold()))
 
 
 def listed(items: Iterable[str]) -> str:
-    """The first items, and how many more there are."""
+    """Return the first items, and how many more there are."""
     names = list(items)
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return ", ".join(islice(names, LISTED)) + more

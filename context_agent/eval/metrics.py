@@ -128,7 +128,7 @@ _EPISODE = (
 
 
 def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS) -> tuple[Metric, ...]:
-    """The metrics for these depths and betas, in the order of the reports. Raises `ConfigError`."""
+    """Return the metrics for these depths and betas, in the order of the reports. Raises `ConfigError`."""
     depths, betas = sorted(set(depths)), sorted(set(betas) - {1.0})
     if any(k < 1 for k in depths) or any(beta <= 0 for beta in betas):
         raise ConfigError(f"depths and betas must be positive, not {depths} and {betas}")
@@ -146,7 +146,7 @@ METRICS = {metric.name: metric for metric in metric_table()}
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of that name, at any depth or beta. Raises `ConfigError` for an unknown name."""
+    """Return the metric of that name, at any depth or beta. Raises `ConfigError` for an unknown name."""
     if name in METRICS:
         return METRICS[name]
     depth = re.fullmatch(r"(?:recall|ndcg|all_gold)@([1-9]\d{0,5})", name)
@@ -159,7 +159,7 @@ def find_metric(name: str) -> Metric:
 
 
 def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
-    """The metrics with these names, in the order of `metric_table`. Raises `ConfigError` for an unknown name."""
+    """Return the metrics with these names, in the order of `metric_table`. Raises `ConfigError` for an unknown name."""
     metrics = {name: find_metric(name) for name in sorted(set(names))}
     depths = [int(name.partition("@")[2]) for name in metrics if "@" in name]
     betas = [float(name[1:]) for name in metrics if name[0] == "f" and name[1:2].isdigit()]
@@ -167,7 +167,7 @@ def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
 
 
 def leading_metric(names: Iterable[str]) -> str:
-    """The metric that summarises a run: recall at its smallest depth, else output recall."""
+    """Return the metric that summarises a run: recall at its smallest depth, else output recall."""
     return next((name for name in names if name.startswith("recall@")), "recall")
 
 

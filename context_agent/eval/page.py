@@ -56,7 +56,7 @@ def page(
     scripts: Iterable[str] = (),
     styles: Iterable[str] = (),
 ) -> str:
-    """The page as text. `title` is plain text; `body` is HTML in which all external text went through `escape`.
+    """Return the page as text. `title` is plain text; `body` is HTML in which all external text went through `escape`.
 
     Each entry of `data` is plain JSON data under a name of lowercase letters, digits and hyphens; a script unpacks the
     entries one by one. `scripts` run in order after the body, as classic scripts in one scope. `styles` follow the base
@@ -82,7 +82,7 @@ def page(
 
 
 def escape(text: str) -> str:
-    """The text for use in HTML, including attributes. Unprintable characters and overrides are spelled out."""
+    """Return the text for use in HTML, including attributes. Unprintable characters and overrides are spelled out."""
     return html.escape(_UNPRINTABLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text))
 
 
@@ -107,12 +107,12 @@ def _part(name: str, value: object) -> str:
 
 
 def asset(name: str) -> str:
-    """The script or the style that all pages share: `page.js`, `page.css`."""
+    """Return the script or the style that all pages share: `page.js`, `page.css`."""
     return (files("context_agent.eval") / name).read_text(encoding="utf-8")
 
 
 def _checked(text: str) -> str:
-    """The script or style with line ends as the browser reads them, because the hash is computed from those."""
+    """Return the script or style with line ends as the browser reads them, because the hash is computed from those."""
     if match := _ENDS.search(text):
         raise ValueError(f"a script or style may not contain {match[0]!r}, which would end its own element")
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -134,7 +134,8 @@ def canvas() -> Iterator[type[Figure]]:
 
 
 def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> str:
-    """The figure as SVG text; call it inside `canvas`. Ids start with `name`; `title` is the label for screen readers.
+    """Return the figure as SVG text; call it inside `canvas`. Ids start with `name`; `title` is the label for screen
+    readers.
 
     A standalone drawing has text colours for light and dark; otherwise it takes those of the page.
     """
@@ -157,7 +158,7 @@ def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> st
 
 
 def plain(text: str) -> str:
-    """The text on one line, without characters that XML does not allow, shortened to `MAX_NAME`."""
+    """Return the text on one line, without characters that XML does not allow, shortened to `MAX_NAME`."""
     line = re.sub(
         r"[^\u0020-\u007e\u00a0-\u2029\u202f-\u2065\u2070-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "·", text
     )

@@ -88,7 +88,7 @@ class EvalRecord:
         return (self.benchmark, self.system, self.window, self.seed, self.question)
 
     def value(self, metric: str) -> float | None:
-        """The metric's value; `seconds` is a metric too."""
+        """Return the metric's value; `seconds` is a metric too."""
         return self.seconds if metric == "seconds" else self.scores.get(metric)
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ _FIELD_TYPES = {
 
 
 def record_from_json(row: object, location: str) -> EvalRecord:
-    """The record of a decoded row; ignores unknown fields. Raises `DataError` that names the `location`."""
+    """Return the record of a decoded row; ignores unknown fields. Raises `DataError` that names the `location`."""
     if not isinstance(row, dict):
         raise DataError(f"{location}: not a record of an evaluation")
     names = {field.name for field in fields(EvalRecord)}
@@ -157,7 +157,7 @@ class RunLog:
 
 @contextmanager
 def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[RunLog]:
-    """The log of a run with these settings, with the records that an earlier run with the same settings wrote.
+    """Yield the log of a run with these settings, with the records that an earlier run with the same settings wrote.
 
     `notes` are written beside the settings and may differ (the licence of a benchmark, missing gold). Raises
     `ConfigError` if the folder belongs to other settings, `CorpusLockedError` if another run is writing to it.
@@ -172,7 +172,7 @@ def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The contents of `run.json`: `settings` and `notes`. Raises `DataError`."""
+    """Return the contents of `run.json`: `settings` and `notes`. Raises `DataError`."""
     path = folder / RUN_FILE
     try:
         run: dict[str, Any] = read_json(path)
@@ -187,7 +187,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def read_records(folder: Path) -> list[EvalRecord]:
-    """The records of a run, sorted by key: the same list whatever the order of the answers.
+    """Return the records of a run, sorted by key: the same list whatever the order of the answers.
 
     Ignores an incomplete last line. Raises `DataError` for any other line that is not a record.
     """
@@ -242,7 +242,9 @@ class TrajectoryStore:
         shutil.rmtree(self.unfinished, ignore_errors=True)
 
     def _unfinished_of(self, key: RecordKey) -> list[Path]:
-        """The question's trajectories by rollout, sub-agents' last. The folder has only those in progress: a few."""
+        """Return the question's trajectories by rollout, sub-agents' last. The folder has only those in progress: a
+        few.
+        """
         benchmark, system, window, seed, question = key
         matches = []
         for path in cell_folder(benchmark_folder(self.unfinished, benchmark), system, window, seed).glob("*.jsonl"):
@@ -253,17 +255,17 @@ class TrajectoryStore:
 
 
 def benchmark_folder(root: Path, benchmark: str) -> Path:
-    """The folder of a benchmark's trajectories."""
+    """Return the folder of a benchmark's trajectories."""
     return root / benchmark.replace("/", "-")
 
 
 def cell_folder(folder: Path, system: str, window: int, seed: int) -> Path:
-    """The folder of a system's trajectories under one window and seed, inside that of the benchmark."""
+    """Return the folder of a system's trajectories under one window and seed, inside that of the benchmark."""
     return folder / system / f"{window}-{seed}"
 
 
 def _header(path: Path) -> dict[str, object]:
-    """The first line; empty if it was cut."""
+    """Return the first line; empty if it was cut."""
     try:
         with path.open("rb") as lines:
             return dict(parse_json(lines.readline(MAX_BYTES)))

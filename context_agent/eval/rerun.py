@@ -88,7 +88,7 @@ async def rerun(
     recorded_profile: bool = False,
     any_corpus: bool = False,
 ) -> Difference | None:
-    """The first difference between the record and the same actions today; None if every view is the same.
+    """Return the first difference between the record and the same actions today; None if every view is the same.
 
     `counter` replaces a model's own counter if it has the recorded name. `profile` is the profile in use today, by
     default the one that ships under the recorded name; with `recorded_profile` its wording is not compared. A corpus
@@ -111,12 +111,12 @@ async def rerun(
 
 
 def source_of(name: str) -> str:
-    """A corpus name without the part that changes with its content: `chroma:notes@7` gives `chroma:notes`."""
+    """Return a corpus name without the part that changes with its content: `chroma:notes@7` gives `chroma:notes`."""
     return "memory" if name.startswith("memory:") else name.rpartition("@")[0] or name
 
 
 def _unusable(trajectory: Trajectory) -> Difference | None:
-    """What is wrong with the record itself."""
+    """Return what is wrong with the record itself."""
     if trajectory.end is None:
         turn = max((event.turn for event in trajectory.events if isinstance(event, ActionTaken)), default=-1)
         return Difference(Cause.TORN, turn, "the record has no end")
@@ -128,7 +128,7 @@ def _unusable(trajectory: Trajectory) -> Difference | None:
 
 
 def _profile_difference(recorded: Profile, current: Profile | None) -> Difference | None:
-    """How the wording of the recorded profile has changed; None if no profile has that name today."""
+    """Return how the wording of the recorded profile has changed; None if no profile has that name today."""
     try:
         current = current or named_profile(recorded.name)
     except ConfigError:
@@ -201,7 +201,7 @@ class _Rerun:
         return Difference(Cause.HARNESS, self._end.turns, detail)
 
     def _compare(self, recorded: Sequence[Event], today: Sequence[Event], *, complete: bool) -> Difference | None:
-        """The first difference of a turn; an incomplete turn is compared as far as it was recorded."""
+        """Return the first difference of a turn; an incomplete turn is compared as far as it was recorded."""
         played = [event for event in today if not isinstance(event, EpisodeEnded)]
         for old, new in zip_longest(recorded, played if complete else played[: len(recorded)]):
             event = old or new
@@ -228,7 +228,7 @@ class _Rerun:
         return Cause.HARNESS, f"the record has {names[0]} and today there is {names[1]}"
 
     def _result_difference(self, old: ToolResult, new: ToolResult) -> tuple[Cause, str] | None:
-        """How the results of one call differ: in the chunks, in how they are rendered, or in the rest."""
+        """Return how the results of one call differ: in the chunks, in how they are rendered, or in the rest."""
         call = f"{old.name} {str(next(iter(old.arguments.values()), ''))[:_QUOTED]!r}"
         if (old.call, old.name) != (new.call, new.name):
             return Cause.HARNESS, f"call {old.call} was {old.name} and is {new.name}"
@@ -244,7 +244,7 @@ class _Rerun:
         return None if difference is None else (difference[0], f"{call}: {difference[1]}")
 
     def _chunk_difference(self, before: Sequence[Block], now: Sequence[Block]) -> tuple[Cause, str] | None:
-        """Which chunks are gone, new, changed or moved."""
+        """Return which chunks are gone, new, changed or moved."""
         old, new = [block.id for block in before], [block.id for block in now]
         today = {block.id: block.hit.chunk for block in now}
         today |= {chunk.id: chunk for chunk in self._corpus.get([old_id for old_id in old if old_id not in today])}
@@ -263,7 +263,7 @@ class _Rerun:
 
 
 def _by_action(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """The events before the first action, then each action with the events that follow it; without the end."""
+    """Yield the events before the first action, then each action with the events that follow it; without the end."""
     group: list[Event] = []
     for event in events:
         if isinstance(event, ActionTaken):
@@ -285,7 +285,9 @@ def _texts(event: Event) -> list[Text]:
 
 
 def _block_difference(old: Block, new: Block) -> tuple[Cause, str] | None:
-    """How the same chunk is shown differently. A header names the chunk's size, so the size is compared first."""
+    """Return how the same chunk is shown differently. A header names the chunk's size, so the size is compared
+    first.
+    """
     if old.tokens != new.tokens and old.complete and old.body == new.body:
         return Cause.COUNTER, f"{old.id} had {old.tokens} tokens and has {new.tokens}"
     return _harness_difference((old.text, old.complete) == (new.text, new.complete), f"how {old.id} is shown")
@@ -300,7 +302,7 @@ def _texts_difference(old: Sequence[Text], new: Sequence[Text], what: str) -> tu
 
 
 def _text_difference(old: tuple[str, int], new: tuple[str, int], what: str) -> tuple[Cause, str] | None:
-    """How a text and its number of tokens differ."""
+    """Return how a text and its number of tokens differ."""
     if old[0] != new[0]:
         return Cause.HARNESS, f"{what} was {old[0][:_QUOTED]!r} and is {new[0][:_QUOTED]!r}"
     if old[1] != new[1]:

@@ -84,7 +84,7 @@ class WorkerSpec:
 def plan_jobs(
     benchmarks: Sequence[Benchmark], systems: Sequence[System], *, windows: Sequence[int], seeds: Sequence[int]
 ) -> list[Job]:
-    """All jobs in order. A system without a context runs once, without a window and with the first seed.
+    """Return all jobs in order. A system without a context runs once, without a window and with the first seed.
 
     Raises `ConfigError` if one of the arguments is empty or two benchmarks have the same name.
     """
@@ -104,7 +104,7 @@ def plan_jobs(
 
 
 def windows_and_seeds(system: System, windows: Sequence[int], seeds: Sequence[int]) -> list[tuple[int, int]]:
-    """The pairs of window and seed under which a system runs."""
+    """Return the pairs of window and seed under which a system runs."""
     if not system.keeps_context:
         return [(NO_WINDOW, seeds[0])]
     return [(window, seed) for window in dict.fromkeys(windows) for seed in dict.fromkeys(seeds)]
@@ -151,7 +151,7 @@ def run_jobs(
 
 
 def _record_of(job: Job, future: Future[EvalRecord], store: TrajectoryStore | None) -> EvalRecord:
-    """The record of a job that has ended; a lost one has its trajectory as far as it was written."""
+    """Return the record of a job that has ended; a lost one has its trajectory as far as it was written."""
     try:
         return future.result()
     except JobLost as lost:
@@ -169,7 +169,7 @@ class _Answerers:
         self._lock = threading.Lock()
 
     def of(self, benchmark: str) -> Answerer:
-        """The answerer for a benchmark's corpus."""
+        """Return the answerer for a benchmark's corpus."""
         with self._lock:
             if benchmark not in self._answerers:
                 self._answerers[benchmark] = self._open(benchmark)
@@ -187,7 +187,7 @@ class _Answerers:
 
 
 def answer_job(job: Job, answerer: Answerer, price: Price | None = None) -> EvalRecord:
-    """The record of a job. It catches every error: a bug in a policy must not affect the other questions."""
+    """Return the record of a job. It catches every error: a bug in a policy must not affect the other questions."""
     started = time.perf_counter()
     try:
         gold = gold_of(job.question, answerer.corpus)
@@ -222,7 +222,7 @@ def _reason(error: BaseException) -> str:
 
 
 def failed_record(job: Job, error: str, seconds: float) -> EvalRecord:
-    """The record of a job that was given up: a failure, which counts as zero and is never left out."""
+    """Return the record of a job that was given up: a failure, which counts as zero and is never left out."""
     scores, curve = score(job.question, None, error=error or "failed", keeps_context=job.system.keeps_context)
     return EvalRecord(
         *job.key,

@@ -65,7 +65,7 @@ class Price(BaseModel):
     cached: float | None = Field(default=None, ge=0)
 
     def of(self, *, prompt: int, cached: int, sampled: int) -> float:
-        """The price of an episode; `cached` is the part of `prompt` that the server has in its prefix cache."""
+        """Return the price of an episode; `cached` is the part of `prompt` that the server has in its prefix cache."""
         cached_price = self.prompt if self.cached is None else self.cached
         return ((prompt - cached) * self.prompt + cached * cached_price + sampled * self.sampled) / MILLION
 
@@ -85,12 +85,12 @@ class PriceTable:
     currency: str = "USD"
 
     def of(self, model: str) -> Price | None:
-        """The model's price, else that of `*`, else None: an unknown price, which is not a price of 0."""
+        """Return the model's price, else that of `*`, else None: an unknown price, which is not a price of 0."""
         return self.models.get(model) or self.models.get(ANY_MODEL)
 
 
 def load_prices(path: str | Path) -> PriceTable:
-    """The price table in a TOML file. Raises `ConfigError` that names the field and what is wrong with it."""
+    """Return the price table in a TOML file. Raises `ConfigError` that names the field and what is wrong with it."""
     try:
         content = _PriceFile.model_validate(read_toml(path))
     except OSError as error:
@@ -121,7 +121,9 @@ def failure(result: SearchResult | None, error: str | None = None) -> str | None
 
 
 def rollout_errors(result: SearchResult) -> tuple[str, ...]:
-    """The errors that ended some rollouts but not all; the question is scored with what all of them had found."""
+    """Return the errors that ended some rollouts but not all; the question is scored with what all of them had
+    found.
+    """
     if failure(result) is not None:
         return ()
     ends = [trajectory.end for trajectory in result.trajectories]
@@ -143,7 +145,7 @@ def score(
     price: Price | None = None,
     keeps_context: bool = True,
 ) -> tuple[dict[str, float | None], tuple[TurnState, ...]]:
-    """The value of each metric of `metric_table(depths, betas)` except `seconds`, and the state after each turn.
+    """Return the value of each metric of `metric_table(depths, betas)` except `seconds`, and the state after each turn.
 
     `gold` is the question's gold in its corpus (`gold_of`), by default taken from the row alone. `keeps_context=False`
     marks a system without a context (one-shot retrieval), which a failed result cannot show. Raises `TrajectoryError`
@@ -183,7 +185,9 @@ def _ranking(
 
 
 def _context(replays: Sequence[Replay], searchers: Sequence[Replay], gold: Gold) -> dict[str, float | None]:
-    """What was shown, also to sub-agents, and what was held and pruned. A chunk shown to two rollouts counts twice."""
+    """Return what was shown, also to sub-agents, and what was held and pruned. A chunk shown to two rollouts counts
+    twice.
+    """
     if not replays:
         return {}
     numbered = list(enumerate(replays))
@@ -206,7 +210,7 @@ def _answer_found(result: SearchResult | None, answer: str) -> float:
 
 
 def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None) -> dict[str, float | None]:
-    """What the episodes spent, including sub-agents. One-shot retrieval places what it returned."""
+    """Return what the episodes spent, including sub-agents. One-shot retrieval places what it returned."""
     if not replays:
         return {"tokens": float(result.tokens)} if result.tokens else {}
     spent = [replay.spent for replay in replays]
@@ -238,7 +242,7 @@ def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None)
 def _applicable(
     question: Question, gold: Gold, depths: Iterable[int], betas: Iterable[float], has_context: bool
 ) -> Iterable[str]:
-    """The quality metrics that apply to the question: a failure makes them 0."""
+    """Yield the quality metrics that apply to the question: a failure makes them 0."""
     for metric in metric_table(depths, betas):
         applies = judgeable(question.answer) if metric.name == "answer_found" else bool(gold)
         if metric.kind is MetricKind.QUALITY and applies and (has_context or metric.name not in _CONTEXT_METRICS):
@@ -361,7 +365,7 @@ class Replay:
 
 
 def curve(replays: Sequence[Replay], needs: int) -> tuple[TurnState, ...]:
-    """The state after each turn.
+    """Return the state after each turn.
 
     The n-th turns of several rollouts are combined: tokens, views and counts are summed, and what was found is united.
     A rollout that has ended keeps its last state.

@@ -44,7 +44,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float], *, seed: int = 0) -> Self:
-        """The mean of the values, resampled with replacement; there must be at least one value."""
+        """Return the mean of the values, resampled with replacement; there must be at least one value."""
         return cls(*mean_intervals(np.array(values, dtype=np.float64)[:, None], seed=seed)[0])
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def mean_intervals(values: Floats, *, seed: int = 0) -> list[tuple[float, float,
 
 
 def pooled(strata: Sequence[Floats], *, seed: int = 0) -> list[tuple[float, float, float]]:
-    """The same for the mean over benchmarks with equal weights, resampled within each benchmark (stratified).
+    """Return the same for the mean over benchmarks with equal weights, resampled within each benchmark (stratified).
 
     `strata` has an array of shape (questions, metrics) for each benchmark.
     """
@@ -72,7 +72,7 @@ def resampled(values: Floats, seed: int = 0) -> Floats:
 
 
 def _counts(size: int, seed: int) -> Iterator[Floats]:
-    """How often each row occurs in each resample, in blocks of resamples."""
+    """Yield how often each row occurs in each resample, in blocks of resamples."""
     if size * RESAMPLES <= _CACHED:
         yield _drawn(size, seed).astype(np.float64)
         return
@@ -98,7 +98,7 @@ def _intervals(mean: Floats, draws: Floats) -> list[tuple[float, float, float]]:
 
 
 def rounded(value: float) -> float:
-    """The value without the digits that depend on the order of a sum."""
+    """Return the value without the digits that depend on the order of a sum."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -122,7 +122,7 @@ class ReliabilityBin:
 
 
 def reliability_curve(probabilities: ArrayLike, outcomes: ArrayLike, bins: int = BINS) -> list[ReliabilityBin]:
-    """The bins of equal width that are not empty, by ascending probability. Raises `DataError`."""
+    """Return the bins of equal width that are not empty, by ascending probability. Raises `DataError`."""
     predicted, happened = _checked(probabilities, outcomes)
     numbers = np.minimum((predicted * bins).astype(int), bins - 1)
     return [
@@ -132,14 +132,17 @@ def reliability_curve(probabilities: ArrayLike, outcomes: ArrayLike, bins: int =
 
 
 def expected_calibration_error(probabilities: ArrayLike, outcomes: ArrayLike) -> float:
-    """The mean distance of probability and share over the bins, by count (Naeini et al., 2015). Raises `DataError`."""
+    """Return the mean distance of probability and share over the bins, by count (Naeini et al., 2015). Raises
+    `DataError`.
+    """
     curve = reliability_curve(probabilities, outcomes)
     total = sum(part.count for part in curve)
     return sum(part.count * abs(part.probability - part.share) for part in curve) / total
 
 
 def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
-    """The probability that a random positive scores above a random negative; ties count half (Hanley, McNeil, 1982).
+    """Return the probability that a random positive scores above a random negative; ties count half (Hanley, McNeil,
+    1982).
 
     Raises `DataError` without positives or without negatives.
     """
@@ -158,7 +161,7 @@ def shared_ranks(values: Floats) -> Floats:
 
 
 def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: ArrayLike, groups: Sequence[str]) -> Figure:
-    """The measure with its bootstrap interval, resampled by group, e.g. the question that predictions belong to.
+    """Return the measure with its bootstrap interval, resampled by group, e.g. the question that predictions belong to.
 
     A resample that the measure is not defined for, such as one without positives, is left out.
     """

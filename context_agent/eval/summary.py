@@ -188,7 +188,7 @@ class EvalSummary:
 
 
 def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
-    """The summary of its JSON. Raises `DataError` for other data and for a newer schema."""
+    """Return the summary of its JSON. Raises `DataError` for other data and for a newer schema."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -295,12 +295,12 @@ def _interval(value: MetricValue, of: Metric, *, sign: bool = False) -> str:
 
 
 def _number(value: float, of: Metric, *, sign: bool = False) -> str:
-    """The value as text; shares have no 0 before the decimal point."""
+    """Return the value as text; shares have no 0 before the decimal point."""
     return re.sub(r"^([+-]?)0\.", r"\1.", format_value(value, of, sign=sign))
 
 
 def _notes(summary: EvalSummary) -> list[str]:
-    """What was left out, failed, is missing or was wrong, with the first few of each."""
+    """Return what was left out, failed, is missing or was wrong, with the first few of each."""
     left_out = max(
         (cell.metrics["answer_found"].left_out for cell in summary.cells if "answer_found" in cell.metrics), default=0
     )
@@ -326,12 +326,14 @@ def _first(kind: str, lines: Sequence[str]) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """The text on one line, without terminal control characters."""
+    """Return the text on one line, without terminal control characters."""
     return re.sub("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "·", text)
 
 
 def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
-    """The value as text: shares with three decimals, tokens in thousands from 10,000, money with three digits."""
+    """Return the value as text: shares with three decimals, tokens in thousands from 10,000, money with three
+    digits.
+    """
     plus = "+" if sign else ""
     if not metric.unit:
         return f"{value:{plus}.3f}"
@@ -343,7 +345,7 @@ def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
 
 
 def format_interval(value: MetricValue, metric: Metric, *, sign: bool = False) -> str:
-    """The 95 % interval in brackets."""
+    """Return the 95 % interval in brackets."""
     return f"[{format_value(value.low, metric, sign=sign)}, {format_value(value.high, metric, sign=sign)}]"
 
 
@@ -355,5 +357,5 @@ def verdict(difference: MetricValue, metric: Metric) -> str:
 
 
 def format_window(tokens: int) -> str:
-    """The window as text; a dash for a system without one."""
+    """Return the window as text; a dash for a system without one."""
     return f"{tokens:,}" if tokens else "–"

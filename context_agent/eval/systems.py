@@ -152,7 +152,7 @@ SYSTEMS = (
 
 
 def find_systems(names: Iterable[str], *, reranker: bool = False) -> tuple[System, ...]:
-    """The systems with these names, without repeats.
+    """Return the systems with these names, without repeats.
 
     Raises `ConfigError` for an unknown name, and for a system that needs a reranker unless there is one (`reranker`).
     """
@@ -189,7 +189,7 @@ class Answerer:
         self._lock = threading.Lock()
 
     def answer(self, system: System, question: Question, gold: Gold, *, window: int, seed: int) -> SearchResult:
-        """The system's answer. Raises what the search raises. Only the oracle uses `gold`."""
+        """Return the system's answer. Raises what the search raises. Only the oracle uses `gold`."""
         if system.search is not None:
             return _one_shot(system.search, question, self.corpus, self._settings.k)
         if system.pruning == ORACLE:
@@ -231,7 +231,9 @@ class Answerer:
 
 
 def without_pruning(policy: Policy) -> Policy:
-    """The policy with its pruning switched off, if it has such a switch; it then plans its searches accordingly."""
+    """Return the policy with its pruning switched off, if it has such a switch; it then plans its searches
+    accordingly.
+    """
     if not isinstance(policy, BridgePolicy):
         return policy
     return BridgePolicy(policy.scorer, effort=replace(policy.effort, prune=False), untrained=policy.scorer is None)
@@ -276,7 +278,7 @@ def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> Sea
 
 
 def _documents(chunks: Sequence[Chunk], k: int) -> tuple[RankedDocument, ...]:
-    """The first `k` documents of a ranking of chunks, each at the rank of its best chunk and with that chunk."""
+    """Return the first `k` documents of a ranking of chunks, each at the rank of its best chunk and with that chunk."""
     best: dict[str, Chunk] = {}
     for chunk in chunks:
         best.setdefault(chunk.document_id, chunk)

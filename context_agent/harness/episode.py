@@ -348,7 +348,7 @@ class Episode:
 def resolve(
     ranked_ids: Iterable[RankedId], view: View, limit: int, relevance: Mapping[str, float] | None = None
 ) -> Ranking:
-    """The documents of a policy's ranking, in its order; later mentions of a document only add passages.
+    """Return the documents of a policy's ranking, in its order; later mentions of a document only add passages.
 
     A ranking may cite documents in the final view, with a block of theirs or through a summary that stands for one, by
     document id, by chunk id, or by a block's label. An id that was pruned, or never seen, is dropped; so is the id of a
@@ -376,7 +376,7 @@ def resolve(
 
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
-    """The best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
+    """Return the best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
     blocks_by_document = _by_document(view.citable_blocks)
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
@@ -390,7 +390,8 @@ def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
 
 
 def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
-    """The ranking, followed by the other documents that were shown, pruned or not, in the order of their first hit.
+    """Return the ranking, followed by the other documents that were shown, pruned or not, in the order of their first
+    hit.
 
     So the hits of the first search, which is the question's own, come first. The ranking names a document at least.
     """
@@ -423,7 +424,7 @@ def _dropped_because(ranked_id: str, view: View) -> str:
 def _document(
     blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int, relevance: Mapping[str, float]
 ) -> RankedDocument:
-    """A document of the ranking; cited passages come first, in that order, then the others by score."""
+    """Return a document of the ranking; cited passages come first, in that order, then the others by score."""
     place, last = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}, len(cited_ids)
 
     def order(hit: Hit) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ class Actor(Protocol):
     """The decisions of one episode. Single use; may keep notes between turns, as a language model's reasoning does."""
 
     async def act(self, view: View) -> Action:
-        """The next action for this view. Raises `PolicyError` when it cannot go on."""
+        """Return the next action for this view. Raises `PolicyError` when it cannot go on."""
 
 
 @runtime_checkable
@@ -37,7 +37,7 @@ class PartialRanker(Protocol):
     """An actor that can rank at any moment; asked when a limit ends the episode before the policy does."""
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The ranking it would give for this view."""
+        """Return the ranking it would give for this view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class EvidenceAssessor(Protocol):
     """An actor that can say how good its evidence is; asked when the episode ends, after its ranking."""
 
     def assess(self) -> Assessment | None:
-        """The assessment of what it has seen; None if it cannot tell."""
+        """Return the assessment of what it has seen; None if it cannot tell."""
 
 
 class Policy(Protocol):
@@ -72,10 +72,10 @@ class Policy(Protocol):
         """Counts tokens as the policy's model does; None for the default, o200k_harmony."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """What precedes the question in the view and counts against the budget; empty for none."""
+        """Return what precedes the question in the view and counts against the budget; empty for none."""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """A new actor for one episode played in this profile.
+        """Return a new actor for one episode played in this profile.
 
         Equal seeds give equal decisions if the policy is deterministic.
         """
@@ -102,7 +102,7 @@ class AdjustableRanking(Protocol):
 
 
 def with_effort(policy: Policy, name: str) -> Policy:
-    """The policy with that effort. Raises `ConfigError` if it has no such effort."""
+    """Return the policy with that effort. Raises `ConfigError` if it has no such effort."""
     if not isinstance(policy, AdjustableEffort):
         raise ConfigError(f"the policy {policy.name} has no effort to choose: leave out the effort {name!r}")
     return policy.with_effort(name)

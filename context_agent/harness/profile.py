@@ -105,23 +105,23 @@ class Profile:
         return bool(self.label)
 
     def budget(self, window: int | None = None, *, reserve: int = RESERVE) -> Budget:
-        """The budget of an episode. Raises `ConfigError` for a window that is too small."""
+        """Return the budget of an episode. Raises `ConfigError` for a window that is too small."""
         window = self.window if window is None else window
         return Budget(window, per_call=int(window * self.result_share), reserve=reserve)
 
     def instructions(self) -> str:
-        """The prompt with its fields filled in."""
+        """Return the prompt with its fields filled in."""
         return self.prompt.replace("{max_ranking}", str(self.max_ranking))
 
     def with_prompt(self, path: str | Path) -> Profile:
-        """The same profile with the prompt of a file. Raises `ConfigError` when it cannot be read."""
+        """Return the same profile with the prompt of a file. Raises `ConfigError` when it cannot be read."""
         try:
             return replace(self, prompt=Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the prompt file {path}: {error}") from error
 
     def with_summaries(self) -> Profile:
-        """The same profile with `summarize_context`, under another name. If it gives advice past the soft
+        """Return the same profile with `summarize_context`, under another name. If it gives advice past the soft
         threshold, the advice is to summarise."""
         if SUMMARIZE in self.tools:
             return self
@@ -137,11 +137,11 @@ class Profile:
         )
 
     def without(self, tools: AbstractSet[str]) -> Profile:
-        """The same profile, which does not offer these tools."""
+        """Return the same profile, which does not offer these tools."""
         return replace(self, tools=tuple(name for name in self.tools if name not in tools))
 
     def to_json(self) -> dict[str, Any]:
-        """The profile as plain data, as a trajectory's header holds it."""
+        """Return the profile as plain data, as a trajectory's header holds it."""
         data = {**asdict(self), "tools": list(self.tools)}
         added = ("summary", "label", "fill_ranking", "one_line", "longest", "window", "result_share", "turns")
         usual = {field.name: field.default for field in fields(Profile) if field.name in added}
@@ -149,7 +149,7 @@ class Profile:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Profile:
-        """The profile of a trajectory's header; fields that this version does not know are left out.
+        """Return the profile of a trajectory's header; fields that this version does not know are left out.
 
         Raises `KeyError` or `TypeError` for data that is no profile.
         """
@@ -161,7 +161,7 @@ class Profile:
 
 
 def profile(name: str) -> Profile:
-    """The profile of one of the `NAMES`. Raises `ConfigError` for another name."""
+    """Return the profile of one of the `NAMES`. Raises `ConfigError` for another name."""
     table = dict(zip(NAMES, (default, context_1, summary, lean), strict=True))
     if name not in table:
         raise ConfigError(f"no harness profile {name!r}: choose one of {', '.join(table)}")
@@ -184,7 +184,7 @@ def default() -> Profile:
 
 @cache
 def context_1() -> Profile:
-    """The published wire format."""
+    """Return the published wire format."""
     return Profile(
         name="context-1",
         tools=("search_corpus", "grep_corpus", "read_document", "prune_chunks", "multi_tool_use"),
@@ -195,7 +195,7 @@ def context_1() -> Profile:
 
 @cache
 def summary() -> Profile:
-    """The default with `summarize_context` as a second way to make room."""
+    """Return the default with `summarize_context` as a second way to make room."""
     return replace(default().with_summaries(), name="summary", prompt=_prompt("summary.md"))
 
 
@@ -249,7 +249,7 @@ class Renderer:
         self._label_tokens = counter.count(profile.label.format(number=_WIDEST_NUMBER)) if profile.label else 0
 
     def fitting(self, chunks: Sequence[Chunk], room: int) -> list[Rendered]:
-        """The first chunks that fit into `room` tokens together.
+        """Return the first chunks that fit into `room` tokens together.
 
         A first chunk that does not fit whole is cut, so that a small window still shows something. In a profile with a
         longest length the chunks share the room: each takes at most that length, and its part of what is left.
@@ -266,13 +266,15 @@ class Renderer:
         return fitting
 
     def _shared(self, chunk: Chunk, room: int, left: int) -> Rendered | None:
-        """The chunk in its part of the room, in the longest length if its header fills that part, or as it fits."""
+        """Return the chunk in its part of the room, in the longest length if its header fills that part, or as it
+        fits.
+        """
         longest = self.profile.longest
         lengths = (min(longest, room // left), min(longest, room), room)
         return next(filter(None, (self.fit(chunk, length) for length in lengths)), None)
 
     def chunk(self, chunk: Chunk) -> Rendered:
-        """The whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
+        """Return the whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
         body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
@@ -291,7 +293,7 @@ class Renderer:
         return rendered
 
     def fit(self, chunk: Chunk, room: int) -> Rendered | None:
-        """The start of the chunk cut to at most `room` tokens, or None if not even a few words would fit."""
+        """Return the start of the chunk cut to at most `room` tokens, or None if not even a few words would fit."""
         uncut = self.chunk(chunk)
         if uncut.tokens <= room:
             return uncut
@@ -313,7 +315,7 @@ class Renderer:
         return None
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
-        """A summary with its header, which names the chunks that it stands for."""
+        """Return a summary with its header, which names the chunks that it stands for."""
         body = escape_markers(text.strip())
         tokens = self.counter.count(body)
         template = self.profile.summary or SUMMARY_HEADER
@@ -322,19 +324,21 @@ class Renderer:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters and with its markers escaped: fit for a header."""
+    """Return the text on one line, without control characters and with its markers escaped: fit for a header."""
     return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
 def _start(text: str, share: float) -> str:
-    """The first `share` of the text, ended at a word boundary if there is one near."""
+    """Return the first `share` of the text, ended at a word boundary if there is one near."""
     part = text[: int(len(text) * share)]
     space = part.rfind(" ")
     return part[:space] if space > len(part) * 0.8 else part
 
 
 def action_text(action: Action) -> str:
-    """An action as one string: its reasoning and text, then a line for each call, or the ranking it ends with."""
+    """Return an action as one string: its reasoning and text, then a line for each call, or the ranking it ends
+    with.
+    """
     lines = [text for text in (action.reasoning, action.text) if text]
     for call in action.calls:
         arguments = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
@@ -350,14 +354,14 @@ def compact(value: object) -> str:
 
 
 def ranking_text(ranking: Iterable[RankedId]) -> str:
-    """A ranking in the published final format, best first."""
+    """Return a ranking in the published final format, best first."""
     return "\n".join(
         f"<Document id={item.id}><Justification>{item.justification}</Justification></Document>" for item in ranking
     )
 
 
 def parse_ranking(text: str) -> tuple[RankedId, ...]:
-    """The ranking that a final message names, in its order; empty if it names none. Tolerates unclosed tags.
+    """Return the ranking that a final message names, in its order; empty if it names none. Tolerates unclosed tags.
 
     Reads the first 1,000 entries of the first million characters.
     """

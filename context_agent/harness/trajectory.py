@@ -78,14 +78,16 @@ class Trajectory:
         return tuple(dict.fromkeys(block.document_id for block in blocks))
 
     def replay(self) -> Iterator[tuple[Event, View]]:
-        """Each event and the view after it. Raises `TrajectoryError` if the record is not sound."""
+        """Yield each event and the view after it. Raises `TrajectoryError` if the record is not sound."""
         view = self._opening()
         for event in self.events:
             view = _checked(view, event)
             yield event, view
 
     def views(self) -> Iterator[View]:
-        """The view before each action, then the final one. Raises `TrajectoryError` if the record is not sound."""
+        """Yield the view before each action, then the final one. Raises `TrajectoryError` if the record is not
+        sound.
+        """
         view = self._opening()
         for event, after in self.replay():
             if isinstance(event, ActionTaken):
@@ -102,7 +104,7 @@ class Trajectory:
         return critical_steps(self._stages())
 
     def _stages(self) -> Iterator[tuple[int, list[int]]]:
-        """A stage for each action: 1, and the steps of each sub-agent that its calls started."""
+        """Yield a stage for each action: 1, and the steps of each sub-agent that its calls started."""
         parallel: list[int] | None = None
         for event in self.events:
             if isinstance(event, ActionTaken):
@@ -124,7 +126,7 @@ class Trajectory:
             raise TrajectoryError(f"trajectory {self.header.id}: the replayed final view differs from the recorded one")
 
     def without_timestamps(self) -> Trajectory:
-        """The same trajectory without clock readings and random ids: equal for equal decisions."""
+        """Return the same trajectory without clock readings and random ids: equal for equal decisions."""
         parent = None if self.header.parent is None else ""
         return Trajectory(replace(self.header, id="", started="", parent=parent), tuple(map(_timeless, self.events)))
 
@@ -141,7 +143,7 @@ def _timeless(event: Event) -> Event:
 
 
 def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
-    """The steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
+    """Return the steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
 
     A stage is the steps of the main agent and those of each agent that ran in parallel. One agent alone is one stage
     without others; n rollouts in parallel are one stage without a main agent.

@@ -94,7 +94,7 @@ def read(path: str | Path) -> Trajectory:
 
 
 def to_lines(trajectory: Trajectory) -> list[str]:
-    """The lines of a whole trajectory's file."""
+    """Return the lines of a whole trajectory's file."""
     return [_as_line(data) for data in (encode_header(trajectory.header), *map(encode, trajectory.events))]
 
 
@@ -103,7 +103,7 @@ def _as_line(data: dict[str, Any]) -> str:
 
 
 def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
-    """The trajectory of a file's lines; `path` names them in errors. Raises `TrajectoryError`."""
+    """Return the trajectory of a file's lines; `path` names them in errors. Raises `TrajectoryError`."""
     try:
         header = decode_header(parse_json(rows[0]))
     except (IndexError, *MALFORMED) as error:
@@ -139,7 +139,7 @@ def _size(event: Event) -> int:
 
 
 def encode_header(header: Header) -> dict[str, Any]:
-    """The first line of a file. Its schema is the oldest that has all that the episode can hold."""
+    """Return the first line of a file. Its schema is the oldest that has all that the episode can hold."""
     schema = WITHOUT_CONFIDENCE if SUMMARIZE in header.profile.tools else WITHOUT_SUMMARIES
     entries = asdict(header)
     if header.assessed:
@@ -163,7 +163,7 @@ def decode_header(data: dict[str, Any]) -> Header:
 
 
 def encode(event: Event) -> dict[str, Any]:
-    """An event as a line's data."""
+    """Return an event as a line's data."""
     match event:
         case PromptShown():
             return {"kind": "prompt", "segments": [_text(segment) for segment in event.segments]}
@@ -201,7 +201,7 @@ def encode(event: Event) -> dict[str, Any]:
 
 
 def decode(data: dict[str, Any]) -> Event:
-    """The event of a line's data. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+    """Return the event of a line's data. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
     match data["kind"]:
         case "prompt":
             return PromptShown(tuple(_to_text(item) for item in data["segments"]))
@@ -347,7 +347,7 @@ def read_all(
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """Each file once, and whether it is itself one of the paths."""
+    """Yield each file once, and whether it is itself one of the paths."""
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
@@ -360,7 +360,9 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_user_file(path: Path) -> bool:
-    """Whether the file is the user's: not hidden, and not a page that `ctx1 view` wrote beside the trajectories."""
+    """Return whether the file is the user's: not hidden, and not a page that `ctx1 view` wrote beside the
+    trajectories.
+    """
     return path.is_file() and path.suffix != PAGE_SUFFIX and not path.name.startswith(".")
 
 
@@ -379,7 +381,7 @@ def _read(path: Path, is_argument: bool, files: _Files) -> None:
 
 
 def is_trajectory(path: Path) -> bool:
-    """Whether the first line is a trajectory's header, or the start of one that was cut."""
+    """Return whether the first line is a trajectory's header, or the start of one that was cut."""
     try:
         with path.open("rb") as stream:
             line = stream.readline(MAX_BYTES)
@@ -400,7 +402,9 @@ def _replay_problem(trajectory: Trajectory) -> str | None:
 
 
 def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """A short name for each folder: its own if there is only one, else its path relative to their common parent."""
+    """Return a short name for each folder: its own if there is only one, else its path relative to their common
+    parent.
+    """
     folders = {path.parent: str(path.parent.resolve()) for path in paths}
     common = os.path.commonpath(folders.values())
     names = {folder: os.path.relpath(resolved, common) for folder, resolved in folders.items()}

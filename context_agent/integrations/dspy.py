@@ -41,15 +41,15 @@ class ContextAgentRetriever:
             return retriever
 
     def __call__(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
-        """The passages for a question; blocks."""
+        """Return the passages for a question; blocks."""
         return _prediction(self._retriever.search(query, k=k, where=where))
 
     async def acall(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
-        """The same without blocking."""
+        """Return the same without blocking."""
         return _prediction(await self._retriever.asearch(query, k=k, where=where))
 
     def tool(self) -> Callable[..., str]:
-        """A function for `dspy.ReAct(signature, tools=[...])`: numbered passages with their ids, as text."""
+        """Return a function for `dspy.ReAct(signature, tools=[...])`: numbered passages with their ids, as text."""
         retriever = self._retriever
         tool = SearchTool(retriever.agent, k=retriever.k, where=retriever.where, per_document=retriever.per_document)
 

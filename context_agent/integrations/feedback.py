@@ -58,7 +58,7 @@ class Judgement:
     time: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The judgement as a row of the log."""
+        """Return the judgement as a row of the log."""
         return {"schema": SCHEMA, **asdict(self)}
 
 
@@ -73,7 +73,7 @@ def judgement(
     id: str | None = None,
     time: str | None = None,
 ) -> Judgement:
-    """A new judgement. The default of `id` is a digest of everything but the time, the default of `time` is now.
+    """Return a new judgement. The default of `id` is a digest of everything but the time, the default of `time` is now.
 
     Raises `ConfigError` for a judgement without content, for a document that is both relevant and irrelevant, and for a
     rating outside 1 to 5.
@@ -91,7 +91,7 @@ def judgement(
 
 
 def load_judgements(source: Source, *, problems: list[str] | None = None) -> list[Judgement]:
-    """The judgements of a log, in order; `problems` as in `load_questions`."""
+    """Return the judgements of a log, in order; `problems` as in `load_questions`."""
     return load_rows(source, _judgement, problems=problems)
 
 
@@ -109,7 +109,9 @@ class FeedbackLog:
             _append(self.folder / SERVED, encode_line({"request": request, "trajectories": list(trajectories)}))
 
     def trajectory_of(self, request: str) -> str:
-        """The first trajectory of a request; of its latest use if the id was used twice. Raises `TrajectoryError`."""
+        """Return the first trajectory of a request; of its latest use if the id was used twice. Raises
+        `TrajectoryError`.
+        """
         line = self._requests.line_of(request)
         if _request_id(line) == request:
             return str(_decoded(line)["trajectories"][0])
@@ -119,7 +121,7 @@ class FeedbackLog:
         )
 
     def resolve(self, name: str) -> str:
-        """The trajectory with that id, or of the request with that id. Raises `TrajectoryError`."""
+        """Return the trajectory with that id, or of the request with that id. Raises `TrajectoryError`."""
         try:
             self.header(name)
             return name
@@ -127,7 +129,7 @@ class FeedbackLog:
             return self.trajectory_of(name)
 
     def header(self, trajectory: str) -> Header:
-        """The header of a trajectory's file. Raises `TrajectoryError` if there is no such trajectory."""
+        """Return the header of a trajectory's file. Raises `TrajectoryError` if there is no such trajectory."""
         if not _NAME.fullmatch(trajectory):
             raise TrajectoryError(f"{trajectory[:140]!r} is not a trajectory id")
         try:
@@ -163,7 +165,7 @@ class FeedbackLog:
             return True
 
     def _logged(self, identifier: str) -> Judgement | None:
-        """The judgement with that id in the log."""
+        """Return the judgement with that id in the log."""
         line = self._judgements.line_of(identifier)
         return _judgement(_decoded(line), 0, JUDGEMENTS) if _judgement_id(line) == identifier else None
 
@@ -188,7 +190,7 @@ class _LineIndex:
         return len(self._offsets)
 
     def line_of(self, key: str) -> bytes:
-        """The line of the key or, rarely, of another key with the same hash; empty if there is none."""
+        """Return the line of the key or, rarely, of another key with the same hash; empty if there is none."""
         try:
             with self._lock, self._path.open("rb") as stream:
                 self._read_added(stream)
@@ -259,7 +261,7 @@ def _decoded(line: bytes) -> dict[str, Any]:
 
 
 def _judgement(row: object, number: int, location: str) -> Judgement:
-    """The judgement of a decoded row. Raises `DataError` naming the `location`."""
+    """Return the judgement of a decoded row. Raises `DataError` naming the `location`."""
     data = row if isinstance(row, dict) else {}
     schema = data.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:

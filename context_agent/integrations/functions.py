@@ -78,7 +78,7 @@ class ToolAnswer:
         ]
 
     def message(self, provider: Provider, call_id: str, *, name: str = NAME) -> dict[str, Any]:
-        """The answer in the provider's format: a message, an item, a content block or a part."""
+        """Return the answer in the provider's format: a message, an item, a content block or a part."""
         match _checked_provider(provider):
             case "openai":
                 return {"role": "tool", "tool_call_id": call_id, "content": self.text}
@@ -137,11 +137,11 @@ class SearchTool:
                 return {**function, "parameters": schema}
 
     def conversation(self) -> Conversation:
-        """A new numbering of passages, for one conversation."""
+        """Return a new numbering of passages, for one conversation."""
         return Conversation(self.retriever)
 
     def _schema(self) -> dict[str, Any]:
-        """The arguments in the subset of JSON Schema that all four APIs accept."""
+        """Return the arguments in the subset of JSON Schema that all four APIs accept."""
         question = {"type": "string", "description": "the question, complete and in words"}
         k = {"type": "integer", "description": f"how many documents, 1 to {MAX_K}; {self.retriever.k} by default"}
         return {"type": "object", "properties": {"question": question, "k": k}, "required": ["question"]}
@@ -168,7 +168,7 @@ class Conversation:
             return ToolAnswer(f"Error: {error}", mistake=True)
 
     async def arun(self, arguments: Mapping[str, Any] | str) -> ToolAnswer:
-        """The same without blocking."""
+        """Return the same without blocking."""
         try:
             call = _parsed(arguments)
             return self._numbered(await self._retriever.asearch(call.question, k=call.k))
@@ -176,7 +176,7 @@ class Conversation:
             return ToolAnswer(f"Error: {error}", mistake=True)
 
     def cited(self, text: str) -> Citations:
-        """The passages of this conversation that a text cites by numbers in brackets: `[2]`, `[1, 3]`."""
+        """Return the passages of this conversation that a text cites by numbers in brackets: `[2]`, `[1, 3]`."""
         numbers = dict.fromkeys(int(number) for group in _CITATION.findall(text) for number in group.split(","))
         with self._lock:
             return Citations(
@@ -195,7 +195,9 @@ class Conversation:
 
 
 def passage_text(number: int, id: str, title: str, text: str) -> str:
-    """A passage as a model reads it: number, title and id on a line, then the text, all with their markers escaped."""
+    """Return a passage as a model reads it: number, title and id on a line, then the text, all with their markers
+    escaped.
+    """
     heading = f"{one_line(title)} (id: {one_line(id)})".lstrip()
     escaped = _FORGED.sub(r"[\\", escape_markers(text))
     return f"[{number}] {heading}\n{escaped}"

@@ -33,7 +33,7 @@ class ContentPruningFilter:
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, contents: list[Content]) -> list[Content]:
-        """The contents with pruned function responses. Contents that stay as they are are the same objects."""
+        """Return the contents with pruned function responses. Contents that stay as they are are the same objects."""
         sources: list[tuple[int, int]] = []
         messages: list[Message] = []
         for message, source in _chat(contents):
@@ -50,7 +50,7 @@ class ContentPruningFilter:
 
 
 def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int]]]:
-    """The contents as chat messages, each with the numbers of its content and of its part.
+    """Yield the contents as chat messages, each with the numbers of its content and of its part.
 
     The kit removes its own ids of calls from a request. A response answers the first open call of its function.
     """
@@ -75,7 +75,7 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int
 
 
 def _text_of(response: FunctionResponse) -> str:
-    """What the function returned: its text if it returned one, else JSON."""
+    """Return what the function returned: its text if it returned one, else JSON."""
     value = response.response
     if _is_text(value):
         return str(value["result"])
@@ -83,12 +83,12 @@ def _text_of(response: FunctionResponse) -> str:
 
 
 def _is_text(value: Mapping[str, Any] | None) -> bool:
-    """Whether the kit wrapped a text, as it does if a function does not return a dict."""
+    """Return whether the kit wrapped a text, as it does if a function does not return a dict."""
     return value is not None and value.keys() == {"result"} and isinstance(value["result"], str)
 
 
 def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
-    """A copy of the content with other texts in these parts."""
+    """Return a copy of the content with other texts in these parts."""
     parts = list(content.parts or [])
     for number, text in texts.items():
         response = parts[number].function_response
@@ -100,7 +100,7 @@ def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
 
 
 def _value_of(text: str, *, is_text: bool) -> dict[str, Any]:
-    """The response for a pruned text; JSON of small values is pruned as lines, which are no JSON any more."""
+    """Return the response for a pruned text; JSON of small values is pruned as lines, which are no JSON any more."""
     if not is_text:
         try:
             value = json.loads(text)

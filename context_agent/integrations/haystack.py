@@ -61,14 +61,14 @@ class ContextAgentRetriever:
         return retriever
 
     def to_dict(self) -> dict[str, Any]:
-        """The options, as Haystack saves them. Raises `ConfigError` for a retriever on a live agent."""
+        """Return the options, as Haystack saves them. Raises `ConfigError` for a retriever on a live agent."""
         if self._is_live:
             raise ConfigError("a retriever on a live agent cannot be saved: create it with path or url")
         return dict(default_to_dict(self, **self._options))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """A retriever with these options, not yet opened."""
+        """Return a retriever with these options, not yet opened."""
         return default_from_dict(cls, data)
 
     def warm_up(self) -> None:
@@ -93,7 +93,7 @@ class ContextAgentRetriever:
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """The documents for a question. `filters` are Haystack's, on `meta`; `top_k` counts documents."""
+        """Return the documents for a question. `filters` are Haystack's, on `meta`; `top_k` counts documents."""
         passages = self._retriever().search(query, k=top_k, where=from_haystack(filters))
         return {"documents": [_document(passage) for passage in passages]}
 
@@ -101,7 +101,7 @@ class ContextAgentRetriever:
     async def run_async(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """The same without blocking."""
+        """Return the same without blocking."""
         retriever = await asyncio.to_thread(self._retriever)
         passages = await retriever.asearch(query, k=top_k, where=from_haystack(filters))
         return {"documents": [_document(passage) for passage in passages]}

@@ -101,7 +101,7 @@ class PruningCompressor(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
-        """The documents that are kept."""
+        """Return the documents that are kept."""
         passages = [(str(document.metadata.get(self.title_key, "")), document.page_content) for document in documents]
         scores = prune(query, passages, threshold=self.threshold, tokens=self.tokens, k=self.k, policy=self.policy)
         return [_scored(documents[index], score) for index, score in scores]

@@ -45,7 +45,7 @@ class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """The same without blocking."""
+        """Return the same without blocking."""
         return await handler(await asyncio.to_thread(self._pruned, request))
 
     def _pruned(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -60,7 +60,7 @@ def sub_agent(
     k: int = DEFAULT_K,
     where: Where | None = None,
 ) -> dict[str, Any]:
-    """The search agent as a `CompiledSubAgent` for `create_deep_agent(subagents=[...])`.
+    """Return the search agent as a `CompiledSubAgent` for `create_deep_agent(subagents=[...])`.
 
     The task that the main agent delegates is the question. The answer has the best passage of `k` documents.
     """
@@ -77,6 +77,6 @@ def sub_agent(
 
 
 def _question(state: dict[str, Any]) -> str:
-    """The text of the last human message, empty without one."""
+    """Return the text of the last human message, empty without one."""
     questions = (message for message in reversed(state["messages"]) if isinstance(message, HumanMessage))
     return str(next((message.text for message in questions), ""))

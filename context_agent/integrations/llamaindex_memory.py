@@ -38,7 +38,7 @@ class ContextPruningMemory(BaseMemory):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name under which LlamaIndex stores it."""
+        """Return the name under which LlamaIndex stores it."""
         return "ContextPruningMemory"
 
     @classmethod
@@ -47,19 +47,19 @@ class ContextPruningMemory(BaseMemory):
         return cls(Memory.from_defaults(**options))
 
     def get(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
-        """The messages, pruned."""
+        """Return the messages, pruned."""
         return self._pruned(self.memory.get(input, **options))
 
     async def aget(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
-        """The messages, pruned."""
+        """Return the messages, pruned."""
         return await asyncio.to_thread(self._pruned, await self.memory.aget(input, **options))
 
     def get_all(self) -> list[ChatMessage]:
-        """All messages, unpruned."""
+        """Return all messages, unpruned."""
         return self.memory.get_all()
 
     async def aget_all(self) -> list[ChatMessage]:
-        """All messages, unpruned."""
+        """Return all messages, unpruned."""
         return await self.memory.aget_all()
 
     def put(self, message: ChatMessage) -> None:
@@ -96,7 +96,7 @@ class ContextPruningMemory(BaseMemory):
 
 
 def _row(message: ChatMessage) -> dict[str, Any]:
-    """The message as one of OpenAI's chat. Results with anything but one text have no text to prune."""
+    """Return the message as one of OpenAI's chat. Results with anything but one text have no text to prune."""
     if message.role in _TOOL_ROLES:
         is_text = len(message.blocks) == 1 and isinstance(message.blocks[0], TextBlock)
         call_id = message.additional_kwargs.get("tool_call_id")
@@ -106,7 +106,7 @@ def _row(message: ChatMessage) -> dict[str, Any]:
 
 
 def _calls(message: ChatMessage) -> Iterator[dict[str, Any]]:
-    """The calls of a message, which LlamaIndex's models keep as blocks, older ones beside them."""
+    """Yield the calls of a message, which LlamaIndex's models keep as blocks, older ones beside them."""
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     for block in blocks:
         yield {"id": block.tool_call_id, "function": {"name": block.tool_name, "arguments": block.tool_kwargs}}

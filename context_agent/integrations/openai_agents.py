@@ -34,7 +34,7 @@ class ContextPruningFilter:
         self._pruners = ConversationPruners.of(budget, **options)
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        """The input with pruned items."""
+        """Return the input with pruned items."""
         model_input = data.model_data
         scope = (model_input.instructions or "").encode(errors="surrogatepass")
         pruned = await asyncio.to_thread(self._pruners.prune, model_input.input, scope=scope)
@@ -49,7 +49,7 @@ def search_tool(
     k: int = DEFAULT_K,
     where: Where | None = None,
 ) -> FunctionTool:
-    """The search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
+    """Return the search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
     tool = SearchTool(agent, k=k, where=where, name=name, description=description)
 
     async def run(context: ToolContext[Any], arguments: str) -> str:

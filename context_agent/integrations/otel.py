@@ -101,12 +101,12 @@ class Tracing:
         self._tracer = get_tracer("context_agent", __version__, provider)
 
     def __call__(self, header: Header) -> Listener:
-        """The listener that creates the spans of one episode."""
+        """Return the listener that creates the spans of one episode."""
         return _Episode(self._tracer, header, self.name, content=self.content)
 
 
 def continued(app: ASGI) -> ASGI:
-    """The ASGI application, so that it continues a trace that the client's headers name (`traceparent`).
+    """Return the ASGI application, so that it continues a trace that the client's headers name (`traceparent`).
 
     For a server without other instrumentation: the request itself gets no span.
     """
@@ -210,7 +210,7 @@ class _Episode:
         self._calls = () if has_wrapper else event.action.calls
 
     def _reported(self, action: Action) -> dict[str, Any]:
-        """What the model server reported, under the conventions' names; adds to the episode's usage."""
+        """Return what the model server reported, under the conventions' names; adds to the episode's usage."""
         usage, rest = reported(action.extra)
         for name, count in usage.items():
             self._usage[name] = self._usage.get(name, 0) + count
@@ -378,7 +378,7 @@ def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
 
 
 def message_of(action: Action) -> dict[str, Any]:
-    """The action as an output message of the conventions."""
+    """Return the action as an output message of the conventions."""
     parts: list[dict[str, Any]] = []
     if action.reasoning:
         parts.append({"type": "reasoning", "content": action.reasoning})
@@ -392,7 +392,7 @@ def message_of(action: Action) -> dict[str, Any]:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """A text as a part of a message."""
+    """Return a text as a part of a message."""
     return {"type": "text", "content": text}
 
 

@@ -48,7 +48,7 @@ _NEGATED = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
 
 
 def all_of(*filters: Where | None) -> Where | None:
-    """A filter that requires all of these filters; None if all of them are empty."""
+    """Return a filter that requires all of these filters; None if all of them are empty."""
     return _junction("$and", filters)
 
 
@@ -129,7 +129,7 @@ def _check_levels(levels: int) -> None:
 
 
 def _text(member: Any) -> str:
-    """The value of an enumeration's member, or the text itself."""
+    """Return the value of an enumeration's member, or the text itself."""
     return str(getattr(member, "value", member))
 
 
@@ -157,7 +157,7 @@ class RetrievedPassage:
     sufficient: bool | None = None
 
     def added_metadata(self) -> dict[str, Any]:
-        """What a framework's document gets besides its own metadata and the score; names begin with `PREFIX`."""
+        """Return what a framework's document gets besides its own metadata and the score; names begin with `PREFIX`."""
         entries = {
             "document_id": self.document_id,
             "title": self.title,
@@ -186,13 +186,13 @@ class PassageRetriever:
         _check_positive("per_document", self.per_document)
 
     def search(self, question: str, *, k: int | None = None, where: Where | None = None) -> list[RetrievedPassage]:
-        """The passages that answer a question, best document first; blocks, also inside a running event loop."""
+        """Return the passages that answer a question, best document first; blocks, also inside a running event loop."""
         return self._passages(self.agent.search(question, **self._options(k, where)))
 
     async def asearch(
         self, question: str, *, k: int | None = None, where: Where | None = None
     ) -> list[RetrievedPassage]:
-        """The same without blocking."""
+        """Return the same without blocking."""
         result = await self.agent.asearch(question, **self._options(k, where))
         if self.agent.corpus.blocking:
             return await asyncio.to_thread(self._passages, result)
@@ -249,7 +249,7 @@ def open_agent(
     limits: Limits | Mapping[str, Any] | None = None,
     **agent_options: Any,
 ) -> Iterator[OpenAgent]:
-    """An agent on a Chroma collection: a name in the folder `path` or on the server at `url`, or Chroma's object.
+    """Yield an agent on a Chroma collection: a name in the folder `path` or on the server at `url`, or Chroma's object.
 
     `token` is sent to the server as a bearer token. `corpus` holds options of `ChromaCorpus.open`; `policy_options` are
     those of a policy that is given by name; `agent_options` are those of `SearchAgent`. `OpenAgent.close` closes what
@@ -286,7 +286,7 @@ class FrameworkEmbedder:
 
     @classmethod
     def of(cls, collection: Collection, model: object, documents: str, query: str) -> Self:
-        """The model that embedded a user's collection; `documents` and `query` are the names of its methods."""
+        """Return the model that embedded a user's collection; `documents` and `query` are the names of its methods."""
         from context_agent.retrieval.chroma.store import dimension_of
 
         name = f"{type(model).__module__.partition('.')[0]}:{type(model).__name__}"
@@ -326,7 +326,9 @@ def llamaindex_options(collection: Collection, model: object | None) -> dict[str
 
 
 def _temporary_cache(collection: str | Collection | None, stack: ExitStack) -> str | None:
-    """A folder for the BM25 index of a collection in memory, deleted when the stack closes; None for any other."""
+    """Return a folder for the BM25 index of a collection in memory, deleted when the stack closes; None for any
+    other.
+    """
     from tempfile import TemporaryDirectory
 
     from context_agent.retrieval.chroma.store import Location

@@ -54,7 +54,7 @@ def prune(
     k: int | None = None,
     policy: BridgePolicy | None = None,
 ) -> list[tuple[int, float]]:
-    """The passages that the policy would keep in view, as pairs of index and probability, in the original order.
+    """Return the passages that the policy would keep in view, as pairs of index and probability, in the original order.
 
     A passage is a title, which may be empty, and a text. Of the best `k` passages, those with a probability of at least
     `threshold` are kept, best first, as long as they fit into `tokens` (of o200k_harmony). The policy scores the
@@ -80,7 +80,7 @@ def prune(
 
 
 def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDArray[np.float32]:
-    """The policy's probability for each chunk, shape (n,). A word is rare if it is rare among these chunks."""
+    """Return the policy's probability for each chunk, shape (n,). A word is rare if it is rare among these chunks."""
     actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
@@ -361,7 +361,7 @@ def judge(request: RelevanceRequest, model: str, *, budget: int = BUDGET) -> Rel
 
 
 def _ranked(state: ExchangeState, budget: int) -> list[str]:
-    """The ids of the exchanges, errors first, then by the best passage of the result."""
+    """Return the ids of the exchanges, errors first, then by the best passage of the result."""
     count = HarmonyCounter().count
     names: list[str] = []
     passages: list[Passage] = []
@@ -378,6 +378,6 @@ def _ranked(state: ExchangeState, budget: int) -> list[str]:
 
 
 def _messages(state: ExchangeState) -> Iterator[Mapping[str, Any]]:
-    """The results of the exchanges as chat messages."""
+    """Yield the results of the exchanges as chat messages."""
     for name, exchange in state.tool_exchanges.items():
         yield {"role": "tool", "tool_call_id": name, "content": exchange.result}

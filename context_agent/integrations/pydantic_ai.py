@@ -47,7 +47,7 @@ class HistoryPruner:
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """The messages, of which those that change are copies."""
+        """Return the messages, of which those that change are copies."""
         rows = [*_rows(messages)]
         pruned = self._pruners.prune([row for _, row in rows]).messages
         texts = {
@@ -73,7 +73,7 @@ class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """The request with pruned messages."""
+        """Return the request with pruned messages."""
         return replace(request_context, messages=await asyncio.to_thread(self._prune, request_context.messages))
 
 
@@ -85,7 +85,7 @@ def search_tool(
     k: int = DEFAULT_K,
     where: Where | None = None,
 ) -> Tool[Any]:
-    """The search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
+    """Return the search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
     tool = SearchTool(agent, k=k, where=where, name=name, description=description)
 
     async def run(**arguments: Any) -> str:
@@ -96,7 +96,7 @@ def search_tool(
 
 
 def _rows(messages: Sequence[ModelMessage]) -> Iterator[tuple[Position, dict[str, Any]]]:
-    """Each response and each part of a request as a chat message, with its position."""
+    """Yield each response and each part of a request as a chat message, with its position."""
     for index, message in enumerate(messages):
         if isinstance(message, ModelResponse):
             yield (index, 0), _answered(message)
@@ -115,7 +115,9 @@ def _answered(message: ModelResponse) -> dict[str, Any]:
 
 
 def _part(part: Any) -> dict[str, Any]:
-    """A part of a request as a chat message. Results with files or of a kind of their own have no text to prune."""
+    """Return a part of a request as a chat message. Results with files or of a kind of their own have no text to
+    prune.
+    """
     if isinstance(part, ToolReturnPart):
         is_opaque = part.tool_kind is not None or bool(part.files)
         text = "" if is_opaque else part.model_response_str(wrap_if_error=False)
@@ -130,7 +132,7 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 def _with_texts(message: ModelMessage, index: int, texts: dict[Position, str]) -> ModelMessage:
-    """The message, or a copy with other texts in some of its tool results."""
+    """Return the message, or a copy with other texts in some of its tool results."""
     if not isinstance(message, ModelRequest) or not any(position[0] == index for position in texts):
         return message
     parts = [

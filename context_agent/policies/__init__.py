@@ -34,7 +34,7 @@ ENVIRONMENT = {
 
 
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
-    """The policy `bridge`, `hybrid`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
+    """Return the policy `bridge`, `hybrid`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
 
     `hybrid`, one search for comparison, takes no option. `bridge` takes `weights`, a file, and `effort` (`careful` or
     `fast`); `chat` and `anthropic` take the options of `ChatPolicy` and `AnthropicPolicy`; `tokens` those of
@@ -78,7 +78,7 @@ def default_window(kind: str, model: str | None = None) -> int | None:
 
 
 def from_environment(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, completed from the environment."""
+    """Return the options, completed from the environment."""
     variables = {name: os.environ.get(variable) for name, variable in ENVIRONMENT.items()}
     return {**{name: value for name, value in variables.items() if value}, **options}
 
@@ -163,11 +163,11 @@ class ScriptedPolicy:
         self._instructed = instructed
 
     def instructions(self, profile: Profile) -> str:
-        """The profile's prompt, or nothing."""
+        """Return the profile's prompt, or nothing."""
         return profile.instructions() if self._instructed else ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ScriptedActor:
-        """An actor at the first step."""
+        """Return an actor at the first step."""
         return ScriptedActor(iter(self._steps), self._delay)
 
 
@@ -179,7 +179,7 @@ class ScriptedActor:
     delay: float
 
     async def act(self, view: View) -> Action:
-        """The next step's action."""
+        """Return the next step's action."""
         if self.delay:
             await asyncio.sleep(self.delay)
         step = next(self.steps, rank_view)

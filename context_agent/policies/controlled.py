@@ -50,7 +50,7 @@ def none(view: View, need: int) -> tuple[str, ...]:
 
 
 def oldest(view: View, need: int) -> tuple[str, ...]:
-    """The oldest blocks until `need` tokens are free."""
+    """Return the oldest blocks until `need` tokens are free."""
     return _take(view.blocks, need)
 
 
@@ -66,7 +66,7 @@ def random_order(seed: int) -> Strategy:
 
 
 def oracle(gold: AbstractSet[str]) -> Strategy:
-    """Every block whose document (or chunk) is not gold, however many tokens are needed."""
+    """Return every block whose document (or chunk) is not gold, however many tokens are needed."""
 
     def choose(view: View, need: int) -> tuple[str, ...]:
         return tuple(dict.fromkeys(b.id for b in view.blocks if b.document_id not in gold and b.id not in gold))
@@ -75,7 +75,7 @@ def oracle(gold: AbstractSet[str]) -> Strategy:
 
 
 def strategy(name: str, *, seed: int = 0, gold: AbstractSet[str] = frozenset()) -> Strategy:
-    """The strategy of that name: `none`, `oldest`, `random` or `oracle`. Raises `ConfigError`."""
+    """Return the strategy of that name: `none`, `oldest`, `random` or `oracle`. Raises `ConfigError`."""
     table: dict[str, Strategy] = {
         "none": none,
         "oldest": oldest,
@@ -106,7 +106,7 @@ class Replacement:
 
 
 def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Replacement | None:
-    """A summary of the oldest blocks and summaries that frees about `need` tokens; None if it would free none.
+    """Return a summary of the oldest blocks and summaries that frees about `need` tokens; None if it would free none.
 
     `among` are the ids that it may replace, all in view if None. Each has one line: the title, and the first of the
     sentences that share most words with the question. It replaces nothing that the policy protected, and nothing that
@@ -130,7 +130,7 @@ def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Rep
 
 
 def _line(block: Editable, question_words: frozenset[str]) -> str:
-    """The line for a block or a summary. Double brackets become single ones, because they would cite an id."""
+    """Return the line for a block or a summary. Double brackets become single ones, because they would cite an id."""
     title = " ".join(block.hit.chunk.title.split()) if isinstance(block, Block) else ""
     sentence = _cut(_closest(_SENTENCE.split(block.body), question_words))
     line = f"{title}: {sentence}" if title and not sentence.startswith(title) else sentence
@@ -138,7 +138,7 @@ def _line(block: Editable, question_words: frozenset[str]) -> str:
 
 
 def _closest(sentences: Iterable[str], question_words: frozenset[str]) -> str:
-    """The first of the sentences that share most words with the question."""
+    """Return the first of the sentences that share most words with the question."""
     stripped = [" ".join(sentence.split()) for sentence in sentences]
     return max(
         filter(None, stripped), key=lambda text: len(question_words & {*_WORD.findall(text.casefold())}), default=""
@@ -175,11 +175,11 @@ class ControlledPolicy:
         """The inner policy's engine, None if it has none."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """The inner policy's."""
+        """Return the inner policy's."""
         return self._inner.instructions(profile)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """The inner policy's actor under control."""
+        """Return the inner policy's actor under control."""
         return ControlledActor(self._inner.open(question, corpus, profile=profile, seed=seed), self._control)
 
 
@@ -191,7 +191,7 @@ class ControlledActor:
         self._control = control
 
     async def act(self, view: View) -> Action:
-        """The rewritten action. If the control leaves no calls, it becomes the final ranking."""
+        """Return the rewritten action. If the control leaves no calls, it becomes the final ranking."""
         action = await self._inner.act(view)
         if not action.calls:
             return action
@@ -199,7 +199,7 @@ class ControlledActor:
         return rewritten if rewritten.calls else replace(rewritten, ranking=self.partial(view))
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The inner actor's ranking if it can give one, else the documents in view."""
+        """Return the inner actor's ranking if it can give one, else the documents in view."""
         if isinstance(self._inner, PartialRanker):
             return self._inner.partial(view)
         return tuple(RankedId(document) for document in dict.fromkeys(b.document_id for b in view.citable_blocks))
@@ -244,7 +244,9 @@ def _excess(view: View) -> int:
 
 
 def _summarized(view: View, call: ToolCall) -> ToolCall:
-    """The summary that replaces a prune; the call itself if it is no valid prune or nothing would get shorter."""
+    """Return the summary that replaces a prune; the call itself if it is no valid prune or nothing would get
+    shorter.
+    """
     try:
         arguments = check(call, (PRUNE,))
     except ToolCallError:

@@ -35,7 +35,7 @@ class HybridPolicy:
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> HybridActor:
-        """An actor for one episode; `seed` has no effect."""
+        """Return an actor for one episode; `seed` has no effect."""
         return HybridActor(question, self.documents)
 
 
@@ -50,7 +50,7 @@ class HybridActor:
     """Passages in view before the latest page."""
 
     async def act(self, view: View) -> Action:
-        """The next page, or the ranking."""
+        """Return the next page, or the ranking."""
         found = dict.fromkeys(block.document_id for block in view.blocks)
         largest_page = view.tokens / max(1, self.pages)
         full = self.pages > 0 and view.tokens + largest_page > view.budget.soft

@@ -128,7 +128,7 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
 
 
 def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
-    """The name of the section of settings that a position lies in, if no title came after it."""
+    """Return the name of the section of settings that a position lies in, if no title came after it."""
     row = bisect_right(starts, position) - 1
     if row < 0 or starts[row] < titled:
         return ""
@@ -159,7 +159,7 @@ def _joined_blocks(text: str, sizes: Sizes) -> Iterator[tuple[int, int]]:
 
 
 def _fences(text: str) -> list[int]:
-    """The bounds of the fenced code blocks, ascending."""
+    """Return the bounds of the fenced code blocks, ascending."""
     return [bound for match in _FENCE.finditer(text) for bound in match.span()]
 
 
@@ -169,7 +169,7 @@ def _inside(bounds: Sequence[int], position: int) -> bool:
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The span without blank lines before it and white space after it, None if nothing remains."""
+    """Return the span without blank lines before it and white space after it, None if nothing remains."""
     end = start + len(text[start:end].rstrip())
     indented = start + len(text[start:end]) - len(text[start:end].lstrip())
     start = max(start, text.rfind("\n", start, indented) + 1)
@@ -177,19 +177,20 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def is_log(block: str) -> bool:
-    """Whether most of the lines are entries of a log."""
+    """Return whether most of the lines are entries of a log."""
     lines = block.split("\n")
     return len(lines) > 2 and 2 * sum(map(is_log_entry, lines)) > len(lines)
 
 
 def is_log_entry(line: str) -> bool:
-    """Whether a line has what the entries of a log begin with: a time of day, or a level."""
+    """Return whether a line has what the entries of a log begin with: a time of day, or a level."""
     return _LOGGED.search(line, 0, LOG_PREFIX) is not None
 
 
 def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """A block cut at lines, at most `target` characters together. An indented line belongs to the one before it, lines
-    of one file belong together."""
+    """Yield a block cut at lines, at most `target` characters together. An indented line belongs to the one before it,
+    lines of one file belong together.
+    """
     first, size, location = start, 0, ""
     for match in _LINE.finditer(text, start, end):
         line = match[0]
@@ -205,7 +206,7 @@ def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iter
 
 
 def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """The span, or if it is still too long its sentences, collected up to the target."""
+    """Yield the span, or if it is still too long its sentences, collected up to the target."""
     if end - start <= sizes.largest:
         span = _trimmed(text, start, end)
         yield from () if span is None else (span,)

@@ -63,7 +63,7 @@ class Budget:
             raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
 
     def resized(self, window: int) -> Budget:
-        """A budget with a window of that many tokens, the same reserve, and the default thresholds.
+        """Return a budget with a window of that many tokens, the same reserve, and the default thresholds.
 
         A call may show as much as before, or up to the hard cutoff if that is less. Raises `ConfigError` for a window
         that is too small for the reserve.
@@ -71,7 +71,7 @@ class Budget:
         return Budget(window, per_call=min(self.per_call, window * 3 // 4), reserve=self.reserve)
 
     def tier(self, tokens: int) -> Tier:
-        """The tier of a view of that many tokens."""
+        """Return the tier of a view of that many tokens."""
         if tokens >= self.hard:
             return Tier.HARD
         return Tier.SOFT if tokens >= self.soft else Tier.OPEN

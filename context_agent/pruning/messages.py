@@ -106,7 +106,7 @@ class Transcript:
         return (*self.faults, *passed)
 
     def steps(self, number: int) -> tuple[str, ...]:
-        """The assistant's latest messages with words or calls, at most `number`, the latest first."""
+        """Return the assistant's latest messages with words or calls, at most `number`, the latest first."""
         texts = (content.text for content in reversed(self.contents) if content.role == "assistant" and content.text)
         return tuple(islice(texts, number))
 

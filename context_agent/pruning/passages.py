@@ -92,7 +92,7 @@ class _Cutter:
         return [Passage(self._text[start:end], start, end, label, group=next(self._groups), binary=True)]
 
     def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
-        """The passages of text. Beside values or rows a short one, e.g. a fence, is their frame."""
+        """Return the passages of text. Beside values or rows a short one, e.g. a fence, is their frame."""
         group = 0 if is_alone else next(self._groups)
         while not is_alone and start < end:
             # A fence around what is kept or removed must stay.
@@ -114,7 +114,7 @@ class _Cutter:
         ]
 
     def _of_rows(self, table: Table, label: str) -> list[Passage]:
-        """The rows of a table; tiny ones together."""
+        """Return the rows of a table; tiny ones together."""
         label = f"{label} {table.labels}".strip()[:LONGEST_LABEL]
         group = next(self._groups)
         return [
@@ -132,7 +132,7 @@ class _Cutter:
         ]
 
     def _collected(self, spans: Iterable[tuple[int, int]], small: int) -> Iterator[tuple[int, int]]:
-        """The spans, neighbors that are smaller than `small` together up to the target."""
+        """Yield the spans, neighbors that are smaller than `small` together up to the target."""
         pending: tuple[int, int] | None = None
         for start, end in spans:
             is_small = end - start < small
@@ -147,7 +147,7 @@ class _Cutter:
             yield pending
 
     def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
-        """The elements in an element as passages, large ones opened."""
+        """Return the elements in an element as passages, large ones opened."""
         text, sizes = self._text, self._sizes
         label = next(markup.texts(element, _LABELS, text), label)[:LONGEST_LABEL]
         group = next(self._groups)
@@ -181,7 +181,7 @@ class _Cutter:
         return sorted(passages, key=lambda passage: passage.start)
 
     def _of_leaf(self, start: int, end: int, label: str) -> list[Passage]:
-        """The passages of the text in an element."""
+        """Return the passages of the text in an element."""
         inner = self._text[start:end]
         if "<" in inner or "&" in inner:
             return []
@@ -194,7 +194,7 @@ class _Cutter:
         ]
 
     def _of_run(self, run: Values, label: str, *, keys_stay: bool = False) -> list[Passage]:
-        """The passages of values that follow each other: the lines of JSONL, or a single value."""
+        """Return the passages of values that follow each other: the lines of JSONL, or a single value."""
         if len(run.values) > 1:
             return self._of_items(run, run.values, label, 0)
         value = run.values[0]
@@ -214,7 +214,7 @@ class _Cutter:
         return Passage(own, value.start, value.end, label, "value", next(self._groups), binary=binary)
 
     def _is_record(self, run: Values, value: Value) -> bool:
-        """Whether a value is kept or removed as a whole: it is not large, and no list of records."""
+        """Return whether a value is kept or removed as a whole: it is not large, and no list of records."""
         if value.end - value.start > self._sizes.largest:
             return False
         if not run.is_container(value):
@@ -225,7 +225,7 @@ class _Cutter:
         return not is_list and all(self._is_record(run, part) for part in parts)
 
     def _opened(self, run: Values, value: Value, label: str, depth: int, *, keys_stay: bool = False) -> list[Passage]:
-        """The passages in a value."""
+        """Return the passages in a value."""
         if run.is_string(value):
             return self._of_string(run, value, label)
         if depth > DEEPEST or not run.is_container(value):
@@ -262,7 +262,8 @@ class _Cutter:
     def _of_members(
         self, run: Values, members: Sequence[Value], label: str, depth: int, *, keys_stay: bool
     ) -> list[Passage]:
-        """The larger members. The others are the frame that says what these belong to, unless they are most of it.
+        """Return the larger members. The others are the frame that says what these belong to, unless they are most of
+        it.
 
         An object of many records by name is a list of them: the name goes with the record.
         """
@@ -300,7 +301,7 @@ class _Cutter:
         return passages
 
     def _of_member(self, run: Values, member: Value, label: str, depth: int) -> list[Passage]:
-        """The passages of a member whose key stays."""
+        """Return the passages of a member whose key stays."""
         if run.is_string(member):
             text = run.string(member)
             if is_binary(text):
@@ -316,7 +317,7 @@ class _Cutter:
         return opened if is_open else [self._value(member, label)]
 
     def _of_string(self, run: Values, value: Value, label: str) -> list[Passage]:
-        """The passages in a string, as those of any text."""
+        """Return the passages in a string, as those of any text."""
         text = run.string(value)
         if is_binary(text):
             return [self._value(value, label, text, binary=True)]
@@ -344,7 +345,7 @@ def _covered(passages: Iterable[Passage]) -> int:
 
 
 def _last_line(text: str) -> str:
-    """The last line of a text that says something, without marks."""
+    """Return the last line of a text that says something, without marks."""
     for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
         if line.strip()[:3] not in ("", "```", "~~~"):
             return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
@@ -352,7 +353,7 @@ def _last_line(text: str) -> str:
 
 
 def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[list[int]]:
-    """The rows, ascending, in runs of neighbours that share a stub."""
+    """Return the rows, ascending, in runs of neighbours that share a stub."""
     grouped: list[list[int]] = []
     for row in sorted(rows):
         if grouped and grouped[-1][-1] == row - 1 and share_stub(row - 1, row):
@@ -363,7 +364,7 @@ def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[li
 
 
 def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub: Callable[[list[int]], str]) -> str:
-    """The text with a stub in place of each run of removed passages, which are given by index."""
+    """Return the text with a stub in place of each run of removed passages, which are given by index."""
     parts: list[str] = []
     position = 0
     for run in runs(removed, lambda row, other: passages[row].group == passages[other].group):
@@ -374,7 +375,7 @@ def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub
 
 
 def _framed(stub: str, passage: Passage) -> str:
-    """The stub as it stands in place of the passage: as a value, an element or a row, inside strings escaped."""
+    """Return the stub as it stands in place of the passage: as a value, an element or a row, inside strings escaped."""
     match passage.form:
         case "value":
             stub = json.dumps(stub, ensure_ascii=False)

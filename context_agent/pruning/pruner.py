@@ -358,7 +358,7 @@ class PruneReport:
     tokens_original: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return asdict(self)
 
 
@@ -423,7 +423,7 @@ class ContextPruner:
     def prune(
         self, messages: Sequence[Any], task: str | None = None, *, hint: str = "", prices: Prices | None = None
     ) -> Pruned:
-        """The messages without the passages that matter least for the task, if removing them pays.
+        """Return the messages without the passages that matter least for the task, if removing them pays.
 
         What was removed before stays removed, unless the user or the agent wrote `restore:` and its id. No message is
         changed in place, and those that stay as they are are the same objects. A result without a call, or a call
@@ -467,7 +467,7 @@ class ContextPruner:
         return confirmed
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
-        """The messages with these passages back where they were; later prunes leave them.
+        """Return the messages with these passages back where they were; later prunes leave them.
 
         The messages may be those that `prune` returned, or the agent's original ones, which have the passages anyway.
         Raises `ConfigError` for an id that is not pruned in them.
@@ -494,7 +494,7 @@ class ContextPruner:
 
 
 def _judge(strategy: str | PassageStrategy, effort: Effort) -> Judge | None:
-    """The judge of that name, None for `none`."""
+    """Return the judge of that name, None for `none`."""
     if effort not in ("careful", "fast"):
         raise ConfigError(f"effort must be careful or fast; got {effort!r}")
     if not isinstance(strategy, str):
@@ -556,7 +556,7 @@ class _Prune:
         *,
         cold: bool = False,
     ) -> Pruned:
-        """The messages and the report."""
+        """Return the messages and the report."""
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
@@ -609,7 +609,7 @@ class _Prune:
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
-        """All passages in order, those that are removed included: scores must not depend on what went before."""
+        """Return all passages in order, those that are removed included: scores must not depend on what went before."""
         return [
             Candidate(passage, result, number, index)
             for number, (result, record) in enumerate(zip(self._results, self._records, strict=True))
@@ -617,7 +617,7 @@ class _Prune:
         ]
 
     def _staying(self, candidates: Sequence[Candidate]) -> dict[int, str]:
-        """The rows that stay in any case, with the reasons."""
+        """Return the rows that stay in any case, with the reasons."""
         restored = {
             row: "restored" for row, item in enumerate(candidates) if item.index in self._records[item.number].restored
         }
@@ -651,7 +651,9 @@ class _Prune:
         return frozenset(row for row, item in enumerate(candidates) if item.index in self._records[item.number].ids)
 
     def _scores(self, candidates: Sequence[Candidate], staying: Mapping[int, str], judge: Judge) -> Scores:
-        """The scores, shape (n,). Raises `ConfigError` if the strategy does not return a number for each passage."""
+        """Return the scores, shape (n,). Raises `ConfigError` if the strategy does not return a number for each
+        passage.
+        """
         passages = [candidate.passage for candidate in candidates]
         room = max(0, self._limit - sum(passages[row].tokens for row in staying))
         scores = judge(passages, replace(self._goal, room=room, staying=frozenset(staying)))
@@ -669,7 +671,7 @@ class _Prune:
     def _least_relevant(
         self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str]
     ) -> frozenset[int]:
-        """The rows to remove, until what remains fits, stubs included, or nothing more can go."""
+        """Return the rows to remove, until what remains fits, stubs included, or nothing more can go."""
         removed = self._removed(candidates)
         rows: frozenset[int] = frozenset()
         total, factor = self._total_before, 1
@@ -695,14 +697,14 @@ class _Prune:
         return names
 
     def _ids(self, candidates: Sequence[Candidate], names: Mapping[int, str]) -> dict[int, dict[int, str]]:
-        """The ids by the number of the result and the index of the passage."""
+        """Return the ids by the number of the result and the index of the passage."""
         ids: dict[int, dict[int, str]] = {}
         for row, name in names.items():
             ids.setdefault(candidates[row].number, {})[candidates[row].index] = name
         return ids
 
     def _rendered(self, ids: Mapping[int, Mapping[int, str]], shortened: Mapping[int, str] | None = None) -> list[str]:
-        """The text of each result without these passages and those that were removed before."""
+        """Return the text of each result without these passages and those that were removed before."""
         short = shortened or {}
         return [
             short.get(row) or record.without({**record.ids, **ids.get(row, {})})
@@ -816,7 +818,7 @@ class _Prune:
 
 
 def _shared_prefix(before: str, after: str) -> int:
-    """The number of characters that two texts share at the start."""
+    """Return the number of characters that two texts share at the start."""
     longest = min(len(before), len(after))
     return bisect_left(range(longest), True, key=lambda end: before[: end + 1] != after[: end + 1])
 

@@ -192,7 +192,7 @@ def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:
 
 
 def _literal_end(text: str, start: int) -> tuple[int | None, int]:
-    """The end of a literal as Python writes it, and the characters read. Words must be set apart by marks."""
+    """Return the end of a literal as Python writes it, and the characters read. Words must be set apart by marks."""
     stack: list[str] = []
     position, after_value = start, False
     while (token := _LITERAL.match(text, position)) is not None:

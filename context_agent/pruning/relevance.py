@@ -77,7 +77,7 @@ Judge = Callable[[Sequence[Passage], Goal], Scores]
 
 @lru_cache(maxsize=1 << 16)
 def _stem(word: str) -> str:
-    """The part of a word that its inflections share, without knowing the language."""
+    """Return the part of a word that its inflections share, without knowing the language."""
     word = word.lower()
     if len(word) > SHORTEST_PLURAL and word.endswith("s") and word[-2] not in "siu":
         word = word[:-1]
@@ -85,7 +85,7 @@ def _stem(word: str) -> str:
 
 
 def terms(text: str) -> list[str]:
-    """The words of a text as they are compared."""
+    """Return the words of a text as they are compared."""
     return [*map(_stem, _TERM.findall(text))]
 
 
@@ -113,7 +113,7 @@ class PassageWords:
         return scores
 
     def rare_terms(self, row: int) -> list[str]:
-        """The words of a passage that are in at most one of eight passages, the rarest first."""
+        """Return the words of a passage that are in at most one of eight passages, the rarest first."""
         most = max(2, len(self.counts) // 8)
         rare = [term for term in self.counts[row] if 2 <= self._frequency[term] <= most and len(term) > 2]
         return sorted(rare, key=lambda term: (self._frequency[term], term))
@@ -194,13 +194,13 @@ def _meaning(passages: Sequence[Passage], task: str) -> Scores:
 
 
 def _cosines(rows: NDArray[np.float32]) -> Scores:
-    """The cosine of each row but the first with the first, 0 for a row of zeros."""
+    """Return the cosine of each row but the first with the first, 0 for a row of zeros."""
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     return np.asarray(rows[1:] @ rows[0], dtype=np.float64)
 
 
 def _order(scores: NDArray[np.floating]) -> list[int]:
-    """The rows from the highest score to the lowest, equal ones in their order."""
+    """Return the rows from the highest score to the lowest, equal ones in their order."""
     order: list[int] = np.argsort(-scores, kind="stable").tolist()
     return order
 
@@ -213,7 +213,7 @@ def _reciprocal(ranking: Sequence[int]) -> Scores:
 
 
 def _query(goal: Goal) -> dict[str, float]:
-    """The words of the goal with their weights."""
+    """Return the words of the goal with their weights."""
     query: dict[str, float] = {}
     for age, step in reversed([*enumerate(goal.steps)]):
         query |= dict.fromkeys(terms(step), STEP_WEIGHT * 0.5**age)
@@ -243,7 +243,9 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 
 
 def _similarity(passages: Sequence[Passage], words: _Words, task: str) -> Scores:
-    """The cosine of each passage with the task by all-MiniLM-L6-v2; -1 beyond `COMPARED` texts, the best by words."""
+    """Return the cosine of each passage with the task by all-MiniLM-L6-v2; -1 beyond `COMPARED` texts, the best by
+    words.
+    """
     rows: dict[str, list[int]] = {}
     for row in _order(words.scores):
         text = _excerpt(passages[row], words.weights)
@@ -256,7 +258,7 @@ def _similarity(passages: Sequence[Passage], words: _Words, task: str) -> Scores
 
 
 def _undecided(sizes: Sequence[int], room: int) -> slice:
-    """The ranks around the one at which the passages, in order of their scores, fill the room."""
+    """Return the ranks around the one at which the passages, in order of their scores, fill the room."""
     if len(sizes) <= READ:
         return slice(0, len(sizes))
     fitting = int(np.searchsorted(np.cumsum(sizes), room))
@@ -265,7 +267,7 @@ def _undecided(sizes: Sequence[int], room: int) -> slice:
 
 
 def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
-    """The first text of the reader's input: the task, then the best sentences of the best other passages."""
+    """Return the first text of the reader's input: the task, then the best sentences of the best other passages."""
     others = [passages[other] for other in order[: EVIDENCE + 1] if other != row]
     return premise(_question(task), ((passage.label, _best_sentence(passage, words.weights)) for passage in others))
 
@@ -275,14 +277,14 @@ def _best_sentence(passage: Passage, weights: Mapping[str, float]) -> str:
 
 
 def _question(task: str) -> str:
-    """The task; of a long one its questions."""
+    """Return the task; of a long one its questions."""
     if len(task.split()) > QUESTION_WORDS and (questions := [line for line in _sentences(task) if line.endswith("?")]):
         task = " ".join(questions)
     return task[:QUESTION_CHARACTERS]
 
 
 def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
-    """The second text of the reader's input: the passage, shortened to what covers most of the goal's words.
+    """Return the second text of the reader's input: the passage, shortened to what covers most of the goal's words.
 
     The entry of a log goes without what differs between entries that say the same.
     """
@@ -312,12 +314,12 @@ def by_embedding(passages: Sequence[Passage], goal: Goal) -> Scores:
 
 
 def by_age(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """The later a passage, the higher."""
+    """Return the later a passage, the higher."""
     return np.arange(len(passages), dtype=np.float64)
 
 
 def at_random(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """A number drawn from the passage's text, so that it never changes."""
+    """Return a number drawn from the passage's text, so that it never changes."""
     return np.array([_digest_number(passage.text) for passage in passages], dtype=np.float64)
 
 
@@ -335,7 +337,7 @@ JUDGES: dict[str, Judge] = {
 
 
 def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Judge:
-    """The judge for a function (passages, task) -> scores."""
+    """Return the judge for a function (passages, task) -> scores."""
 
     def judge(passages: Sequence[Passage], goal: Goal) -> Scores:
         return np.asarray([float(score) for score in strategy(passages, goal.task)], dtype=np.float64)
@@ -352,13 +354,17 @@ QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 80
 
 
 def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:
-    """The first text; `evidence` has a title, which may be empty, and a sentence for each of the other passages."""
+    """Return the first text; `evidence` has a title, which may be empty, and a sentence for each of the other
+    passages.
+    """
     lines = [_line(title, ": ", cut(sentence, SENTENCE_WORDS)) for title, sentence in islice(evidence, EVIDENCE)]
     return " | ".join([cut(question, QUESTION_WORDS), *lines])
 
 
 def excerpt(title: str, text: str, sentences: Sequence[str], worth: Sequence[float]) -> str:
-    """The second text. A long passage is cut to its first sentence and those of the highest `worth`, in order."""
+    """Return the second text. A long passage is cut to its first sentence and those of the highest `worth`, in
+    order.
+    """
     words = text.split()
     short = " ".join(words) if len(words) <= EXCERPT_WORDS else _worthiest(sentences, worth)
     return _line(title, ". ", short)
@@ -379,5 +385,5 @@ def _line(title: str, mark: str, text: str) -> str:
 
 
 def cut(text: str, words: int) -> str:
-    """The first words of a text, with single spaces."""
+    """Return the first words of a text, with single spaces."""
     return " ".join(text.split(maxsplit=words)[:words])

@@ -113,7 +113,7 @@ class OwnWords:
                 break
 
     def sources(self, candidates: Sequence[Candidate]) -> set[int]:
-        """The rows of the passages that were quoted or built on later, and that brought up what was used."""
+        """Return the rows of the passages that were quoted or built on later, and that brought up what was used."""
         rows: set[int] = set()
         by_name: dict[str, list[int]] = {}
         for row, candidate in enumerate(candidates):
@@ -131,7 +131,7 @@ class OwnWords:
         return (mark for mark in marks if mark in self._first) if self._first else iter(())
 
     def _introduced(self, mark: object, message: int) -> bool:
-        """Whether the mark was first used after that message."""
+        """Return whether the mark was first used after that message."""
         return self._first[mark] > message
 
 
@@ -142,12 +142,12 @@ def _quotes(text: str) -> set[int]:
 
 
 def _names(text: str) -> set[str]:
-    """The names and identifiers in a text."""
+    """Return the names and identifiers in a text."""
     return {name for name in _NAME.findall(text) if _NAME_CHARACTER.search(name)}
 
 
 def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[int, str]:
-    """The rows that stay in any case, with the reason."""
+    """Return the rows that stay in any case, with the reason."""
     reasons = dict.fromkeys(OwnWords(transcript).sources(candidates), "used by a later step")
     for row, candidate in enumerate(candidates):
         if candidate.source.is_error:
@@ -158,7 +158,7 @@ def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[i
 
 
 def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[int, int]:
-    """The rows whose text is in the conversation before, with the row that has it first."""
+    """Return the rows whose text is in the conversation before, with the row that has it first."""
     first: dict[str, int] = {}
     rows: dict[int, int] = {}
     for row, candidate in enumerate(candidates):
@@ -191,7 +191,7 @@ class Removals:
         return first.number == second.number and first.passage.group == second.passage.group
 
     def without_short_runs(self) -> set[int]:
-        """The chosen rows but those that free less than their stub costs."""
+        """Return the chosen rows but those that free less than their stub costs."""
         rows = set(self.chosen)
         for run in runs(self.removed, self._share_stub):
             if sum(self.candidates[row].passage.tokens for row in run) <= STUB_TOKENS:
@@ -208,7 +208,8 @@ def select(
     total: int,
     limit: int,
 ) -> set[int]:
-    """The rows to remove so that of `total` tokens of tool results at most `limit` remain: copies, then low scores.
+    """Return the rows to remove so that of `total` tokens of tool results at most `limit` remain: copies, then low
+    scores.
 
     `removed` were removed before. Of equal scores the earlier passage goes first.
     """

@@ -72,7 +72,7 @@ def _markdown_table(text: str, start: int, end: int) -> Table | None:
 
 
 def _delimited_table(text: str, start: int, end: int) -> Table | None:
-    """The table of a block whose lines have equally many cells, with or without a line of text before it."""
+    """Return the table of a block whose lines have equally many cells, with or without a line of text before it."""
     lines = _lines(text, start, end)
     for skipped in range(min(2, max(0, len(lines) - FEWEST_ROWS))):
         first, last = lines[skipped]
@@ -111,5 +111,5 @@ def _delimited(text: str, lines: list[tuple[int, int]], delimiter: str) -> Table
 
 
 def _is_name(cell: str) -> bool:
-    """Whether the cell of a header names a column."""
+    """Return whether the cell of a header names a column."""
     return 0 < len(cell) <= LONGEST_HEADER and any(map(str.isalpha, cell))

@@ -269,11 +269,11 @@ class View:
         return max(0, min(self.budget.per_call * calls, self.budget.hard - self.tokens))
 
     def text(self) -> str:
-        """The view as one string: what replay reproduces byte for byte."""
+        """Return the view as one string: what replay reproduces byte for byte."""
         return "".join(segment.text for segment in self.visible)
 
     def by_id(self) -> dict[str, tuple[Editable, ...]]:
-        """All blocks and summaries of the record by the id that names them, hidden ones too, oldest first.
+        """Return all blocks and summaries of the record by the id that names them, hidden ones too, oldest first.
 
         A block goes by its label as well, unless that is another's id.
         """
@@ -287,7 +287,7 @@ class View:
         return labels | {name: tuple(segments) for name, segments in by_id.items()}
 
     def by_key(self) -> dict[int, Editable]:
-        """All blocks and summaries of the record by key, hidden ones too."""
+        """Return all blocks and summaries of the record by key, hidden ones too."""
         return {segment.key: segment for segment in self.segments if not isinstance(segment, Text)}
 
     @property
@@ -296,7 +296,7 @@ class View:
         return sum(not isinstance(segment, Text) for segment in self.segments)
 
     def shows(self, chunk_id: str) -> bool:
-        """Whether a block of that chunk is in view."""
+        """Return whether a block of that chunk is in view."""
         return any(block.id == chunk_id for block in self.blocks)
 
     def select(
@@ -323,7 +323,9 @@ class View:
         return (selection, ()) if all_but is None or misnamed else self._all_but(selection)
 
     def _all_but(self, selection: Selection) -> tuple[Selection, tuple[Editable, ...]]:
-        """What leaves the view, and what stays: what is selected and, for a hidden chunk, the summaries of it."""
+        """Return what leaves the view, and what stays: what is selected and, for a hidden chunk, the summaries of
+        it.
+        """
         hidden_ids = set(selection.unchanged)
         by_key = {block.key: block for block in selection.blocks}
         for summary in self.summaries if hidden_ids else ():
@@ -334,7 +336,7 @@ class View:
         return Selection(leaving, unknown=selection.unknown), tuple(by_key[key] for key in sorted(by_key))
 
     def select_hidden(self, chunk_ids: Iterable[str]) -> Selection:
-        """The latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
+        """Return the latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
         blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
         unknown: list[str] = []
@@ -350,11 +352,13 @@ class View:
         return Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
 
     def newly_protected(self, blocks: Iterable[Editable]) -> tuple[int, ...]:
-        """The keys of those blocks that the view does not protect yet, ascending."""
+        """Return the keys of those blocks that the view does not protect yet, ascending."""
         return tuple(sorted({block.key for block in blocks} - self.protected))
 
     def apply(self, edit: Edit) -> View:
-        """The view after a net edit. Raises `KeyError` for a key that the record lacks: the trace is not sound."""
+        """Return the view after a net edit. Raises `KeyError` for a key that the record lacks: the trace is not
+        sound.
+        """
         by_key = self.by_key() | {summary.key: summary for summary in edit.summaries}
         for summary in edit.summaries:
             if unknown := [key for key in summary.of if key not in by_key or key >= summary.key]:
@@ -373,7 +377,7 @@ class View:
         )
 
     def combine(self, first: Edit, second: Edit) -> Edit:
-        """The net edit of two that follow each other, the first made on this view."""
+        """Return the net edit of two that follow each other, the first made on this view."""
         hidden_first, hidden_second = {*first.pruned, *first.replaced}, {*second.pruned, *second.replaced}
         restored_first, restored_second = {*first.restored}, {*second.restored}
         hidden = (hidden_first - restored_second) | (hidden_second - restored_first)
@@ -390,7 +394,7 @@ class View:
         )
 
     def cost(self, edit: Edit) -> EditCost:
-        """What a net edit of the view frees and breaks."""
+        """Return what a net edit of the view frees and breaks."""
         hidden = (self.hidden | {*edit.pruned, *edit.replaced}) - {*edit.restored}
         changed = self.hidden ^ hidden
         freed = recomputed = 0
@@ -422,7 +426,7 @@ def replaced_keys(keys: Iterable[int], summaries: Mapping[int, Editable]) -> set
 
 
 def named_id(name: str, known: Container[str]) -> str:
-    """What a call or a ranking names: an id, or a label, which may have a passage's title ahead of it."""
+    """Return what a call or a ranking names: an id, or a label, which may have a passage's title ahead of it."""
     label = None if name in known else _LABEL.search(name)
     return label[0] if label else name
 
@@ -520,7 +524,7 @@ Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | Epis
 
 
 def fold(view: View, event: Event) -> View:
-    """The view after an event. Raises `KeyError` for an edit that names a key which the record lacks."""
+    """Return the view after an event. Raises `KeyError` for an edit that names a key which the record lacks."""
     added: tuple[Segment, ...] = ()
     match event:
         case EditApplied(edit=edit):

@@ -106,7 +106,7 @@ class Bm25Index:
 
     @classmethod
     def of(cls, entries: Iterable[Bm25Entry]) -> Self:
-        """An index in memory of these texts, each in its language."""
+        """Return an index in memory of these texts, each in its language."""
         entries = list(entries)
         index = cls(language=identify([entry.text for entry in entries]), mixed=True)
         index.add(entries)
@@ -151,7 +151,7 @@ class Bm25Index:
             self._read()
 
     def search(self, query: str, k: int, *, only: AbstractSet[str] | None = None) -> list[tuple[str, float]]:
-        """The `k` best texts as (id, score), best first, equal scores by id; `only` limits them to these ids."""
+        """Return the `k` best texts as (id, score), best first, equal scores by id; `only` limits them to these ids."""
         from tantivy import Occur, Query
 
         terms, searcher = self._terms(query), self._searcher
@@ -179,7 +179,7 @@ class Bm25Index:
         return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]
 
     def analyze(self, text: str) -> list[str]:
-        """The distinct terms of a text, in order of appearance, in each language of the index."""
+        """Return the distinct terms of a text, in order of appearance, in each language of the index."""
         return [form for forms in self._terms(text) for form in forms]
 
     def term_frequencies(self, text: str) -> NDArray[np.int64]:
@@ -198,7 +198,7 @@ class Bm25Index:
             return np.array([self._frequency(term) for term in terms], dtype=np.int64)
 
     def _cut(self, text: str) -> str:
-        """The text as tantivy gets it: with blanks between the terms of scripts that have none."""
+        """Return the text as tantivy gets it: with blanks between the terms of scripts that have none."""
         if text.isascii():
             return text
         return well_formed(text) if self.language == BEFORE_LANGUAGES else segmented(well_formed(text))
@@ -218,7 +218,9 @@ class Bm25Index:
         self._always = [codes[0] for codes in alike.values() if sum(map(self.languages.__getitem__, codes)) >= least]
 
     def _terms(self, text: str) -> list[tuple[str, ...]]:
-        """The distinct terms of a text, in order of appearance; each has the forms of a word in different languages."""
+        """Return the distinct terms of a text, in order of appearance; each has the forms of a word in different
+        languages.
+        """
         cut = self._cut(text[:MAX_QUERY_CHARACTERS])
         codes = self._always
         if len(codes) < len(self._analyzed):
@@ -244,7 +246,7 @@ class Bm25Index:
         return terms
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
-        """The query of each form of a term, weighted as if each were as frequent as all together."""
+        """Yield the query of each form of a term, weighted as if each were as frequent as all together."""
         from tantivy import Query
 
         queries = [Query.term_query(self._schema, "text", form, "freq") for form in forms]
@@ -258,7 +260,7 @@ class Bm25Index:
                 yield Query.boost_query(query, together / self._inverse(frequency))
 
     def _inverse(self, frequency: int) -> float:
-        """The inverse document frequency, as tantivy computes it."""
+        """Return the inverse document frequency, as tantivy computes it."""
         return math.log1p((max(0, self.count() - frequency) + 0.5) / (frequency + 0.5))
 
     def _frequency(self, term: str) -> int:
@@ -277,7 +279,7 @@ class Bm25Index:
         return sum(self._searcher.doc_freq("text", form) for form in forms)
 
     def _rarest(self, terms: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """The terms that occur in the fewest texts, but in any."""
+        """Return the terms that occur in the fewest texts, but in any."""
         frequencies = {forms: self._sum(forms) for forms in terms}
         indexed = (forms for forms in terms if frequencies[forms])
         return sorted(indexed, key=lambda forms: (frequencies[forms], forms))[:MAX_QUERY_TERMS]
@@ -309,7 +311,7 @@ def _schema() -> Schema:
 
 @cache
 def _analyzer(language: str) -> TextAnalyzer:
-    """What makes terms of a text in this language."""
+    """Return what makes terms of a text in this language."""
     from tantivy import Tokenizer
 
     return _chain(Tokenizer.simple(), *_word_filters(), *_folding(language), *_stopping(language), *_ending(language))
@@ -317,7 +319,7 @@ def _analyzer(language: str) -> TextAnalyzer:
 
 @cache
 def _splitter() -> TextAnalyzer:
-    """What makes words of a text, in any language."""
+    """Return what makes words of a text, in any language."""
     from tantivy import Tokenizer
 
     return _chain(Tokenizer.simple(), *_word_filters())
@@ -332,7 +334,7 @@ def _terms_apart() -> TextAnalyzer:
 
 @cache
 def _form_analyzers(language: str) -> tuple[TextAnalyzer, TextAnalyzer, TextAnalyzer]:
-    """The three steps of `_analyzer` behind `_splitter`, of which the second drops words."""
+    """Return the three steps of `_analyzer` behind `_splitter`, of which the second drops words."""
     from tantivy import Tokenizer
 
     steps = (_folding(language), _stopping(language), _ending(language))
@@ -341,7 +343,7 @@ def _form_analyzers(language: str) -> tuple[TextAnalyzer, TextAnalyzer, TextAnal
 
 
 def _forms(language: str, words: Sequence[str]) -> list[str]:
-    """The term of each word in a language; empty for a stop word."""
+    """Return the term of each word in a language; empty for a stop word."""
     fold, stop, end = _form_analyzers(language)
     folded = fold.analyze(" ".join(words))
     content = set(stop.analyze(" ".join(folded)))
@@ -356,7 +358,7 @@ def _word_filters() -> list[Filter]:
 
 
 def _folding(language: str) -> list[Filter]:
-    """The filters before stop words are dropped. Those of other languages than English have accents."""
+    """Return the filters before stop words are dropped. Those of other languages than English have accents."""
     from tantivy import Filter
 
     return [Filter.ascii_fold()] if language == ENGLISH else []

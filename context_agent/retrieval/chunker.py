@@ -113,7 +113,7 @@ def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounte
 
 
 def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter: TokenCounter) -> Iterator[Span]:
-    """The chunks of [start, end)."""
+    """Return the chunks of [start, end)."""
     start, end = _strip(text, start, end)
     if start == end:
         return iter(())
@@ -123,7 +123,8 @@ def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter:
 
 
 def _parts(document: Document, size: int, counter: TokenCounter) -> list[Section]:
-    """The document cut at its sections, without gaps: the text between two sections belongs to the one around them.
+    """Return the document cut at its sections, without gaps: the text between two sections belongs to the one around
+    them.
 
     A section that fits into a chunk is not cut at the sections in it. A part without any word, such as a closing brace,
     joins the part before it.
@@ -158,7 +159,7 @@ def _parts(document: Document, size: int, counter: TokenCounter) -> list[Section
 
 
 def chunk_at(document: Document, index: int, span: Span) -> Chunk:
-    """The chunk of a document at a span."""
+    """Return the chunk of a document at a span."""
     start, end, tokens = span
     return Chunk(
         id=f"{document.id}_{index}",
@@ -194,7 +195,7 @@ class _Packer:
     counter: TokenCounter
 
     def spans(self) -> Iterator[Span]:
-        """The span of each chunk."""
+        """Yield the span of each chunk."""
         first = fresh = 0
         while fresh < len(self.units):
             stop, tokens = self._exact(first, self._fill(first, fresh))
@@ -234,7 +235,7 @@ class _Packer:
         return stop, self.units[first].tokens
 
     def _step_back(self, first: int, stop: int) -> int:
-        """The first unit of the next chunk: `stop`, or earlier by the units that fit into the overlap."""
+        """Return the first unit of the next chunk: `stop`, or earlier by the units that fit into the overlap."""
         start, room = stop, self.overlap
         while start - 1 > first and self.units[start - 1].tokens + self.units[start - 1].gap <= room:
             start -= 1
@@ -246,7 +247,7 @@ class _Packer:
 
 
 def _units(text: str, start: int, end: int, size: int, counter: TokenCounter) -> Iterator[_Unit]:
-    """All units of [start, end): none above `size` tokens, unless one code point alone is."""
+    """Yield all units of [start, end): none above `size` tokens, unless one code point alone is."""
     before = start
     width = max(SMALLEST_UNIT, size // 4)
     for segment in _joined(text, start, end, width):
@@ -267,7 +268,7 @@ def _gap_tokens(gap: str, size: int, counter: TokenCounter) -> int:
 def _fitting(
     text: str, segment: _Segment, width: int, size: int, counter: TokenCounter
 ) -> Iterator[tuple[int, int, Break, int]]:
-    """The segment and its tokens; a segment of more than `size` tokens as word groups with their tokens."""
+    """Yield the segment and its tokens; a segment of more than `size` tokens as word groups with their tokens."""
     start, end, _ = segment
     if end - start <= 2 * size and (tokens := counter.count(text[start:end])) <= size:
         yield *segment, tokens
@@ -277,7 +278,7 @@ def _fitting(
 
 
 def _words(text: str, segment: _Segment, width: int) -> Iterator[_Segment]:
-    """The segment in groups of whole words of at most `width` characters; a longer word is cut."""
+    """Yield the segment in groups of whole words of at most `width` characters; a longer word is cut."""
     position, end, last = segment
     group = re.compile(rf"\S(?:.{{0,{width - 1}}}(?<=\S)(?!\S)|\S{{0,{width - 1}}})", re.DOTALL)
     space = re.compile(r"\s*")
@@ -294,7 +295,9 @@ def _words(text: str, segment: _Segment, width: int) -> Iterator[_Segment]:
 
 
 def _halved(text: str, piece: _Segment, size: int, counter: TokenCounter) -> Iterator[tuple[int, int, Break, int]]:
-    """The piece with its tokens, halved until each part fits: for scripts and counters of many tokens a character."""
+    """Yield the piece with its tokens, halved until each part fits: for scripts and counters of many tokens a
+    character.
+    """
     start, end = _strip(text, piece[0], piece[1])
     if start == end:
         return
@@ -310,7 +313,7 @@ def _halved(text: str, piece: _Segment, size: int, counter: TokenCounter) -> Ite
 
 
 def _joined(text: str, start: int, end: int, width: int) -> Iterator[_Segment]:
-    """The segments, very short sentences and the lines of one paragraph joined, so that units are few."""
+    """Yield the segments, very short sentences and the lines of one paragraph joined, so that units are few."""
     joined: _Segment | None = None
     for segment_start, stop, after in _segments(text, start, end):
         if joined and segment_start - joined[1] > SMALL_GAP:
@@ -326,7 +329,7 @@ def _joined(text: str, start: int, end: int, width: int) -> Iterator[_Segment]:
 
 
 def _segments(text: str, start: int, end: int) -> Iterator[_Segment]:
-    """The parts of [start, end) between sentence ends and line ends, with what ends each."""
+    """Yield the parts of [start, end) between sentence ends and line ends, with what ends each."""
     segment_start = start
     for match in _BOUNDARY.finditer(text, start, end):
         after = _kind(text, segment_start, match.start(), match.end())
@@ -341,7 +344,9 @@ def _segments(text: str, start: int, end: int) -> Iterator[_Segment]:
 
 
 def _kind(text: str, segment_start: int, start: int, end: int) -> Break:
-    """The kind of the boundary [start, end) after a segment from `segment_start`; `WORD` if it is not a boundary."""
+    """Return the kind of the boundary [start, end) after a segment from `segment_start`; `WORD` if it is not a
+    boundary.
+    """
     lines = text.count("\n", start, end)
     if lines and _HEADING.match(text, end):
         return Break.SECTION
@@ -368,7 +373,9 @@ def _whole(text: str, position: int, end: int) -> int:
 
 
 def _continues(text: str, position: int) -> bool:
-    """Whether the code point at `position` belongs to the one before: marks, joined emoji, flags, jamo, CR LF."""
+    """Return whether the code point at `position` belongs to the one before: marks, joined emoji, flags, jamo, CR
+    LF.
+    """
     before, here = text[position - 1], text[position]
     if here.isascii():
         return before == "\r" and here == "\n"

@@ -98,13 +98,13 @@ class Corpus(Protocol):
         """Chunks whose text matches the regular expression, in corpus order. Raises `PatternError`."""
 
     def walk(self) -> Iterator[Chunk]:
-        """Every chunk, document by document in insertion order, each document's chunks in document order."""
+        """Return every chunk, document by document in insertion order, each document's chunks in document order."""
 
     def read(self, document_id: str) -> list[Chunk]:
-        """All chunks of a document in document order; empty for an unknown document."""
+        """Return all chunks of a document in document order; empty for an unknown document."""
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
-        """The chunks with these ids, in the order of the ids; unknown ids are left out."""
+        """Return the chunks with these ids, in the order of the ids; unknown ids are left out."""
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
         """Cosine of the query with each chunk, shape (n,); NaN for an unknown id or a chunk without a vector."""
@@ -182,7 +182,7 @@ def _check_scalar(value: object) -> None:
 
 
 def compile_where(where: Where) -> Predicate:
-    """A test of one chunk's metadata.
+    """Return a test of one chunk's metadata.
 
     Raises `ConfigError` for an unknown operator, a malformed filter, or one beyond the limits of `check_where`.
     """
@@ -217,7 +217,7 @@ def _junction(name: str, parts: Any) -> Predicate:
 
 
 def matching_rows(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
-    """Which rows of a table a filter lets through, shape (rows,). Each distinct value of a key is tested once.
+    """Return which rows of a table a filter lets through, shape (rows,). Each distinct value of a key is tested once.
 
     Raises `ConfigError` as `compile_where` does.
     """
@@ -283,7 +283,9 @@ def _is_number(value: Any) -> bool:
 
 
 def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
-    """The function with its latest results cached, by the filter's JSON. Raises `ConfigError` like `check_where`."""
+    """Return the function with its latest results cached, by the filter's JSON. Raises `ConfigError` like
+    `check_where`.
+    """
 
     @lru_cache(maxsize=_CACHED_FILTERS)
     def cached(where: str) -> T:

@@ -83,7 +83,7 @@ QueryVectors = Callable[[str], NDArray[np.float32]]
 
 
 def query_vectors(embedder: Embedder) -> QueryVectors:
-    """An embedder's query vectors, the latest of them cached. Thread-safe."""
+    """Return an embedder's query vectors, the latest of them cached. Thread-safe."""
 
     @lru_cache(QUERY_VECTORS)
     def vector(query: str) -> NDArray[np.float32]:
@@ -185,11 +185,11 @@ class VectorTable:
 
     @classmethod
     def of(cls, matrix: NDArray[np.float32], lengths: NDArray[np.float32], space: str) -> VectorTable:
-        """A table in one part."""
+        """Return a table in one part."""
         return cls([VectorPart(matrix, lengths, np.zeros(0, dtype=np.int32))], space)
 
     def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The score of each row for a query of shape (d,); higher is better, shape (n,).
+        """Return the score of each row for a query of shape (d,); higher is better, shape (n,).
 
         Cosines for `cosine`, and for `l2` and `ip` if the stored vectors have length 1; else negative distances.
         """
@@ -217,7 +217,7 @@ class VectorTable:
         return all_rows[highest], highest_scores
 
     def _scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The scores of the rows of a part that count."""
+        """Return the scores of the rows of a part that count."""
         # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
         products: NDArray[np.float32] = np.einsum("ij,j->i", part.matrix, query)
         if self.space == "cosine":
@@ -271,7 +271,9 @@ class DenseRetriever:
 
 
 def _highest(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """The places of the `k` highest scores, ascending, and of all that tie with the last of them; and these scores."""
+    """Return the places of the `k` highest scores, ascending, and of all that tie with the last of them; and these
+    scores.
+    """
     if len(scores) <= k:
         return np.arange(len(scores)), scores
     places = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
@@ -318,7 +320,7 @@ def score_fusion(
 
 
 def scaled_scores(hits: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Each id's score, scaled so that the lowest becomes 0 and the highest 1; equal scores all become 1.
+    """Return each id's score, scaled so that the lowest becomes 0 and the highest 1; equal scores all become 1.
 
     A score that is not finite, as a damaged vector gives, becomes 0.
     """
@@ -351,7 +353,7 @@ def gather(
     per_retriever: int = PER_RETRIEVER,
     executor: Executor | None = None,
 ) -> list[FusedCandidate]:
-    """The best `limit` fused candidates of a query, best first; a retriever of weight 0 is not used.
+    """Return the best `limit` fused candidates of a query, best first; a retriever of weight 0 is not used.
 
     The weights of the others are adapted to the query by `query_weights`. With an `executor` the retrievers search at
     the same time.
@@ -418,7 +420,9 @@ def query_weights(
 
 
 def _lead(hits: Sequence[tuple[str, float]]) -> float:
-    """How much better the first hit scores than the fifth, as a share of its score; 1 for a single hit, 0 for none."""
+    """Return how much better the first hit scores than the fifth, as a share of its score; 1 for a single hit, 0 for
+    none.
+    """
     if len(hits) < 2:
         return float(len(hits))
     first, fifth = hits[0][1], hits[:5][-1][1]
@@ -541,17 +545,18 @@ def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
 
 
 def _ranks(retriever: Retriever, probes: Probes) -> NDArray[np.float64]:
-    """The reciprocal ranks of both kinds of related probes, shape (2, n)."""
+    """Return the reciprocal ranks of both kinds of related probes, shape (2, n)."""
     return np.stack([reciprocal_ranks(retriever, kind) for kind in (probes.naming, probes.describing)])
 
 
 def _worth(kinds: NDArray[np.float64]) -> float:
-    """The geometric mean of the odds over the rows of an array of reciprocal ranks, shape (kinds, n)."""
+    """Return the geometric mean of the odds over the rows of an array of reciprocal ranks, shape (kinds, n)."""
     return math.exp(sum(math.log(success_odds(ranks)) for ranks in kinds) / len(kinds))
 
 
 def success_odds(ranks: NDArray[np.float64]) -> float:
-    """The odds of finding a relevant chunk, with half a success and half a failure added so that they stay finite.
+    """Return the odds of finding a relevant chunk, with half a success and half a failure added so that they stay
+    finite.
 
     The correction is Haldane's and Anscombe's (Anscombe, "On estimating binomial response relations", 1956).
     """
@@ -565,7 +570,9 @@ def reciprocal_ranks(retriever: Retriever, probes: Sequence[Probe]) -> NDArray[n
 
 
 def _works(retriever: Retriever, probes: Sequence[Probe]) -> bool:
-    """Whether the retriever finds chunks by their own words more often than chunks that other probes look for."""
+    """Return whether the retriever finds chunks by their own words more often than chunks that other probes look
+    for.
+    """
     if len(probes) < 2:
         return True
     rankings = [_ranking(retriever, probe) for probe in probes]
@@ -629,7 +636,7 @@ def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
 
 
 def _without(term: str, word: str, index: Bm25Index) -> str:
-    """The word without the term: empty if it holds no other; in a script without spaces, a word holds many."""
+    """Return the word without the term: empty if it holds no other; in a script without spaces, a word holds many."""
     terms = index.analyze(word)
     if term not in terms:
         return word
@@ -645,5 +652,5 @@ def _rare_words(chunk: Chunk, index: Bm25Index) -> list[tuple[str, str]]:
 
 
 def _spaced(text: str, words: int | None = None) -> str:
-    """The text, or its first words, with single spaces."""
+    """Return the text, or its first words, with single spaces."""
     return " ".join(text.split()[:words])

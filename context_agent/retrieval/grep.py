@@ -42,7 +42,7 @@ class TextTable:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> TextTable:
-        """A table in memory."""
+        """Return a table in memory."""
         encoded = [encode(text) + SEPARATOR for text in texts]
         starts = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(text) for text in encoded], out=starts[1:])
@@ -60,7 +60,7 @@ class TextTable:
         return self.raw(row).decode()
 
     def row_at(self, offset: int) -> int:
-        """The row whose text, or the separator after it, is at this offset in the buffer."""
+        """Return the row whose text, or the separator after it, is at this offset in the buffer."""
         return int(np.searchsorted(self.starts, offset, side="right")) - 1
 
 
@@ -83,7 +83,7 @@ class Pattern:
         self.finders = self._finders()
 
     def matches(self, text: bytes) -> bool:
-        """Whether the pattern occurs in a UTF-8 text."""
+        """Return whether the pattern occurs in a UTF-8 text."""
         return self._exact.search(text) is not None
 
     def _finders(self) -> list[Any]:
@@ -102,7 +102,7 @@ _IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 
 
 def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
-    """The rows that match, ascending, searched lazily."""
+    """Yield the rows that match, ascending, searched lazily."""
     row = 0
     for finder in pattern.finders:
         misses = 0
@@ -119,7 +119,7 @@ def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
 
 
 def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
-    """The first row from `row` on that the finder matches; the number of rows without one."""
+    """Return the first row from `row` on that the finder matches; the number of rows without one."""
     window = _FIRST_WINDOW
     while row < len(table):
         begin = int(table.starts[row])
@@ -131,7 +131,7 @@ def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
 
 
 def required_literal(source: str) -> str:
-    """The longest run of characters that every match must contain, in either case if the pattern ignores case.
+    """Return the longest run of characters that every match must contain, in either case if the pattern ignores case.
 
     Searches only outside of groups, and returns the empty string for syntax that it does not understand, for an
     alternation and for fewer than three characters: it may miss a literal, but never returns a wrong one.

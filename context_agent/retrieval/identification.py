@@ -102,7 +102,7 @@ def languages_shown(text: str) -> frozenset[str]:
 
 
 def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, least: float = LEAST_UNMARKED) -> str:
-    """The language that a text clearly shows; empty without one.
+    """Return the language that a text clearly shows; empty without one.
 
     The library gets the first `judged` characters. It decides with at least the probability `least`.
     """

@@ -77,12 +77,12 @@ def require_language(code: str) -> None:
 
 
 def unspaced(text: str) -> bool:
-    """Whether the text has characters of a script that is written without spaces."""
+    """Return whether the text has characters of a script that is written without spaces."""
     return not text.isascii() and UNSPACED.search(text) is not None
 
 
 def segmented(text: str) -> str:
-    """The text with each run of a script without spaces replaced by its terms, between blanks.
+    """Return the text with each run of a script without spaces replaced by its terms, between blanks.
 
     Composed (NFC), with wide and half-width characters as ordinary ones. The terms overlap and are in the order of the
     text: 青石水库 becomes 青 青石 石 石水 水 水库 库. Other text stays as it is.
@@ -120,7 +120,7 @@ def script_language(sample: str) -> str:
 
 
 def misfit(embedder: str, texts: Sequence[str]) -> str:
-    """A warning if the embedder of this name was trained on another language than the texts', else empty.
+    """Return a warning if the embedder of this name was trained on another language than the texts', else empty.
 
     Only models that share the English vocabulary of MiniLM are checked. It splits a word that it does not know into
     pieces: those of English have 3.5 letters (code) to 4.8, of other languages in Latin script 2.0 to 2.6, of others 1.

@@ -141,7 +141,7 @@ class HttpReranker:
             raise RerankerError(f"the reranker failed: {error}") from None
 
     def _read(self, events: Events, count: int) -> NDArray[np.float32]:
-        """The scores in the order of the texts, shape (count,)."""
+        """Return the scores in the order of the texts, shape (count,)."""
         items: Any = events[0].get("results", events)
         scores = np.full(count, np.nan)
         try:
@@ -160,7 +160,7 @@ class HttpReranker:
 
 
 def _index(value: object, count: int) -> int:
-    """The index of a text. Raises `ValueError` for anything but an integer from 0 to `count - 1`."""
+    """Return the index of a text. Raises `ValueError` for anything but an integer from 0 to `count - 1`."""
     if type(value) is not int or not 0 <= value < count:
         raise ValueError(f"not an index of {count} texts: {value!r:.20}")
     return value

@@ -94,7 +94,7 @@ class _FoldedText:
 
 
 def find_quote(quote: str, text: str) -> QuoteMatch | None:
-    """The first match of the quote in the text by the strictest step that finds one, else None.
+    """Return the first match of the quote in the text by the strictest step that finds one, else None.
 
     A quote without a letter or digit is never found, nor one of more than `LONGEST_QUOTE` characters.
     """
@@ -112,17 +112,17 @@ def find_quote(quote: str, text: str) -> QuoteMatch | None:
 
 
 def count_quotes(quotes: Sequence[str], text: str) -> int:
-    """How many of the quotes the text contains."""
+    """Return how many of the quotes the text contains."""
     return sum(find_quote(quote, text) is not None for quote in quotes)
 
 
 def normalize(text: str) -> str:
-    """The text as the fourth step compares it: no links, punctuation or case, single spaces between words."""
+    """Return the text as the fourth step compares it: no links, punctuation or case, single spaces between words."""
     return _fold_punctuation(text).text
 
 
 def _locate(needle: str, text: str) -> tuple[int, int] | None:
-    """The first occurrence at word boundaries."""
+    """Return the first occurrence at word boundaries."""
     start = text.find(needle)
     while start >= 0:
         end = start + len(needle)
@@ -133,7 +133,7 @@ def _locate(needle: str, text: str) -> tuple[int, int] | None:
 
 
 def _joined(text: str, at: int) -> bool:
-    """Whether the position is inside a word."""
+    """Return whether the position is inside a word."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
@@ -145,12 +145,12 @@ def _is_part(char: str) -> bool:
 
 
 def _span(source: _FoldedText, start: int, end: int) -> tuple[int, int]:
-    """The span in the original. The end follows the last character, so stripped text after it is excluded."""
+    """Return the span in the original. The end follows the last character, so stripped text after it is excluded."""
     return source.origin[start], source.origin[end - 1] + 1
 
 
 def _assembled(parts: Iterator[tuple[str, int]], length: int) -> _FoldedText:
-    """A text from characters with their positions; runs of spaces become one, and both ends are trimmed."""
+    """Return a text from characters with their positions; runs of spaces become one, and both ends are trimmed."""
     chars: list[str] = []
     origin = array("l")
     pending = -1
@@ -192,7 +192,7 @@ _FOLDS: tuple[tuple[MatchStep, Callable[[str], _FoldedText]], ...] = (
 
 
 def _visible_text(text: str) -> Iterator[tuple[str, int]]:
-    """The characters that a reader sees, with positions: the labels of links, no tags and addresses."""
+    """Yield the characters that a reader sees, with positions: the labels of links, no tags and addresses."""
     yield from _visible(text, 0, len(text), depth=3)
 
 
@@ -216,7 +216,7 @@ def _normalized_chars(chars: Iterator[tuple[str, int]]) -> Iterator[tuple[str, i
 
 @lru_cache(maxsize=4096)
 def _normalized_char(char: str) -> str:
-    """A character as letters, digits and spaces, decomposed and without case; apostrophes vanish."""
+    """Return a character as letters, digits and spaces, decomposed and without case; apostrophes vanish."""
     if char in _INVISIBLE or char in _APOSTROPHES:
         return ""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
@@ -224,7 +224,7 @@ def _normalized_char(char: str) -> str:
 
 
 def _by_words(quote: str, source: _FoldedText) -> QuoteMatch | None:
-    """The last step, on texts without punctuation and case."""
+    """Return the last step, on texts without punctuation and case."""
     quote_words = [word for word in quote.split() if _tells(word)]
     if len(quote_words) < LEADING_WORDS:
         return None
@@ -244,7 +244,9 @@ def _tells(word: str) -> bool:
 
 
 def _follows(rest: Sequence[str], words: Sequence[str], start: int) -> int | None:
-    """The index of the last word of `rest` if all of them stand from `start` on, in order and nearby; else None."""
+    """Return the index of the last word of `rest` if all of them stand from `start` on, in order and nearby; else
+    None.
+    """
     at = start
     for word in rest:
         found_at = next(
@@ -288,13 +290,13 @@ _SCALED = re.compile(rf"(?<!\d)(\d++(?:\.\d++)?)\s*+({'|'.join(SCALES)})\b", re.
 
 
 def states_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Whether the text states the answer or one of its aliases."""
+    """Return whether the text states the answer or one of its aliases."""
     accepted = [form for name in (answer, *aliases) for form in answer_forms(name)]
     return _any_stands(accepted, _canonical(text))
 
 
 def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Whether the text states the answer, or enough of it to guess."""
+    """Return whether the text states the answer, or enough of it to guess."""
     revealing = [
         _without_accents(form) for name in (answer, *aliases) for form in (*answer_forms(name), *_partial(name))
     ]
@@ -303,7 +305,7 @@ def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
 
 @lru_cache(maxsize=1024)
 def answer_forms(answer: str) -> tuple[str, ...]:
-    """The notations of the answer, normalised."""
+    """Return the notations of the answer, normalised."""
     canonical = _canonical(answer)
     distinct = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
     return tuple(form for form in distinct if form)
@@ -360,7 +362,7 @@ def _suffix(value: int) -> str:
 
 
 def _dates(answer: str) -> Iterator[str]:
-    """A full date in the common notations."""
+    """Yield a full date in the common notations."""
     if match := _DAY_FIRST.search(answer):
         day, month, year = int(match[1]), _month(match[2]), match[3]
     elif match := _MONTH_FIRST.search(answer):
@@ -395,7 +397,7 @@ def _partial(answer: str) -> Iterator[str]:
 
 
 def _without_accents(text: str) -> str:
-    """The text without accents."""
+    """Return the text without accents."""
     return "".join(char for char in normal_form("NFKD", text) if not unicodedata.combining(char))
 
 
@@ -423,7 +425,7 @@ def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
 
 
 def states_fact(text: str, quote: str) -> bool:
-    """Whether the text states what the quote states."""
+    """Return whether the text states what the quote states."""
     folded = _joined_words(quote)
     if not folded:
         return False
@@ -437,7 +439,7 @@ def states_fact(text: str, quote: str) -> bool:
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """The numbers of a text in comparable form: `$1.2 million` is `1200000`; a percentage keeps its sign."""
+    """Return the numbers of a text in comparable form: `$1.2 million` is `1200000`; a percentage keeps its sign."""
     numbers = set()
     for match in _FIGURE.finditer(text):
         value, unit = float(match[1].replace(",", "")), (match[2] or "").lower()
@@ -453,7 +455,9 @@ def _joined_words(text: str) -> str:
 
 
 def _content_words(text: str) -> frozenset[str]:
-    """The words that carry meaning, cut to six letters so that inflections agree; units belong to the numbers."""
+    """Return the words that carry meaning, cut to six letters so that inflections agree; units belong to the
+    numbers.
+    """
     folded = (word.casefold() for word in _LETTERS.findall(text))
     return frozenset(word[:6] for word in folded if len(word) >= SHORTEST_WORD and word not in _UNCOUNTED)
 

@@ -85,7 +85,7 @@ class AttemptResults:
     turns: tuple[int, ...]
 
     def solved(self, threshold: float) -> int:
-        """How many attempts reached this recall."""
+        """Return how many attempts reached this recall."""
         return sum(recall >= threshold for recall in self.recalls)
 
 
@@ -120,7 +120,7 @@ class PassAtN:
         )
 
     def extreme(self, passes: AttemptResults) -> Extreme | None:
-        """Whether the task is always or never solved and should be dropped for it; None to keep it."""
+        """Return whether the task is always or never solved and should be dropped for it; None to keep it."""
         solved = passes.solved(self.threshold)
         kind: Extreme | None = "never" if not solved else "always" if solved == len(self.attempts) else None
         return kind if kind in self.drop else None
@@ -142,7 +142,7 @@ class PassAtN:
         }
 
     def label(self, task: Task, passes: AttemptResults) -> Task:
-        """The task with what the attempts came to among its labels."""
+        """Return the task with what the attempts came to among its labels."""
         label = {
             "policy": self.attempts[0].agent.policy.name,
             "vary": self.vary,
@@ -157,7 +157,7 @@ class PassAtN:
         return replace(task, labels={**task.labels, ATTEMPTS_LABEL: label})
 
     def describe(self, passes: AttemptResults) -> str:
-        """The recall of each attempt, in words."""
+        """Return the recall of each attempt, in words."""
         pairs = zip(self.attempts, passes.recalls, strict=True)
         return ", ".join(f"{attempt.label}: recall {recall:.2f}" for attempt, recall in pairs)
 
@@ -205,12 +205,12 @@ def build_attempts(
 
 
 def default_vary(policy: Policy) -> Vary:
-    """What makes attempts of this policy differ: effort for the embedded policy, else the seed."""
+    """Return what makes attempts of this policy differ: effort for the embedded policy, else the seed."""
     return "effort" if isinstance(policy, BridgePolicy) else "seed"
 
 
 def _recall(gold: Gold, result: SearchResult) -> float:
-    """The share of the gold in the result, 0 for a task without gold."""
+    """Return the share of the gold in the result, 0 for a task without gold."""
     needs = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in result.documents]
     return len(frozenset[int]().union(*needs)) / gold.needs if gold.needs else 0.0
 
@@ -237,7 +237,7 @@ def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
 
 
 def _with_fewer_searches(policy: BridgePolicy, searches: int) -> BridgePolicy:
-    """The policy with a smaller number of searches."""
+    """Return the policy with a smaller number of searches."""
     effort = replace(policy.effort, searches=searches)
     return BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None)
 
@@ -281,7 +281,7 @@ class Duplicate:
 
 
 def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
-    """The tasks that repeat an earlier, kept task, in order. A task without gold is only compared word for word.
+    """Return the tasks that repeat an earlier, kept task, in order. A task without gold is only compared word for word.
 
     Raises `ConfigError` for a likeness outside (0, 1].
     """
@@ -312,7 +312,7 @@ def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> lis
 
 
 def shingles(text: str) -> frozenset[str]:
-    """The n-grams of the text, padded with a space at both ends; never empty."""
+    """Return the n-grams of the text, padded with a space at both ends; never empty."""
     padded = f" {question_key(text)} "
     return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
 
@@ -326,7 +326,7 @@ class _QuestionIndex:
         self._postings: dict[str, list[int]] = defaultdict(list)
 
     def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
-        """The id and similarity of the most similar question, the earliest of equals.
+        """Return the id and similarity of the most similar question, the earliest of equals.
 
         None if none is similar enough.
         """
@@ -344,7 +344,7 @@ class _QuestionIndex:
         self._members.append((name, grams))
 
     def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
-        """The |x| - ceil(likeness * |x|) + 1 rarest n-grams: similar sets share an n-gram in their prefixes."""
+        """Return the |x| - ceil(likeness * |x|) + 1 rarest n-grams: similar sets share an n-gram in their prefixes."""
         # A hair less than the exact product: rounding up must not shorten the prefix.
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 
@@ -355,7 +355,7 @@ def _jaccard(grams_a: frozenset[str], grams_b: frozenset[str]) -> float:
 
 
 def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
-    """A rank for each n-gram, the rarest first, equals in alphabetical order: one order for all sets."""
+    """Return a rank for each n-gram, the rarest first, equals in alphabetical order: one order for all sets."""
     counts = Counter(gram for grams in shingled for gram in grams)
     return {gram: rank for rank, (gram, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0])))}
 
@@ -383,13 +383,13 @@ class Difficulty:
         return "easy" if self.score < EASY_BELOW else "hard" if self.score >= HARD_FROM else "medium"
 
     def to_json(self) -> dict[str, Any]:
-        """The task's label."""
+        """Return the task's label."""
         parts = {name: round(value, 4) for name, value in self.parts.items()}
         return {"score": round(self.score, 4), "level": self.level, **parts}
 
 
 def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
-    """The difficulty of a task in a corpus."""
+    """Return the difficulty of a task in a corpus."""
     parts = {"hops": _clipped((max(1, task.hops or len(task.gold)) - 1) / 3)}
     margin = rival_margin(task, corpus)
     if margin is not None:
@@ -402,12 +402,12 @@ def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
 
 
 def label_difficulty(task: Task, corpus: Corpus) -> Task:
-    """The task with its difficulty as a label."""
+    """Return the task with its difficulty as a label."""
     return replace(task, labels={**task.labels, DIFFICULTY_LABEL: estimate_difficulty(task, corpus).to_json()})
 
 
 def rival_margin(task: Task, corpus: Corpus) -> float | None:
-    """The cosine with the question of the nearest wrong document minus that of the farthest gold document.
+    """Return the cosine with the question of the nearest wrong document minus that of the farthest gold document.
 
     None if the corpus has no gold of the task or no wrong document, or cannot compute similarities.
     """
@@ -489,7 +489,9 @@ class TaskFilter:
         self._corpus, self._pass_at_n = corpus, pass_at_n
 
     async def work(self, row: Mapping[str, Any], repeated: str) -> RowOutcome:
-        """The labelled task of a row, or why it is dropped; `repeated` says which task it repeats, empty for none."""
+        """Return the labelled task of a row, or why it is dropped; `repeated` says which task it repeats, empty for
+        none.
+        """
         task = task_of(row, f"task {row['id']!r}")
         if not task.gold and not task.facts:
             return DroppedRow(NO_GOLD)

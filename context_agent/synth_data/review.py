@@ -53,7 +53,7 @@ _BODY = """<header>
 
 
 def review_page(tasks: Sequence[Task], corpus: Corpus, title: str) -> str:
-    """The page as HTML. Raises `DataError` without tasks."""
+    """Return the page as HTML. Raises `DataError` without tasks."""
     if not tasks:
         raise DataError("there is no task to review: the file is empty")
     task_data = [_task_data(task, corpus) for task in tasks]
@@ -74,7 +74,7 @@ def draw_sample(tasks: Sequence[Task], count: int | None, seed: int) -> list[Tas
 
 
 def document_text(chunks: Iterable[Chunk]) -> str:
-    """A document's text from its chunks; overlaps appear once, and a gap between two chunks is a line break."""
+    """Return a document's text from its chunks; overlaps appear once, and a gap between two chunks is a line break."""
     text, end = "", 0
     for chunk in chunks:
         text += (
@@ -87,7 +87,9 @@ def document_text(chunks: Iterable[Chunk]) -> str:
 
 
 def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tuple[list[Segment], list[str]]:
-    """The text in segments, and the quotes that it lacks. Where a quote and the answer overlap, the answer wins."""
+    """Return the text in segments, and the quotes that it lacks. Where a quote and the answer overlap, the answer
+    wins.
+    """
     kinds: list[SegmentKind] = [""] * len(text)
     lost = []
     marks: list[tuple[SegmentKind, str]] = [
@@ -114,7 +116,7 @@ def _runs(text: str, kinds: Sequence[SegmentKind]) -> list[Segment]:
 
 
 def _task_data(task: Task, corpus: Corpus) -> dict[str, Any]:
-    """The data of a task for the page."""
+    """Return the data of a task for the page."""
     supporting = task.supporting or tuple(Support(document) for document in task.gold)
     clues, _ = segments(task.clues, (quote for item in supporting for quote in item.clue_quotes))
     return {
@@ -187,7 +189,7 @@ class Judgements:
 
 
 def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
-    """The judgements of these files on these tasks. In a row without a judge's name, the file name is the judge.
+    """Return the judgements of these files on these tasks. In a row without a judge's name, the file name is the judge.
 
     Raises `DataError` for a file that cannot be read, and if no file has a judgement on one of the tasks.
     """
@@ -206,7 +208,7 @@ def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgeme
 def apply_judgements(
     tasks: Sequence[Task], judgements: Judgements, rule: RejectionRule = "any"
 ) -> tuple[list[Task], list[Task]]:
-    """The tasks that stay and the rejected ones; judged tasks get a label with the verdicts and comments.
+    """Return the tasks that stay and the rejected ones; judged tasks get a label with the verdicts and comments.
 
     `any`: one rejection is enough. `majority`: more than half must accept. Tasks without a verdict stay.
     """
@@ -229,7 +231,7 @@ def apply_judgements(
 
 
 def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
-    """Whether a task with these verdicts stays; a task without verdicts does."""
+    """Return whether a task with these verdicts stays; a task without verdicts does."""
     if rule == "majority":
         return not verdicts or 2 * sum(verdicts) > len(verdicts)
     return all(verdicts)
@@ -275,7 +277,7 @@ def _add_judgement(judgements: Judgements, line: str, location: str, signed: str
 
 
 def _row(line: str) -> dict[str, Any] | None:
-    """The decoded line, if it names a task and has a valid verdict or none."""
+    """Return the decoded line, if it names a task and has a valid verdict or none."""
     try:
         row = parse_json(line)
     except ValueError:
@@ -337,7 +339,7 @@ class Agreement:
 def measure_agreement(
     verdicts: Mapping[str, Mapping[str, bool]], verified: Mapping[str, bool], *, seed: int = 0
 ) -> Agreement:
-    """The agreement of `verdicts[judge][task]`, True for accepted, and the verification's `verified[task]`."""
+    """Return the agreement of `verdicts[judge][task]`, True for accepted, and the verification's `verified[task]`."""
     judges = {name: _judge_agreement(by_task, verified, seed) for name, by_task in sorted(verdicts.items())}
     equal, kappas = {}, {}
     for judge_a, judge_b in combinations(sorted(verdicts), 2):
@@ -356,7 +358,7 @@ def measure_agreement(
 
 
 def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """The share of pairs with two equal values; None without pairs."""
+    """Return the share of pairs with two equal values; None without pairs."""
     return sum(a == b for a, b in pairs) / len(pairs) if pairs else None
 
 
@@ -391,7 +393,7 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
 def estimate(
     units: Sequence[UnitT], statistic: Callable[[Sequence[UnitT]], float | None], seed: int
 ) -> IntervalEstimate:
-    """The statistic over the units with its interval; resamples for which it is undefined are ignored."""
+    """Return the statistic over the units with its interval; resamples for which it is undefined are ignored."""
     point = statistic(units)
     if point is None:
         return IntervalEstimate(None, None, None, len(units))
@@ -423,5 +425,5 @@ def _mean(values: Sequence[bool]) -> float | None:
 
 
 def _sorted_tasks(by_task: Mapping[str, bool]) -> list[str]:
-    """A judge's tasks in an order that does not depend on the order of judging."""
+    """Return a judge's tasks in an order that does not depend on the order of judging."""
     return sorted(by_task)

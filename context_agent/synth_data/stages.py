@@ -84,7 +84,7 @@ class StageReport:
     cost: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return asdict(self)
 
 
@@ -101,7 +101,7 @@ class StageWorker:
 
 
 def row_function(function: StageFunction, context: Any, pool: StagePool | None) -> RowFunction:
-    """The function with this context or, with a pool, in worker processes with theirs."""
+    """Return the function with this context or, with a pool, in worker processes with theirs."""
     return (lambda row: function(context, row=row)) if pool is None else (lambda row: pool.run((function, row)))
 
 
@@ -139,12 +139,12 @@ async def run_stage(
 
 
 def dropped_path(out: Path) -> Path:
-    """The file of the dropped inputs."""
+    """Return the file of the dropped inputs."""
     return out.with_name(f"{out.name}.dropped.jsonl")
 
 
 def journal_path(out: Path) -> Path:
-    """The journal of the stage that writes `out`."""
+    """Return the journal of the stage that writes `out`."""
     return out.with_name(f"{out.name}.journal")
 
 
@@ -165,7 +165,7 @@ def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
 
 
 async def off_loop(corpus: Corpus, call: Callable[[], T]) -> T:
-    """The value of the call, which runs in a thread if the corpus waits for disk or network."""
+    """Return the value of the call, which runs in a thread if the corpus waits for disk or network."""
     return await asyncio.to_thread(call) if corpus.blocking else call()
 
 
@@ -226,7 +226,7 @@ class _StageRun:
 
 
 def _row_keys(rows: Sequence[Mapping[str, Any]], depends_on: Callable[[Mapping[str, Any]], str] | None) -> list[str]:
-    """A key for each row: the digest of its content and dependencies, and a counter for equal rows."""
+    """Return a key for each row: the digest of its content and dependencies, and a counter for equal rows."""
     counts: Counter[str] = Counter()
     keys = []
     for row in rows:
@@ -276,7 +276,7 @@ def _open_log(path: Path) -> AppendLog:
 def _open_journal(
     out: Path, stage: str, settings: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, RowOutcome], Callable[[str, RowOutcome], None]]]:
-    """The outcomes of earlier runs, and a function that records another one. The journal is locked meanwhile."""
+    """Yield the outcomes of earlier runs, and a function that records another one. The journal is locked meanwhile."""
     path = journal_path(out)
     header = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
     with _open_log(path) as log:
@@ -286,7 +286,7 @@ def _open_journal(
 
 
 def _journaled(contents: LogContents, path: Path, header: Mapping[str, Any]) -> dict[str, RowOutcome]:
-    """The outcomes in a journal, by key. Raises `ConfigError` for another stage's journal or other settings."""
+    """Return the outcomes in a journal, by key. Raises `ConfigError` for another stage's journal or other settings."""
     if not contents.records:
         return {}
     _check_header(path, contents.records[0], header)

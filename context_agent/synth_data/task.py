@@ -80,12 +80,12 @@ class Task:
         return self.named_documents | {document_of_chunk(chunk) for fact in self.facts for chunk in fact}
 
     def to_json(self) -> dict[str, Any]:
-        """The task as plain data, with its keys in a fixed order."""
+        """Return the task as plain data, with its keys in a fixed order."""
         return asdict(self)
 
 
 def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
-    """The task of a decoded row; unknown fields are ignored. Raises `DataError` that names the location.
+    """Return the task of a decoded row; unknown fields are ignored. Raises `DataError` that names the location.
 
     A plain question is a task, too.
     """
@@ -120,18 +120,18 @@ def _support(item: Mapping[str, Any]) -> Support:
 
 
 def document_of_chunk(chunk_id: str) -> str:
-    """The document in a chunk's id; an id of another form counts as a document of its own."""
+    """Return the document in a chunk's id; an id of another form counts as a document of its own."""
     document, _, index = chunk_id.rpartition("_")
     return document if document and index.isdigit() else chunk_id
 
 
 def question_key(text: str) -> str:
-    """What equal questions share: the normalised words; the text itself if it has no words."""
+    """Return what equal questions share: the normalised words; the text itself if it has no words."""
     return normalised(text) or text.strip()
 
 
 def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:
-    """The tasks of a JSONL file (`.gz` or not), an open stream, or standard input (`-`), in order.
+    """Return the tasks of a JSONL file (`.gz` or not), an open stream, or standard input (`-`), in order.
 
     Raises `DataError` with the line's number for an invalid row or a repeated id. With a list of `problems`, such rows
     are skipped and their errors are added to the list.
@@ -160,7 +160,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def encode_row(row: Mapping[str, Any]) -> str:
-    """The row as one line of JSON. Text that UTF-8 cannot encode (a lone surrogate) is escaped."""
+    """Return the row as one line of JSON. Text that UTF-8 cannot encode (a lone surrogate) is escaped."""
     line = json.dumps(row, ensure_ascii=False)
     try:
         line.encode()

@@ -168,7 +168,7 @@ def stream(content: bytes, fields: bytes = b"") -> bytes:
 
 
 def _root(main: str, types: Mapping[str, str]) -> dict[str, bytes]:
-    """The content types of an Office file, and the relationship that names its main part."""
+    """Return the content types of an Office file, and the relationship that names its main part."""
     overrides = "".join(f'<Override PartName="/{part}" ContentType="{kind}"/>' for part, kind in types.items())
     default = '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     content = f'<Types xmlns="{_PACKAGE}/content-types">{default}{overrides}</Types>'

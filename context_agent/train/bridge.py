@@ -93,7 +93,7 @@ class BridgeEpisode:
     """What the reader returned, shape (n, width); NaN for candidates that were not read."""
 
     def second(self) -> Floats:
-        """The second network's inputs."""
+        """Return the second network's inputs."""
         return self.judgement.second_inputs(self.direct, self.first)
 
     def read(self, model: PairModel, odds: Floats) -> None:
@@ -103,7 +103,7 @@ class BridgeEpisode:
         self.odds, self.rows = odds, readings.rows()
 
     def reading(self, head: Floats | None) -> Floats:
-        """The inputs of the network that combines the scores with the reader's."""
+        """Return the inputs of the network that combines the scores with the reader's."""
         return reading_features(self.judgement.notes, self.odds, read_odds(self.rows, head))
 
     def recall(self, scores: Floats, cutoff: int = CUTOFF) -> float:
@@ -131,11 +131,11 @@ class TrainedBridge:
     """Whether the networks are those of the fallback."""
 
     def mean_recall(self) -> float:
-        """The mean over the sources."""
+        """Return the mean over the sources."""
         return float(np.mean([figure.mean for figure in self.recall.values()]))
 
     def notes(self) -> dict[str, str]:
-        """What the weights' file says of its making."""
+        """Return what the weights' file says of its making."""
         figures = {name: [round(part, 4) for part in (f.mean, f.low, f.high)] for name, f in self.recall.items()}
         return {"cross_validated_recall_at_5": json.dumps(figures)}
 
@@ -205,7 +205,7 @@ def train(
 
 
 def _keep(fallback: Scorer, episodes: Sequence[BridgeEpisode], progress: Callable[[float], None]) -> TrainedBridge:
-    """The networks of `fallback` with the reader adapted to these episodes."""
+    """Return the networks of `fallback` with the reader adapted to these episodes."""
     networks = fallback.networks
     for episode in episodes:
         episode.first = networks["first"](episode.direct)
@@ -239,21 +239,23 @@ def _fit_reading(episodes: Sequence[BridgeEpisode], head: Floats | None, recipe:
 
 
 def head_penalty(episodes: Sequence[BridgeEpisode]) -> float:
-    """The penalty of the reader's correction with the lowest cross-validated loss; infinity for no correction."""
+    """Return the penalty of the reader's correction with the lowest cross-validated loss; infinity for no
+    correction.
+    """
     rows, labels, fold = _rows_read(episodes)
     losses = {penalty: _held_out_loss(rows, labels, fold, penalty) for penalty in HEAD_PENALTIES}
     return min(losses, key=losses.__getitem__)
 
 
 def _heads(episodes: Sequence[BridgeEpisode], penalty: float) -> tuple[Floats | None, dict[int, Floats | None]]:
-    """The correction that all episodes give, and for each fold the one that the others give."""
+    """Return the correction that all episodes give, and for each fold the one that the others give."""
     rows, labels, fold = _rows_read(episodes)
     by_fold = {part: fit_head(rows[fold != part], labels[fold != part], penalty) for part in range(FOLDS)}
     return fit_head(rows, labels, penalty), by_fold
 
 
 def _rows_read(episodes: Sequence[BridgeEpisode]) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """The reader's rows, shape (n, width), their labels and their folds, both of shape (n,)."""
+    """Return the reader's rows, shape (n, width), their labels and their folds, both of shape (n,)."""
     read = [np.isfinite(episode.rows[:, 0]) for episode in episodes]
     rows = np.concatenate([episode.rows[mask] for episode, mask in zip(episodes, read, strict=True)])
     labels = np.concatenate([episode.labels[mask] for episode, mask in zip(episodes, read, strict=True)])
@@ -315,7 +317,7 @@ def collect(
 
 
 def fold_of(question_id: str) -> int:
-    """The part of the cross-validation that a question belongs to: the same whatever the order of the file."""
+    """Return the part of the cross-validation that a question belongs to: the same whatever the order of the file."""
     return crc32(question_id.encode()) % FOLDS
 
 
@@ -342,7 +344,7 @@ async def _play_episode(
 
 
 async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budget, renderer: Renderer) -> BridgeActor:
-    """The actor of an episode after its end."""
+    """Return the actor of an episode after its end."""
     actor = policy.open(question, corpus, profile=renderer.profile)
     episode = Episode(question, corpus, budget=budget, renderer=renderer, instructions="")
     view = episode.open()
@@ -352,7 +354,7 @@ async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budg
 
 
 def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:
-    """Which of the lookups brought up gold."""
+    """Return which of the lookups brought up gold."""
     labels = np.zeros(len(actor.lookups), dtype=np.float32)
     for candidate in actor.notes.candidates:
         if candidate.lookup >= 0 and candidate.document_id in gold:
@@ -391,7 +393,7 @@ class _NetworkTrainer:
         return by_fold
 
     def final(self) -> dict[str, Network]:
-        """The networks that learned from everything."""
+        """Return the networks that learned from everything."""
         first, second = self._fit_first(self._all), self._fit_second(self._all, self._recipe)
         return {"first": first, "second": second, "expansion": self._fit_expansion(self._all)}
 
@@ -429,7 +431,9 @@ def _by_source(experiences: Iterable[BridgeEpisode], measure: Callable[[BridgeEp
 
 
 def check_source(source: BridgeSource) -> BridgeSource:
-    """The source's questions that name gold. Raises `DataError` if none does, or if the corpus does not hold it."""
+    """Return the source's questions that name gold. Raises `DataError` if none does, or if the corpus does not hold
+    it.
+    """
     with_gold = [question for question in source.questions if question.gold]
     if not with_gold:
         raise DataError(f"{source.name}: none of {len(source.questions)} questions names gold documents: add `gold`")

@@ -146,7 +146,7 @@ class CalibrationTask:
 def calibrate(
     trained: TrainedBridge, sources: Sequence[BridgeSource], report: OnBridgeProgress, questions: int = QUESTIONS
 ) -> TrainedBridge:
-    """The trained networks with a calibration, fitted on sources that they were trained on.
+    """Return the trained networks with a calibration, fitted on sources that they were trained on.
 
     `questions` is how many of a source are played at most. Raises `DataError` if no episode saw anything.
     """
@@ -177,7 +177,7 @@ def assessed_episodes(
 def calibration_tasks(
     source: BridgeSource, sources: Sequence[BridgeSource], most: int = QUESTIONS
 ) -> Iterator[CalibrationTask]:
-    """Every question of the source (the first `most`), and one without an answer in the corpus for each."""
+    """Yield every question of the source (the first `most`), and one without an answer in the corpus for each."""
     questions = [question for question in source.questions if question.gold][:most]
     foreign = cycle(
         [
@@ -226,7 +226,7 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
 
 
 def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats) -> Floats:
-    """The constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
+    """Return the constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
 
     `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs divided
     by their standard deviation, or by `LEAST_SPREAD` if that is larger. The constant has none, so the mean of the
@@ -246,7 +246,7 @@ def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floa
 
 
 def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | None:
-    """The episode of a task; None if it saw nothing."""
+    """Return the episode of a task; None if it saw nothing."""
     renderer = Renderer(default(), HarmonyCounter())
     actor = asyncio.run(play(task.question.question, task.corpus, policy, Budget(), renderer))
     if not len(actor.notes):
@@ -261,6 +261,6 @@ def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | 
 
 
 def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:
-    """The episodes with equal weight for those with and those without an answer, a mean of `weight` together."""
+    """Return the episodes with equal weight for those with and those without an answer, a mean of `weight` together."""
     counts = {kind: sum(episode.answerable is kind for episode in episodes) for kind in (True, False)}
     return [replace(e, weight=weight * len(episodes) / (2 * counts[e.answerable])) for e in episodes]

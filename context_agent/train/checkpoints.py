@@ -95,12 +95,12 @@ class Checkpoints:
         self._keep = keep
 
     def all(self) -> list[Checkpoint]:
-        """The complete ones, oldest first."""
+        """Return the complete ones, oldest first."""
         checkpoints = (_read(path) for path in sorted(self.folder.glob("step-*")))
         return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint. Raises `ConfigError` if it belongs to another run."""
+        """Return the newest checkpoint. Raises `ConfigError` if it belongs to another run."""
         checkpoints = self.all()
         if not checkpoints:
             return None
@@ -108,7 +108,7 @@ class Checkpoints:
         return checkpoints[-1]
 
     def open(self, step: int) -> Path:
-        """An empty folder to write the checkpoint of a step into; `commit` makes it count."""
+        """Return an empty folder to write the checkpoint of a step into; `commit` makes it count."""
         self.sweep()
         partial = self.partial_path(step)
         partial.mkdir(parents=True)
@@ -162,13 +162,15 @@ def settings_digest(settings: Mapping[str, Any]) -> str:
 
 
 def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by dotted key that a resumed run must share. A run without a judge binds none of the judge's."""
+    """Return the values by dotted key that a resumed run must share. A run without a judge binds none of the
+    judge's.
+    """
     unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
     return {key: value for key, value in flat_settings(settings) if not key.startswith((*CHANGEABLE, *unused))}
 
 
 def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The differences in the binding values of two runs."""
+    """Return the differences in the binding values of two runs."""
     return differing_settings(binding_settings(before), binding_settings(now))
 
 
@@ -213,7 +215,7 @@ class MetricsLog:
 
 
 def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file, without an incomplete last one. Raises `DataError`."""
+    """Yield the lines of a metrics file, without an incomplete last one. Raises `DataError`."""
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

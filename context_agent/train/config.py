@@ -230,7 +230,9 @@ class EpisodeConfig:
         return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
 
     def training_budget(self, number: int) -> Budget | None:
-        """The budget of a question's episodes in training, by its place among the questions; None for `budget`."""
+        """Return the budget of a question's episodes in training, by its place among the questions; None for
+        `budget`.
+        """
         return self.budget.resized(self.windows[number % len(self.windows)]) if self.windows else None
 
 
@@ -518,7 +520,7 @@ class RunConfig:
         return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
-        """The run as plain data, defaults filled in."""
+        """Return the run as plain data, defaults filled in."""
         return dict(_RUN.dump_python(self, mode="json"))
 
 
@@ -623,7 +625,7 @@ def _setting_names(table: Any, prefix: str = "") -> Iterator[str]:
 
 
 def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
-    """The run of plain data. Raises `ConfigError`, which names the `source`."""
+    """Return the run of plain data. Raises `ConfigError`, which names the `source`."""
     _check_names(data, RunConfig, source)
     try:
         return _RUN.validate_python(data)
@@ -650,7 +652,9 @@ def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str =
 
 
 def _table_in(annotation: Any) -> Any:
-    """The dataclass in a field's type: the type itself, or one inside a union or tuple; None if there is none."""
+    """Return the dataclass in a field's type: the type itself, or one inside a union or tuple; None if there is
+    none.
+    """
     if is_dataclass(annotation):
         return annotation
     return next((table for inner in typing.get_args(annotation) if (table := _table_in(inner)) is not None), None)

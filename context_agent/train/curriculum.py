@@ -124,7 +124,7 @@ class Curriculum:
             raise ConfigError(f"beta must be positive; got {self.beta}")
 
     def admitted(self, questions: Sequence[Question], progress: float) -> list[Question]:
-        """The questions that may be drawn after a share `progress`, in [0, 1), of training.
+        """Return the questions that may be drawn after a share `progress`, in [0, 1), of training.
 
         A question without a number of hops counts as one hop. Raises `ConfigError` if none is left.
         """

@@ -52,12 +52,12 @@ class TrainingData:
 
 
 def environment_of(data: DataConfig) -> ToyEnvironment | None:
-    """The toy environment of the run file; None if it has none."""
+    """Return the toy environment of the run file; None if it has none."""
     return None if data.world is None else make_environment(data.world)
 
 
 def environment_texts(world: ToyEnvironment, *, swarm: bool = False) -> Iterator[str]:
-    """The texts that a vocabulary of whole words must cover; with `swarm` also those about sub-agents."""
+    """Yield the texts that a vocabulary of whole words must cover; with `swarm` also those about sub-agents."""
     if swarm:
         yield SWARM_WORDS
     for item in (world, *world.others):
@@ -118,7 +118,7 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
 def demonstration_rows(
     run: RunConfig, renderer: TokenRenderer, note: Notify, world: ToyEnvironment | None = None
 ) -> Iterator[TrainingRow]:
-    """The rows of stored trajectories, or of the expert in a toy environment; one episode is in memory at a time.
+    """Yield the rows of stored trajectories, or of the expert in a toy environment; one episode is in memory at a time.
 
     An episode that cannot be read is reported and skipped. Raises `DataError` if there is no file.
     """
@@ -136,7 +136,7 @@ def demonstration_rows(
 
 
 def stored_trajectories(data: DataConfig) -> Iterator[Path]:
-    """The files of `data.trajectories`, folder by folder.
+    """Yield the files of `data.trajectories`, folder by folder.
 
     Raises `ConfigError` if the run file names none, and `DataError` for a folder without a file.
     """
@@ -166,7 +166,7 @@ def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvi
 
 
 def _expert_request(run: RunConfig, environment: ToyEnvironment, number: int, turn: int) -> EpisodeRequest:
-    """The demonstration of that number in the run, the `turn`th in its environment, both from 0."""
+    """Return the demonstration of that number in the run, the `turn`th in its environment, both from 0."""
     questions = environment.questions["train"]
     question = questions[turn % len(questions)]
     return EpisodeRequest(
@@ -178,7 +178,7 @@ def _expert_request(run: RunConfig, environment: ToyEnvironment, number: int, tu
 
 
 def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
-    """An expert in the run's harness; with a swarm it leads noisy sub-agents."""
+    """Return an expert in the run's harness; with a swarm it leads noisy sub-agents."""
     questions, counter = world.questions["train"], VocabularyCounter(renderer)
     breadth = run.episodes.swarm
     led = NoisyExpert(questions, world.titles, SUBAGENT_NOISE, counter)
@@ -209,7 +209,7 @@ def _questions(files: Sequence[str], note: Notify) -> list[Question]:
 
 
 def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
-    """The questions whose gold is in the index. Raises `DataError` unless the others are to be dropped."""
+    """Return the questions whose gold is in the index. Raises `DataError` unless the others are to be dropped."""
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(
@@ -221,7 +221,7 @@ def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: Data
 
 
 def episode_profile(run: RunConfig) -> Profile:
-    """The profile that the run's episodes use."""
+    """Return the profile that the run's episodes use."""
     profile = words.words_profile() if run.model.renderer is RendererKind.WORDS else named_profile(run.episodes.profile)
     return replace(profile, search_limit=run.episodes.shown) if run.episodes.shown else profile
 
@@ -237,7 +237,7 @@ def build_agent(
     prunes: bool = True,
     searchers: Engine | None = None,
 ) -> SearchAgent:
-    """An agent with the run's profile, window and limits, sampling at that temperature; close it.
+    """Return an agent with the run's profile, window and limits, sampling at that temperature; close it.
 
     Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
     default the same engine.
@@ -259,7 +259,7 @@ def build_agent(
 
 
 def agent_of(run: RunConfig, corpus: Corpus, policy: Policy, searchers: Policy | None = None) -> SearchAgent:
-    """An agent of that policy with the run's profile, window, limits and swarm; close it."""
+    """Return an agent of that policy with the run's profile, window, limits and swarm; close it."""
     episodes = run.episodes
     return SearchAgent(
         corpus,

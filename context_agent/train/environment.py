@@ -62,7 +62,7 @@ _EDITS = {"keep": ("prune_chunks", "all_but"), "prune": ("prune_chunks", "chunk_
 
 
 def words_profile() -> Profile:
-    """The harness profile for such a model: no instructions, a name as header, short refusals."""
+    """Return the harness profile for such a model: no instructions, a name as header, short refusals."""
     return Profile(
         name="words",
         tools=("search_corpus", "prune_chunks", "restore_chunks"),
@@ -97,7 +97,7 @@ class WordRenderer:
         return self._ids[PAD]
 
     def tokenizer(self) -> Any:
-        """The vocabulary as transformers has it, for a trainer that saves and pads with it."""
+        """Return the vocabulary as transformers has it, for a trainer that saves and pads with it."""
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
 
@@ -107,11 +107,11 @@ class WordRenderer:
         return result(tokenizer_object=inner, pad_token=PAD, unk_token=UNKNOWN, bos_token=GO, eos_token=END)
 
     def encode(self, text: str) -> Ids:
-        """The text's words, without the chunk marks of ids."""
+        """Return the text's words, without the chunk marks of ids."""
         return tuple(self._ids.get(word, self._ids[UNKNOWN]) for word in _split_words(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The words with spaces between them."""
+        """Return the words with spaces between them."""
         return " ".join(self.words[item] if 0 <= item < len(self.words) else UNKNOWN for item in ids)
 
     def opening(self, profile: Profile) -> Opening:
@@ -119,12 +119,12 @@ class WordRenderer:
         return Opening((self._ids[OPEN],), (self._ids[GO],), OPEN)
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """The end of a reply where it was cut, nothing between results, and the mark of the next reply."""
+        """Return the end of a reply where it was cut, nothing between results, and the mark of the next reply."""
         closed = bool(reply) and reply[-1] in self.stop
         return (() if closed else self.stop, *(() for _ in names[1:]), (self._ids[GO],))
 
     def reply(self, action: Action) -> Ids:
-        """A thought if there is one, then calls with semicolons between them, or the ranking."""
+        """Return a thought if there is one, then calls with semicolons between them, or the ranking."""
         thought = action.text.partition(";")[0].strip() if action.text.startswith(f"{THOUGHT} ") else ""
         text = [_spell_call(call) for call in action.calls]
         if not text:
@@ -134,7 +134,7 @@ class WordRenderer:
         return (*self.encode(" ; ".join(text)), *self.stop)
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """The calls of a reply; its ranking only if there is no call. Thoughts stay in the text."""
+        """Return the calls of a reply; its ranking only if there is no call. Thoughts stay in the text."""
         end = next((index for index, item in enumerate(ids) if item in self.stop), len(ids))
         text = self.decode(ids[:end])
         parts = [part.split() for part in text.split(";") if part.strip()]
@@ -223,7 +223,7 @@ class ToyEnvironment:
 
 
 def make_environment(config: WorldConfig) -> ToyEnvironment:
-    """A toy environment with the questions of the supported `TYPES`. Equal settings give equal environments.
+    """Return a toy environment with the questions of the supported `TYPES`. Equal settings give equal environments.
 
     Demonstrations in several worlds teach a policy to read names; demonstrations in one teach it to remember them. With
     more than one of the `branches` each question asks for several chains at once (`join_questions`). Raises
@@ -272,7 +272,9 @@ def join_questions(questions: Sequence[Question], branches: int, *, seed: int = 
 
 
 def split_branches(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The branches of a question with the gold of each, in hop order; the question itself where it has but one."""
+    """Yield the branches of a question with the gold of each, in hop order; the question itself where it has but
+    one.
+    """
     if question.type != "joined":
         yield question.question, question.gold
         return
@@ -331,7 +333,7 @@ class NoisyExpert:
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> NoisyExpertActor:
-        """An actor that follows the question's chain, or that of one branch of a question."""
+        """Return an actor that follows the question's chain, or that of one branch of a question."""
         return NoisyExpertActor(
             self._branches[question], self._titles, self._noise, random.Random(f"{seed}:{question}")
         )
@@ -381,7 +383,9 @@ class NoisyExpertActor:
         return Action((*prune, search), text=thought)
 
     def _thought(self, target: str) -> str:
-        """The relation that leads to that document: `What is the home of the maker of X ?` is read from its end."""
+        """Return the relation that leads to that document: `What is the home of the maker of X ?` is read from its
+        end.
+        """
         question, chain = next(branch for branch in self._branches if target in branch[1])
         hop = chain.index(target)
         relations = question.split(" of ")[:-1]

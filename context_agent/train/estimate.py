@@ -199,7 +199,7 @@ class RunEstimate:
         return 2.0 * self.shape.parameters
 
     def lines(self) -> list[str]:
-        """The estimate in lines of text."""
+        """Return the estimate in lines of text."""
         parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.parts.items() if size >= GB / 20)
         server = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.server.items())
         where = "on the same GPU" if self.memory.shared else "on each of its GPUs"
@@ -259,7 +259,7 @@ def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunK
 
 
 def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
-    """The shape of the run's model: from a `config.json`, a tiny model's settings, a local folder, or `KNOWN`.
+    """Return the shape of the run's model: from a `config.json`, a tiny model's settings, a local folder, or `KNOWN`.
 
     Raises `ConfigError` if none of these exists.
     """
@@ -279,7 +279,7 @@ def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
 def memory_needs(
     run: RunConfig, shape: ModelShape, *, kind: RunKind = "rl", ranks: int = 1, sharded: bool = False
 ) -> MemoryEstimate:
-    """What the trainer and the sampling server hold.
+    """Return what the trainer and the sampling server hold.
 
     `sharded` spreads weights, gradients and states over the ranks (ZeRO stage 3, FSDP2); else each rank has them all,
     and a LoRA run shares out nothing but rows. A server's GPU holds all weights, in 16 bits, and the cache of
@@ -369,7 +369,7 @@ def logit_bytes(shape: ModelShape, tokens: int) -> float:
 
 
 def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
-    """A step's tokens and time, if every question has its demonstrations.
+    """Return a step's tokens and time, if every question has its demonstrations.
 
     Floating-point operations: 2 a weight and sampled token, 8 a trained one. 6 of these are for forward and backward
     (arXiv 2001.08361, section 2.1) and 2 for running the forward pass again.
@@ -407,7 +407,7 @@ def lessons_cost(run: RunConfig, shape: ModelShape) -> LessonsCost:
 
 
 def _tiny(run: RunConfig) -> ModelShape:
-    """The shape of `train.tiny_model.tiny_config`. A vocabulary of words has a few hundred entries."""
+    """Return the shape of `train.tiny_model.tiny_config`. A vocabulary of words has a few hundred entries."""
     tiny = run.model.tiny
     assert tiny is not None
     vocabulary = 320 if run.data.world is not None else 2_048

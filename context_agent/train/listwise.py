@@ -34,7 +34,9 @@ def initial_layers(sizes: Sequence[int], draw: np.random.Generator) -> LayerWeig
 def forward(
     layers: LayerWeights, inputs: Floats, dropout: float = 0.0, draw: np.random.Generator | None = None
 ) -> tuple[Floats, list[tuple[Floats, Floats]]]:
-    """The logits, and each layer's input with the slope of its activation. `draw` is needed for dropout alone."""
+    """Return the logits, and each layer's input with the slope of its activation. `draw` is needed for dropout
+    alone.
+    """
     trace: list[tuple[Floats, Floats]] = []
     hidden, active = inputs, np.ones_like(inputs)
     for weight, bias in layers[:-1]:
@@ -50,7 +52,7 @@ def forward(
 
 
 def backward(layers: LayerWeights, trace: Sequence[tuple[Floats, Floats]], slope: Floats) -> LayerWeights:
-    """The gradient of each layer, given the loss's slope by each logit."""
+    """Return the gradient of each layer, given the loss's slope by each logit."""
     gradients: LayerWeights = []
     back = slope[:, None]
     for (weight, _), (hidden, active) in zip(reversed(layers), reversed(trace), strict=True):
@@ -121,7 +123,7 @@ def fit(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Network:
-    """The mean of `recipe.members` networks. `optional` numbers the inputs that may all be missing at once.
+    """Return the mean of `recipe.members` networks. `optional` numbers the inputs that may all be missing at once.
 
     Groups without a right or without a wrong row teach nothing and are dropped. Deterministic for a seed.
     Raises `DataError` if no group is left.
@@ -205,7 +207,7 @@ def _drop_inputs(inputs: Floats, data: _FitData, recipe: FitRecipe, draw: np.ran
 
 
 def _loss_gradient(logits: Floats, labels: Floats, spans: Sequence[slice], weights: Floats, share: float) -> Floats:
-    """The loss's derivative by each logit."""
+    """Return the loss's derivative by each logit."""
     slope = np.zeros_like(logits)
     for span, weight in zip(spans, weights.tolist(), strict=True):
         mine, right = logits[span], labels[span] > 0

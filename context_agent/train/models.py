@@ -47,7 +47,9 @@ class LoadedModel:
 
 
 def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedModel:
-    """The run's model. Raises `ConfigError` for one that cannot be loaded, or whose tokenizer is another model's."""
+    """Return the run's model. Raises `ConfigError` for one that cannot be loaded, or whose tokenizer is another
+    model's.
+    """
     if run.threads:
         torch.set_num_threads(run.threads)
     tokenizer, renderer = load_renderer(run, world)
@@ -69,7 +71,7 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
 
 
 def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
-    """The model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
+    """Return the model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
     if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
     named = replace(chosen, name=folder, revision=None)
@@ -92,7 +94,7 @@ def _weights_dtype(chosen: ModelConfig) -> torch.dtype:
 
 
 def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
-    """The tokenizer as transformers has it, and the renderer. Loads no weights."""
+    """Return the tokenizer as transformers has it, and the renderer. Loads no weights."""
     chosen = run.model
     if chosen.renderer is RendererKind.WORDS:
         assert world is not None
@@ -283,7 +285,7 @@ BATCH_WAIT = 0.05
 
 @contextmanager
 def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str = "cpu") -> Iterator[Engine | None]:
-    """The engine of sub-agents with frozen weights on the device; None if they use the policy's own."""
+    """Yield the engine of sub-agents with frozen weights on the device; None if they use the policy's own."""
     folder = run.episodes.searchers
     if folder is None:
         yield None

@@ -76,18 +76,18 @@ class _GrowingRow:
         self.experts = call.experts
 
     def row(self, episode_id: str, group_id: str) -> TrainingRow:
-        """The row as it is now."""
+        """Return the row as it is now."""
         return TrainingRow(self.ids, self.mask, self.logprobs, episode_id, group_id, self.version, pack(self.experts))
 
 
 def _older_version(first: str, second: str) -> str:
-    """The lower of two numbers of updates; the first where they are no such numbers."""
+    """Return the lower of two numbers of updates; the first where they are no such numbers."""
     numbers = first.isdecimal() and second.isdecimal()
     return min(first, second, key=int) if numbers else first
 
 
 def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[TrainingRow]:
-    """The rows of an episode's calls, in order. Raises `TrajectoryError` for calls that do not fit together."""
+    """Yield the rows of an episode's calls, in order. Raises `TrajectoryError` for calls that do not fit together."""
     row: _GrowingRow | None = None
     for call in expand(token_calls):
         if row is None or not call.extends:
@@ -100,7 +100,8 @@ def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id
 
 
 def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list[TrainingRow]:
-    """The rows of an episode that a token policy played. The group defaults to the question's id, else the question.
+    """Return the rows of an episode that a token policy played. The group defaults to the question's id, else the
+    question.
 
     Raises `TrajectoryError` for an episode of another policy; use `demonstrated_rows` for those.
     """
@@ -133,7 +134,8 @@ def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[T
 
 
 def decay_weights(rows: Sequence[TrainingRow], gamma: float) -> list[list[float]]:
-    """What each id of an episode's rows is weighed with: `gamma**(T - i)` for the ids sampled at step i of T, else 0.
+    """Return what each id of an episode's rows is weighed with: `gamma**(T - i)` for the ids sampled at step i of T,
+    else 0.
 
     The rows are an episode's, in order; a step is a stretch of sampled ids. Empty lists for a gamma of 1.
     """
@@ -158,7 +160,7 @@ def _group_id(trajectory: Trajectory, group_id: str | None) -> str:
 
 
 def to_line(row: TrainingRow) -> str:
-    """The row as a line of JSONL."""
+    """Return the row as a line of JSONL."""
     data = {name: value for name, value in asdict(row).items() if name != "experts" or value}
     return json.dumps(data, ensure_ascii=True, separators=(",", ":")) + "\n"
 
@@ -223,7 +225,7 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
 
 
 def open_folder(folder: str | Path) -> RowFolder:
-    """A folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
+    """Return a folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
     folder = Path(folder)
     try:
         require_files(folder.glob("*"))
@@ -233,7 +235,7 @@ def open_folder(folder: str | Path) -> RowFolder:
 
 
 def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
-    """The rows of a parquet file, some at a time. Raises `DataError`."""
+    """Yield the rows of a parquet file, some at a time. Raises `DataError`."""
     parquet = _pyarrow("pyarrow.parquet")
     try:
         with parquet.ParquetFile(path) as file:
@@ -274,7 +276,7 @@ class _Parquet:
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of `size`; the last one may be shorter."""
+    """Yield the items in lists of `size`; the last one may be shorter."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
@@ -314,14 +316,15 @@ ForwardPass = Sequence[WeightedRow]
 
 
 def inert_row(like: WeightedRow) -> WeightedRow:
-    """A row that trains nothing and costs little: ranks with fewer passes than others run it to keep step."""
+    """Return a row that trains nothing and costs little: ranks with fewer passes than others run it to keep step."""
     row = like.row
     first = TrainingRow(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
     return WeightedRow(first, 0.0)
 
 
 def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedRow]]:
-    """The rows in `count` parts of about equal length, an episode's rows together, the same for any order of rows.
+    """Return the rows in `count` parts of about equal length, an episode's rows together, the same for any order of
+    rows.
 
     The longest episode first, each to the part that is shortest so far (greedy number partitioning).
     """
@@ -341,7 +344,8 @@ def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedR
 
 
 def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[list[WeightedRow]]:
-    """The rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes alone.
+    """Return the rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes
+    alone.
 
     0 puts every row in a pass of its own: no padding, which is what long rows want. No pass has both sampled and
     demonstrated rows, since their losses differ.
@@ -358,7 +362,8 @@ def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[l
 
 
 def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
-    """An order of rows for an epoch in which each `size` in a row are of like length; a function of seed and epoch.
+    """Return an order of rows for an epoch in which each `size` in a row are of like length; a function of seed and
+    epoch.
 
     Rows are shuffled, sorted within stretches of `SORTED_BATCHES` batches, and the batches shuffled. The one with the
     longest row comes first, so that a row that does not fit in memory fails at once.
@@ -383,7 +388,7 @@ def trained_tokens(items: Iterable[WeightedRow]) -> int:
 
 
 def update_number(version: str) -> int | None:
-    """The update that a policy version is named by; None for any other name."""
+    """Return the update that a policy version is named by; None for any other name."""
     return int(version) if version.isdecimal() else None
 
 
@@ -394,7 +399,7 @@ def row_age(row: TrainingRow, update: int) -> int:
 
 
 def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list[WeightedRow]:
-    """The rows that are at most `staleness` updates old. Demonstrated rows have no age.
+    """Return the rows that are at most `staleness` updates old. Demonstrated rows have no age.
 
     Raises `PolicyError` if no sampled row is: then the sampling engine no longer receives new weights.
     """
@@ -428,7 +433,7 @@ class StepRows:
 
     @staticmethod
     def load(folder: Path, rank: int) -> StepRows:
-        """The rows that were saved, bit by bit; empty if none were. Raises `DataError`."""
+        """Return the rows that were saved, bit by bit; empty if none were. Raises `DataError`."""
         path = _rows_file(folder, rank)
         if not path.is_file():
             return StepRows()

@@ -30,7 +30,7 @@ except ImportError as error:
 
 
 def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
-    """The rows of a folder, memory-mapped. Raises `DataError` for a folder without rows, or rows too long."""
+    """Return the rows of a folder, memory-mapped. Raises `DataError` for a folder without rows, or rows too long."""
     if not folder.rows:
         raise DataError(f"there is no row to train on in {folder.path}")
     if longest is not None and folder.longest > longest:
@@ -241,7 +241,7 @@ def prepare_rows(
     again: bool = True,
     main: bool = True,
 ) -> RowFolder:
-    """The rows of the run in OUT/rows: made with `again` or if they do not exist, else read.
+    """Return the rows of the run in OUT/rows: made with `again` or if they do not exist, else read.
 
     Raises `DataError` if another tokenizer made them, or if there is none.
     """

@@ -63,7 +63,7 @@ PATTERN = (
 
 
 def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
-    """A byte-level BPE of at most `size` tokens, harmony's special ones included, learned from the texts.
+    """Return a byte-level BPE of at most `size` tokens, harmony's special ones included, learned from the texts.
 
     Raises `ConfigError` for a size that cannot hold all bytes and the special tokens.
     """
@@ -84,7 +84,7 @@ def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
 
 
 def own_tokenizer(size: int = 2_048) -> Tokenizer:
-    """A small vocabulary learned from this package's own prompts."""
+    """Return a small vocabulary learned from this package's own prompts."""
     return tiny_tokenizer(_prompt_texts(), size=size)
 
 
@@ -110,7 +110,7 @@ def harmony_tokenizer() -> Tokenizer:
 
 
 def for_transformers(tokenizer: Tokenizer) -> Any:
-    """The tokenizer as transformers has it, with gpt-oss's own roles for the special tokens."""
+    """Return the tokenizer as transformers has it, with gpt-oss's own roles for the special tokens."""
     try:
         import transformers
     except ImportError:
@@ -205,7 +205,7 @@ def tiny_config(
     deviation: float = 0.02,
     tied: bool = False,
 ) -> Any:
-    """The `GptOssConfig` of a tiny model. `hidden` is a multiple of 32, the size of a head.
+    """Return the `GptOssConfig` of a tiny model. `hidden` is a multiple of 32, the size of a head.
 
     `deviation` is that of the random weights. gpt-oss's own .02 is made for its width of 2,880; the same variance of
     activations takes about `1 / sqrt(hidden)` here. `tied` uses one table for reading words and for writing them.
@@ -257,7 +257,7 @@ _ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": 
 
 
 def _with_o200k_splits(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer cutting text as o200k does, over bytes."""
+    """Return the tokenizer cutting text as o200k does, over bytes."""
     from tokenizers import Regex, decoders, pre_tokenizers
 
     cut = pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
@@ -270,13 +270,13 @@ def _with_o200k_splits(tokenizer: Tokenizer) -> Tokenizer:
 
 @cache
 def _base_tokens() -> tuple[bytes, ...]:
-    """The bytes of each ordinary token, by id."""
+    """Return the bytes of each ordinary token, by id."""
     inner = harmony_encoding()._inner  # noqa: SLF001 - the bytes are not to be had by its public face
     return tuple(bytes(inner.decode_bytes([token])) for token in range(BASE_TOKENS))
 
 
 def _merges(ids: dict[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """The pairs that a byte-pair merge joins, in the order of the token they make (as tiktoken's ranks imply)."""
+    """Yield the pairs that a byte-pair merge joins, in the order of the token they make (as tiktoken's ranks imply)."""
     for token in sorted(ids, key=lambda item: ids[item]):
         pairs = [
             (token[:cut], token[cut:]) for cut in range(1, len(token)) if token[:cut] in ids and token[cut:] in ids
@@ -285,7 +285,7 @@ def _merges(ids: dict[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _byte_letters() -> dict[int, str]:
-    """The printable letter that byte-level BPE writes for each byte (GPT-2's table)."""
+    """Return the printable letter that byte-level BPE writes for each byte (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}

@@ -138,7 +138,9 @@ class TrainerMixin:
 
 
 def _error_of(phase: Callable[[], None]) -> Exception | None:
-    """The error of a phase, if any. torch reports a full disk as a RuntimeError, safetensors as its own error."""
+    """Return the error of a phase, if any. torch reports a full disk as a RuntimeError, safetensors as its own
+    error.
+    """
     try:
         phase()
     except Exception as error:  # noqa: BLE001
@@ -147,7 +149,7 @@ def _error_of(phase: Callable[[], None]) -> Exception | None:
 
 
 def _all_ranks_ok(accelerator: Any, well: bool) -> bool:
-    """Whether all ranks are."""
+    """Return whether all ranks are."""
     if accelerator.num_processes == 1:
         return well
     import torch
@@ -167,7 +169,7 @@ def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> 
 
 
 def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics for JSON: null for numbers that are not finite."""
+    """Return the metrics for JSON: null for numbers that are not finite."""
     metrics = {key: value for key, value in logs.items() if key != IGNORED_METRIC}
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in metrics.items()}
 
@@ -258,7 +260,7 @@ class TrainingRun:
         return self.newest.step if self.newest is not None else 0
 
     def trainer_settings(self) -> dict[str, Any]:
-        """The settings of TRL's configuration for either trainer."""
+        """Return the settings of TRL's configuration for either trainer."""
         run, chosen = self.run, self.run.optimiser
         return {
             "output_dir": str(self.out / TRAINER_FOLDER),
@@ -349,7 +351,7 @@ class TrainingRun:
         return None if advance is None else lambda step: advance(step, trainer.state.max_steps)
 
     def _with_advice(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
-        """The error with what to do about it; the state before the update that failed is saved."""
+        """Return the error with what to do about it; the state before the update that failed is saved."""
         step = trainer.state.global_step
         existing = self.checkpoints.all()
         if self.ranks == 1 and step and not (existing and existing[-1].step == step):
@@ -492,7 +494,7 @@ def _rounded_weights(trainer: Any, dtype: str) -> Iterator[None]:
 
 
 def _checkpointing(enabled: bool) -> dict[str, Any]:
-    """The setting by the name that this transformers has for it: 5.23 renamed it, and warns of the old one."""
+    """Return the setting by the name that this transformers has for it: 5.23 renamed it, and warns of the old one."""
     kind = (
         "activation"
         if "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}

@@ -171,7 +171,7 @@ def episodes(scale: Scale, engine: Engine, model: str) -> tuple[list[Trajectory]
 
 
 def exactness(figure: str, trajectories: Sequence[Trajectory], samples: Sequence[Sample]) -> Row:
-    """Whether the rows train exactly what was sampled, in order."""
+    """Return whether the rows train exactly what was sampled, in order."""
     rows = [row for trajectory in trajectories for row in sampled_rows(trajectory)]
     recorded = [whole_call.call.output for trajectory in trajectories for whole_call in expand(calls(trajectory))]
     trained = [token for row in rows for token, use in zip(row.input_ids, row.loss_mask, strict=True) if use]

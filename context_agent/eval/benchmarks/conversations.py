@@ -40,7 +40,7 @@ def locomo(tables: SourceTables) -> BenchmarkContent:
 
 
 def _sessions(conversation: Mapping[str, object]) -> Iterator[tuple[str, str, Sequence[Mapping[str, str]]]]:
-    """The sessions with a number, a date and turns."""
+    """Yield the sessions with a number, a date and turns."""
     for key, turns in conversation.items():
         if (match := _SESSION.fullmatch(key)) and isinstance(turns, list):
             yield match[1], text_of(conversation.get(f"{key}_date_time")), turns
@@ -121,7 +121,7 @@ def _asked(question: object) -> str:
 
 
 def _pooled_rows(rows: Iterator[tuple[list[Document], list[Question]]]) -> BenchmarkContent:
-    """The documents of all rows, the first of each id, and their questions."""
+    """Return the documents of all rows, the first of each id, and their questions."""
     documents: dict[str, Document] = {}
     questions: dict[str, Question] = {}
     for row_documents, row_questions in rows:

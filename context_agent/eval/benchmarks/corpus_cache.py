@@ -48,7 +48,7 @@ class CachedCorpus:
     reranker: str | None = None
 
     def __call__(self) -> MemoryCorpus:
-        """The corpus in memory. Raises `CorpusCorruptError` for a damaged folder."""
+        """Return the corpus in memory. Raises `CorpusCorruptError` for a damaged folder."""
         from context_agent.retrieval.embedders import load_embedder
         from context_agent.retrieval.memory import MemoryCorpus
         from context_agent.retrieval.rerankers import load_reranker
@@ -66,7 +66,7 @@ class CachedCorpus:
 
 
 def default_cache_folder() -> Path:
-    """The folder for cached corpora inside the user's cache folder."""
+    """Return the folder for cached corpora inside the user's cache folder."""
     from platformdirs import user_cache_path
 
     return user_cache_path("context-agent") / "eval"
@@ -80,7 +80,9 @@ def cached_corpus(
     reranker: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> CachedCorpus:
-    """The documents chunked and embedded, from the cache if possible. Raises `CorpusEmptyError` without documents."""
+    """Return the documents chunked and embedded, from the cache if possible. Raises `CorpusEmptyError` without
+    documents.
+    """
     if not documents:
         raise CorpusEmptyError("the benchmark's corpus has no document")
     folder = cache / corpus_digest(documents, embedder)
@@ -92,7 +94,9 @@ def cached_corpus(
 
 
 def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
-    """The name of a corpus in the cache: hexadecimal SHA-256 of everything that its chunks and vectors depend on."""
+    """Return the name of a corpus in the cache: hexadecimal SHA-256 of everything that its chunks and vectors depend
+    on.
+    """
     from context_agent.retrieval.chunker import SIZE
     from context_agent.retrieval.embedders import load_embedder
 
@@ -137,7 +141,9 @@ def _build(documents: Sequence[Document], folder: Path, embedder: str, progress:
 
 
 def _vectors(path: Path, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
-    """The vectors of a part: those that an interrupted run wrote if they are complete, else computed and written."""
+    """Return the vectors of a part: those that an interrupted run wrote if they are complete, else computed and
+    written.
+    """
     with contextlib.suppress(OSError, ValueError):
         return _read_vectors(path, len(texts))
     vectors = np.asarray(embedder.embed_documents(texts), dtype=np.float32)

@@ -59,7 +59,7 @@ class SourceTables:
     problems: list[str] = field(default_factory=list)
 
     def rows(self, role: str) -> Iterator[LocatedRow]:
-        """The rows of a role in order. Raises `DataError` if there is no such file."""
+        """Yield the rows of a role in order. Raises `DataError` if there is no such file."""
         yield from self.open(role, self.problems)
 
 
@@ -70,7 +70,7 @@ def tables_from_folder(
     split: str,
     fallback: SourceTables | None = None,
 ) -> SourceTables:
-    """The tables in a folder, each under the first existing one of its published names.
+    """Return the tables in a folder, each under the first existing one of its published names.
 
     `{split}` is filled in, and so is `{domain}`, the part of the split before its last underscore.
 
@@ -97,7 +97,7 @@ def tables_from_folder(
 
 
 def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> SourceTables:
-    """The tables of a repository, downloaded and cached by `datasets`. Raises `MissingExtraError` without it."""
+    """Return the tables of a repository, downloaded and cached by `datasets`. Raises `MissingExtraError` without it."""
 
     def rows(role: str, problems: list[str]) -> Iterator[LocatedRow]:
         hub = hubs[role]
@@ -117,7 +117,8 @@ def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> Sour
 
 
 def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
-    """The rows of a `.jsonl`, `.json` (a list), `.tsv`, `.csv` or `.parquet` file; the text formats may be gzipped.
+    """Yield the rows of a `.jsonl`, `.json` (a list), `.tsv`, `.csv` or `.parquet` file; the text formats may be
+    gzipped.
 
     Raises `DataError` for a file that cannot be read.
     """
@@ -362,7 +363,7 @@ def _plain(row: SourceRow) -> Document:
 
 
 def _documents(tables: SourceTables, make: Callable[[SourceRow], Document]) -> tuple[Document, ...]:
-    """The corpus with unique ids: a second document with the same id becomes a problem."""
+    """Return the corpus with unique ids: a second document with the same id becomes a problem."""
     documents: dict[str, Document] = {}
     for location, document in _located(tables, "corpus", lambda row, _: make(row)):
         if document.id in documents:
@@ -383,7 +384,9 @@ def _numbered(tables: SourceTables, make: Callable[[SourceRow, int], Question]) 
 
 
 def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], Any]) -> Iterator[tuple[str, Any]]:
-    """The converted rows of a role with their locations; a row without the fields of its format becomes a problem."""
+    """Yield the converted rows of a role with their locations; a row without the fields of its format becomes a
+    problem.
+    """
     rows: Iterable[LocatedRow] = tables.rows(role)
     for number, (location, row) in enumerate(rows, 1):
         try:
@@ -410,7 +413,7 @@ def _unreadable(value: object) -> str:
 
 
 def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
-    """The id of a paragraph; adds the paragraph to `pooled` unless it has no text."""
+    """Return the id of a paragraph; adds the paragraph to `pooled` unless it has no text."""
     identifier = hashlib.sha256(f"{title}\0{text}".encode()).hexdigest()[:16]
     if text.strip():
         pooled.setdefault(identifier, Document(identifier, text, title))
@@ -418,14 +421,16 @@ def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
 
 
 def _pairs(value: Any, first: str, second: str) -> Sequence[tuple[Any, Any]]:
-    """The pairs of `[[a, b], …]` as published, or of the hub's `{first: [a, …], second: [b, …]}`."""
+    """Return the pairs of `[[a, b], …]` as published, or of the hub's `{first: [a, …], second: [b, …]}`."""
     if isinstance(value, Mapping):
         return list(zip(value[first], value[second], strict=True))
     return [(pair[0], pair[1]) for pair in value]
 
 
 def _links(row: SourceRow) -> Iterator[str]:
-    """The Wikipedia links of a FRAMES row: `wiki_links` is a Python list as text; without it, one column per link."""
+    """Yield the Wikipedia links of a FRAMES row: `wiki_links` is a Python list as text; without it, one column per
+    link.
+    """
     links = row.get("wiki_links")
     if isinstance(links, str) and links.strip().startswith("["):
         links = ast.literal_eval(links)
@@ -437,7 +442,7 @@ def _links(row: SourceRow) -> Iterator[str]:
 
 
 def _article(name: str) -> str:
-    """The casefolded article name that a link, an id and a title share."""
+    """Return the casefolded article name that a link, an id and a title share."""
     parts = urlsplit(name.strip())
     path = parts.path.rpartition("/wiki/")[2] if parts.netloc else name
     return unquote(path).replace("_", " ").strip().casefold()

@@ -107,7 +107,7 @@ BRIGHT_DOMAINS = (
 
 
 def _bright_files(role: str) -> tuple[str, ...]:
-    """The names under which a role's rows of a domain are published or exported."""
+    """Return the names under which a role's rows of a domain are published or exported."""
     names = (f"{role}/{{split}}-00000-of-00001.parquet", f"{role}/{{split}}.parquet", f"{role}/{{split}}.jsonl")
     return (*names, f"{{split}}_{role}.jsonl", f"{role}.parquet", f"{role}.jsonl")
 
@@ -266,20 +266,20 @@ BEIR_SETS = (
 
 
 def benchmark_names() -> list[str]:
-    """Every name that `load_benchmark` knows."""
+    """Return every name that `load_benchmark` knows."""
     names = [benchmark.name for benchmark in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS)]
     return names + [f"{BEIR}{name}" for name in BEIR_SETS]
 
 
 def find_benchmark(name: str) -> LocalBenchmark | PublicBenchmark | None:
-    """The benchmark with that name; None if there is none."""
+    """Return the benchmark with that name; None if there is none."""
     if name.startswith(BEIR) and name.removeprefix(BEIR) in BEIR_SETS:
         return _beir(name)
     return next((entry for entry in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS) if entry.name == name), None)
 
 
 def load_benchmark(request: str, *, split: str | None = None, data: Path | None = None) -> Benchmark:
-    """The benchmark of a name, of `NAME=FOLDER`, or of a folder in the native format.
+    """Return the benchmark of a name, of `NAME=FOLDER`, or of a folder in the native format.
 
     `split` defaults to the set's first one, and to `dev` for folders in the native format. `data` is the folder of the
     local sets. Raises `ConfigError` for an unknown name or split, `DataError` if files are missing or no question can
@@ -301,13 +301,13 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
 
 
 def _is_native(folder: Path) -> bool:
-    """Whether the folder has questions and a corpus in the native format, whatever set they were made from."""
+    """Return whether the folder has questions and a corpus in the native format, whatever set they were made from."""
     queries = any(folder.glob(QUERIES_FILE.format(split="*")))
     return queries and any((folder / name).is_file() for name in CORPUS_FILES)
 
 
 def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
-    """The set in a folder in the native format. Raises `DataError`."""
+    """Return the set in a folder in the native format. Raises `DataError`."""
     splits = sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
     split = split or next((default for default in ("dev", "test") if default in splits), "dev")
     corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
@@ -335,7 +335,8 @@ def load_own(
     train: Path | None = None,
     entry: LocalBenchmark | None = None,
 ) -> Benchmark:
-    """A user's own set: documents as `ctx1 index` reads them (empty if they are indexed already), and a question file.
+    """Return a user's own set: documents as `ctx1 index` reads them (empty if they are indexed already), and a question
+    file.
 
     Raises `DataError`.
     """
@@ -374,7 +375,7 @@ def _load_public(entry: PublicBenchmark, split: str | None, folder: Path | None)
 
 
 def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[formats.BenchmarkContent, list[str]]:
-    """The documents and questions of a split, and the problems found while reading them."""
+    """Return the documents and questions of a split, and the problems found while reading them."""
     if folder is None and entry.user_files:
         raise DataError(
             f"{entry.name} cannot be downloaded completely. Pass --benchmarks {entry.name}=FOLDER, where FOLDER has "
@@ -388,7 +389,7 @@ def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[f
 
 
 def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
-    """Whether the training questions are in the folder; they are not downloaded for the check alone."""
+    """Return whether the training questions are in the folder; they are not downloaded for the check alone."""
     if folder is None:
         return False
     role = "qrels" if "qrels" in entry.files else "queries"
@@ -396,7 +397,7 @@ def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
 
 
 def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
-    """The benchmark without the questions that cannot be scored. Raises `DataError` if none is left."""
+    """Return the benchmark without the questions that cannot be scored. Raises `DataError` if none is left."""
     graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
     if not graded:
         count, problems = len(benchmark.questions), benchmark.problems

@@ -36,7 +36,7 @@ LISTED = 200
 
 
 def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[str, str] | None = None) -> str:
-    """The report as HTML text. Without matplotlib it has no plots, and names the extra to install.
+    """Return the report as HTML text. Without matplotlib it has no plots, and names the extra to install.
 
     `links` has an address for each trajectory; failed and badly answered questions link to it.
     """
@@ -76,7 +76,7 @@ def _introduction(summary: EvalSummary) -> str:
 
 
 def _findings(summary: EvalSummary) -> str:
-    """What the run shows, in a sentence for each of the best systems of a benchmark."""
+    """Return what the run shows, in a sentence for each of the best systems of a benchmark."""
     lead = find_metric(leading_metric(summary.metrics))
     lines: list[str] = []
     for name in summary.benchmarks:
@@ -87,7 +87,7 @@ def _findings(summary: EvalSummary) -> str:
 
 
 def _finding(cell: Cell, lead: Metric, reference: str | None) -> str:
-    """How good a system is, how that compares with the reference, and what a question costs."""
+    """Return how good a system is, how that compares with the reference, and what a question costs."""
     value, window = cell.metrics[lead.name], f" with a window of {cell.window:,} tokens" if cell.window else ""
     depth = lead.name.partition("@")[2]
     found = f"finds {_percent(value.mean)} [{_percent(value.low)}, {_percent(value.high)}] of the gold"
@@ -115,7 +115,7 @@ def _percent(share: float) -> str:
 
 
 def _problems(summary: EvalSummary) -> str:
-    """What is missing and what was wrong with the inputs, at the top of the page."""
+    """Return what is missing and what was wrong with the inputs, at the top of the page."""
     lines = [
         f"{escape(gap.benchmark)}, {escape(gap.system)}, window {format_window(gap.window)}, seed {gap.seed}: "
         f"{_count(gap.count, 'record')} missing, of {escape(', '.join(gap.first))}"
@@ -148,7 +148,7 @@ def _benchmark(summary: EvalSummary, name: str) -> str:
 
 
 def _table(rows: Sequence[Cell | PooledCell], metrics: Sequence[Metric], compared: set[str]) -> str:
-    """A row per system and window, with differences after the metrics in `compared`."""
+    """Return a row per system and window, with differences after the metrics in `compared`."""
     metrics = [metric for metric in metrics if any(metric.name in row.metrics for row in rows)]
     with_difference = compared & {name for row in rows for name in row.differences}
     head = ["<th>system</th>", '<th class="number">window</th>', '<th class="number">n</th>']
@@ -189,7 +189,7 @@ def _difference(differences: MetricValues, metric: Metric) -> str:
 
 
 def _breakdowns(summary: EvalSummary, cells: Sequence[Cell]) -> str:
-    """A table for each breakdown of the leading metric: systems as rows, groups as columns."""
+    """Return a table for each breakdown of the leading metric: systems as rows, groups as columns."""
     metric = find_metric(leading_metric(summary.metrics))
     parts = []
     for by in ("type", "hops", "seed"):
@@ -221,7 +221,7 @@ def _group(group: GroupSummary | None, metric: Metric) -> str:
 
 
 def _plots(summary: EvalSummary) -> str:
-    """The curves that compare something: with one system the table says it all."""
+    """Return the curves that compare something: with one system the table says it all."""
     if len(summary.systems) < 2:
         return ""
     try:
@@ -291,7 +291,7 @@ def _failures(summary: EvalSummary, links: Mapping[str, str]) -> str:
 
 
 def _worst(summary: EvalSummary, links: Mapping[str, str]) -> str:
-    """The questions that agents answered worst; a reader looks at these first."""
+    """Return the questions that agents answered worst; a reader looks at these first."""
     if not summary.worst:
         return ""
     metric = find_metric(leading_metric(summary.metrics))
@@ -310,7 +310,7 @@ _QUESTION_HEAD = (
 
 
 def _question(row: FailedQuestion | WorstQuestion, links: Mapping[str, str]) -> str:
-    """The cells that identify a question, which links to each of its trajectories with an address."""
+    """Return the cells that identify a question, which links to each of its trajectories with an address."""
     addresses = [links[path] for path in row.trajectories if path in links]
     more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(addresses[1:], start=2))
     question = escape(row.question)
@@ -344,7 +344,7 @@ def _settings(summary: EvalSummary) -> str:
 
 
 def _headlines(summary: EvalSummary) -> list[Metric]:
-    """The metrics of the short tables, the leading one first."""
+    """Return the metrics of the short tables, the leading one first."""
     names = (leading_metric(summary.metrics), "recall", *COLUMNS)
     return [metric for name in dict.fromkeys(names) for metric in summary.definitions if metric.name == name]
 

@@ -41,12 +41,12 @@ class Style(NamedTuple):
 
 
 def cost_metric(summary: EvalSummary) -> str:
-    """The metric that measures cost: money if the run had prices, else tokens."""
+    """Return the metric that measures cost: money if the run had prices, else tokens."""
     return "money" if any("money" in cell.metrics for cell in summary.cells) else "tokens"
 
 
 def windows(summary: EvalSummary) -> list[int]:
-    """The windows of the systems with a context, ascending."""
+    """Return the windows of the systems with a context, ascending."""
     return sorted({cell.window for cell in summary.cells if cell.window})
 
 
@@ -99,7 +99,9 @@ def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True
 
 
 def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str:
-    """Each system and window by cost and recall; points on the Pareto front are circled, connected and labelled."""
+    """Return each system and window by cost and recall; points on the Pareto front are circled, connected and
+    labelled.
+    """
     measure, cost = leading_metric(summary.metrics), cost_metric(summary)
     styles = _styles(summary)
 
@@ -126,7 +128,7 @@ def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str
 
 
 def pareto_front(cells: Iterable[Cell], cost: str, measure: str) -> list[Cell]:
-    """The cells for which no other is both cheaper and at least as good in the measure, cheapest first."""
+    """Return the cells for which no other is both cheaper and at least as good in the measure, cheapest first."""
     front: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: (cell.metrics[cost].mean, -cell.metrics[measure].mean)):
         if not front or cell.metrics[measure].mean > front[-1].metrics[measure].mean:
@@ -175,7 +177,7 @@ def _horizontal_lines(panel: Axes, cells: Sequence[Cell], measure: str, styles: 
 def _plot(
     summary: EvalSummary, draw: Draw, name: str, across: str, up: str, *, standalone: bool, share: bool = True
 ) -> str:
-    """A panel per benchmark, with a legend of the drawn systems below. `share`: the vertical axis ends at 1."""
+    """Return a panel per benchmark, with a legend of the drawn systems below. `share`: the vertical axis ends at 1."""
     with canvas() as figure_type:
         names = summary.benchmarks or ("",)
         columns = min(COLUMNS, len(names))
@@ -235,7 +237,9 @@ def _format_cost_axis(panel: Axes, costs: Sequence[float]) -> None:
 
 
 def _styles(summary: EvalSummary) -> dict[str, Style]:
-    """The style of each system. Systems without a context take colours separately; they are dotted and have no mark."""
+    """Return the style of each system. Systems without a context take colours separately; they are dotted and have no
+    mark.
+    """
     with_context = {cell.system for cell in summary.cells if cell.window}
     styles: dict[str, Style] = {}
     for number, system in enumerate(name for name in summary.systems if name in with_context):

@@ -38,12 +38,12 @@ BODY = (
 
 
 def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
-    """The page as text."""
+    """Return the page as text."""
     return page(title, BODY, data=page_data(view), scripts=map(asset, SCRIPTS), styles=[asset("view.css")])
 
 
 def page_data(view: ViewData) -> dict[str, object]:
-    """The data of the page by name, as its scripts read them with `pageData`."""
+    """Return the data of the page by name, as its scripts read them with `pageData`."""
     details, texts = list(_parts(view.details)), list(_parts(view.texts))
     index = {
         "rows": [asdict(row) for row in view.rows],
@@ -60,7 +60,7 @@ def page_data(view: ViewData) -> dict[str, object]:
 
 
 def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """The items in groups of about `PART_SIZE` characters."""
+    """Yield the items in groups of about `PART_SIZE` characters."""
     part: list[Any] = []
     size = 0
     for item in items:
@@ -74,7 +74,7 @@ def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def asset(name: str) -> str:
-    """A script or style of the viewer."""
+    """Return a script or style of the viewer."""
     return (files("context_agent.eval.view") / name).read_text(encoding="utf-8")
 
 
@@ -117,7 +117,7 @@ def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None
 
 
 def conversation_page(messages: Sequence[Any], calls: Sequence[ModelCall], title: str) -> str:
-    """The page as text."""
+    """Return the page as text."""
     body = [f"<h1>{escape(title)}</h1>", *_summary(calls), *_table(calls), "<h2>Messages</h2>"]
     return page(title, "\n".join([*body, *_messages(messages, calls)]), styles=[STYLE])
 
@@ -137,7 +137,7 @@ def _summary(calls: Sequence[ModelCall]) -> Iterator[str]:
 
 
 def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
-    """A row for each call; the bar shows the tokens that remain, of the most that any call had."""
+    """Yield a row for each call; the bar shows the tokens that remain, of the most that any call had."""
     most = max((call.report.tokens_before for call in calls), default=0)
     yield f"<div class=scroll><table><tr>{''.join(f'<th>{name}</th>' for name in COLUMNS)}</tr>"
     for number, call in enumerate(calls, 1):
@@ -154,7 +154,7 @@ def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
 
 
 def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[str]:
-    """Each message with its texts, and the passages that went from it, in the order in which they went."""
+    """Yield each message with its texts, and the passages that went from it, in the order in which they went."""
     removed: dict[int, list[tuple[int, RemovedPassage]]] = {}
     back = {name: number for number, call in enumerate(calls, 1) for name in call.report.restored}
     for number, call in enumerate(calls, 1):

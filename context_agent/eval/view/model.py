@@ -79,7 +79,7 @@ class SharedTexts:
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
-        """The text's number."""
+        """Return the text's number."""
         if (number := self._numbers.get(text)) is None:
             number = self._numbers[text] = len(self.all)
             self.all.append(text)
@@ -95,7 +95,7 @@ class GoldQuestions:
         self._by_id = {question.id: question for question in questions}
 
     def find(self, trajectory: Trajectory) -> Question | None:
-        """The question that a trajectory answers; None if it is unknown or has no gold."""
+        """Return the question that a trajectory answers; None if it is unknown or has no gold."""
         header = trajectory.header
         question = self._by_text.get(_folded(header.question)) or self._by_id.get(header.question_id or "")
         return question if question and (question.gold or question.facts) else None
@@ -111,11 +111,11 @@ class _ShownCorpus:
             self._documents.setdefault(chunk.document_id, []).append(chunk)
 
     def read(self, document_id: str) -> list[Chunk]:
-        """The chunks of a document that were shown."""
+        """Return the chunks of a document that were shown."""
         return self._documents.get(document_id, [])
 
     def get(self, chunk_ids: list[str]) -> list[Chunk]:
-        """The chunks with these ids that were shown."""
+        """Return the chunks with these ids that were shown."""
         return [self._chunks[chunk_id] for chunk_id in chunk_ids if chunk_id in self._chunks]
 
 
@@ -135,7 +135,7 @@ class ViewData:
 
 
 def view_data(files: TrajectoryFiles, gold: GoldQuestions | None = None, *, problems: Iterable[str] = ()) -> ViewData:
-    """The loaded trajectories as plain data. A trajectory with invalid values becomes one of the `problems`."""
+    """Return the loaded trajectories as plain data. A trajectory with invalid values becomes one of the `problems`."""
     texts = SharedTexts()
     all_problems = [*problems, *files.problems]
     rows: list[TrajectoryRow] = []
@@ -168,7 +168,7 @@ class _Converter:
         self._turns = list(_turns(loaded.trajectory))
 
     def row(self) -> TrajectoryRow:
-        """The row of the list."""
+        """Return the row of the list."""
         header, end = self._trajectory.header, self._trajectory.end
         results = [result for turn in self._turns for result in turn.results]
         pruned = [key for turn in self._turns if turn.edit for key in turn.edit.edit.pruned]
@@ -202,7 +202,7 @@ class _Converter:
         )
 
     def detail(self) -> dict[str, Any]:
-        """The detail, before validation."""
+        """Return the detail, before validation."""
         end = self._trajectory.end
         prompt = [
             segment for event in self._trajectory.events if isinstance(event, PromptShown) for segment in event.segments
@@ -320,12 +320,12 @@ class _Converter:
         return bool(self._gold and self._gold.found_by(block.document_id, (block.id,)))
 
     def _gold_among(self, keys: Iterable[int]) -> set[str]:
-        """The gold chunks among the blocks with these keys, and among the blocks that summaries replace."""
+        """Return the gold chunks among the blocks with these keys, and among the blocks that summaries replace."""
         blocks = [self._blocks[key] for key in replaced_keys(keys, self._summaries) if key not in self._summaries]
         return {block.id for block in blocks if self._is_gold(block)}
 
     def _in_view(self) -> set[int]:
-        """The keys of the blocks and summaries in the last view."""
+        """Return the keys of the blocks and summaries in the last view."""
         keys = {*self._blocks, *self._summaries}
         for edit in (turn.edit.edit for turn in self._turns if turn.edit):
             keys = keys - {*edit.pruned, *edit.replaced} | {*edit.restored}
@@ -358,7 +358,7 @@ class TurnEvents:
 
 
 def _turns(trajectory: Trajectory) -> Iterator[TurnEvents]:
-    """The turns in order; the last turn of a cut file may be incomplete."""
+    """Yield the turns in order; the last turn of a cut file may be incomplete."""
     turn: TurnEvents | None = None
     for event in trajectory.events:
         match event:
@@ -377,21 +377,21 @@ def _turns(trajectory: Trajectory) -> Iterator[TurnEvents]:
 
 
 def _blocks(trajectory: Trajectory) -> Iterator[Block]:
-    """Every block that was shown."""
+    """Yield every block that was shown."""
     for event in trajectory.events:
         if isinstance(event, ToolResult):
             yield from (segment for segment in event.segments if isinstance(segment, Block))
 
 
 def _summaries(trajectory: Trajectory) -> Iterator[Summary]:
-    """Every summary."""
+    """Yield every summary."""
     for event in trajectory.events:
         if isinstance(event, EditApplied):
             yield from event.edit.summaries
 
 
 def _turn(turn: TurnEvents) -> dict[str, Any]:
-    """A turn in the shape of `schema.TurnData`."""
+    """Return a turn in the shape of `schema.TurnData`."""
     acted, edit, usage = turn.acted, turn.edit, turn.usage
     return {
         "turn": acted.turn,
@@ -435,5 +435,5 @@ def _placed_tokens(turn: TurnEvents) -> int:
 
 
 def _finite(value: float | None) -> float | None:
-    """The value, None for infinity and NaN: JSON has neither, but a file may contain them."""
+    """Return the value, None for infinity and NaN: JSON has neither, but a file may contain them."""
     return value if value is not None and math.isfinite(value) else None

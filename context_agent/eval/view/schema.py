@@ -192,7 +192,7 @@ class TrajectoryDetail(TypedDict):
 
 
 def validated(data: dict[str, Any]) -> TrajectoryDetail:
-    """The data as a `TrajectoryDetail`. Raises `ValueError` that names the first value of a wrong type."""
+    """Return the data as a `TrajectoryDetail`. Raises `ValueError` that names the first value of a wrong type."""
     from pydantic import ValidationError
 
     try:

@@ -49,7 +49,8 @@ EDITS = tuple(name for name, tool in TOOLS.items() if tool.kind is ToolKind.EDIT
 
 
 def schemas(profile: Profile) -> list[dict[str, Any]]:
-    """The profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema without references.
+    """Return the profile's tools as `{"name", "description", "parameters"}`, parameters in JSON Schema without
+    references.
 
     `limit` of a search and `all_but` of a prune are accepted in every profile and declared if the profile says so.
     """

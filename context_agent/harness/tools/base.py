@@ -100,7 +100,7 @@ class SubAgents(Protocol):
     async def search(
         self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
     ) -> list[ToolOutput]:
-        """The output for each request of one turn, a list of tasks; all tasks run at the same time.
+        """Return the output for each request of one turn, a list of tasks; all tasks run at the same time.
 
         `tokens_left` bounds the tokens of all sub-agents together, `shown_ids` are the chunks that the episode has
         shown. A sub-agent's failure is reported in the output.
@@ -199,7 +199,8 @@ class Tool:
 
 
 def _plain_schema(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """The schema without `$ref`, titles and null alternatives, which prompt templates and some servers do not read.
+    """Return the schema without `$ref`, titles and null alternatives, which prompt templates and some servers do not
+    read.
 
     pydantic's titles repeat the names (`Doc Id` for `doc_id`), and its references hide what a call inside
     `multi_tool_use` looks like.
@@ -228,7 +229,8 @@ class ToolCallError(Exception):
 
 
 def bounded(calls: Sequence[ToolCall], count: int | None = None) -> tuple[ToolCall, ...]:
-    """The calls of a reply if they are at most `MOST_CALLS`, else the first of them and one that stands for the rest.
+    """Return the calls of a reply if they are at most `MOST_CALLS`, else the first of them and one that stands for the
+    rest.
 
     `count` is how many the reply had, if `calls` are only its first ones.
     """
@@ -240,7 +242,7 @@ def bounded(calls: Sequence[ToolCall], count: int | None = None) -> tuple[ToolCa
 
 
 def flatten(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[ToolCall]:
-    """The calls with every well-formed batch replaced by what it wraps, if it is one of the `tools`."""
+    """Return the calls with every well-formed batch replaced by what it wraps, if it is one of the `tools`."""
     flat: list[ToolCall] = []
     for call in calls:
         wraps = call.name in tools and TOOLS[call.name].kind is ToolKind.BATCH
@@ -249,7 +251,9 @@ def flatten(calls: Sequence[ToolCall], tools: Sequence[str]) -> list[ToolCall]:
 
 
 def check(call: ToolCall, tools: Sequence[str]) -> ToolArguments:
-    """The call's arguments, checked against the profile's `tools`. Raises `ToolCallError`, which says what to write."""
+    """Return the call's arguments, checked against the profile's `tools`. Raises `ToolCallError`, which says what to
+    write.
+    """
     if call.name == UNREAD:
         raise ToolCallError(
             f"Error: only the first {MOST_CALLS - 1} tool calls of a reply are read; the rest did not run. Make fewer "
@@ -303,7 +307,9 @@ def _suggestion(name: str, tools: Sequence[str]) -> str:
 
 
 def edit_reply(edit: Edit, sentences: Sequence[str], unchanged: str, selection: Selection) -> EditReply:
-    """The reply of an edit: its sentences, then the ids that changed nothing, then unknown ids, which are a mistake."""
+    """Return the reply of an edit: its sentences, then the ids that changed nothing, then unknown ids, which are a
+    mistake.
+    """
     parts = list(sentences)
     if selection.unchanged:
         parts.append(f"{len(selection.unchanged)} {unchanged}.")
@@ -313,7 +319,7 @@ def edit_reply(edit: Edit, sentences: Sequence[str], unchanged: str, selection: 
 
 
 def listed(ids: Sequence[str]) -> str:
-    """The first ids, safe to show."""
+    """Return the first ids, safe to show."""
     return ", ".join(escape_markers(chunk_id[:LISTED_ID_LENGTH]) for chunk_id in ids[:LISTED_IDS])
 
 
@@ -349,7 +355,7 @@ class ToolExecutor:
     threads: Executor | None = None
 
     def check(self, calls: Sequence[ToolCall], limit: int) -> list[CheckedCall | RefusedCall]:
-        """The calls of a turn, unwrapped and with their arguments checked; those past the `limit` do not run."""
+        """Return the calls of a turn, unwrapped and with their arguments checked; those past the `limit` do not run."""
         tools = self.context.profile.tools
         checked_calls: list[CheckedCall | RefusedCall] = []
         for index, call in enumerate(bounded(flatten(calls, tools))):
@@ -371,7 +377,7 @@ class ToolExecutor:
         return checked_calls
 
     def edit(self, view: View, calls: Sequence[CheckedCall | RefusedCall]) -> tuple[Edit, dict[int, EditReply]]:
-        """The net edit of a turn, and replies by index: to each edit call, and to each call that cannot run.
+        """Return the net edit of a turn, and replies by index: to each edit call, and to each call that cannot run.
 
         Prunes come before summaries and summaries before restores. Each call sees the view that the earlier ones leave.
         """
@@ -395,7 +401,7 @@ class ToolExecutor:
     async def run(
         self, calls: Sequence[CheckedCall | RefusedCall], *, tokens_left: int | None
     ) -> dict[int, ToolOutput]:
-        """The output of each call that reads or delegates, by its index.
+        """Return the output of each call that reads or delegates, by its index.
 
         Reads run in worker threads if the corpus waits for disk or network. `tokens_left` bounds the tokens of
         sub-agents. An error of the corpus is raised after all calls have ended.
@@ -420,7 +426,7 @@ class ToolExecutor:
         return {call.index: output for call, output in zip(calls, outputs, strict=True)}
 
     async def _in_threads(self, jobs: Sequence[Callable[[], ToolOutput]]) -> list[ToolOutput]:
-        """Each job in a copy of this context: a request's id and its trace reach what the corpus calls."""
+        """Return each job in a copy of this context: a request's id and its trace reach what the corpus calls."""
         loop = asyncio.get_running_loop()
         pending = [loop.run_in_executor(self.threads, contextvars.copy_context().run, job) for job in jobs]
         ended = await asyncio.gather(*pending, return_exceptions=True)
@@ -436,7 +442,7 @@ class ToolExecutor:
         return outputs
 
     def result(self, view: View, call: CheckedCall | RefusedCall, answer: ToolOutput | EditReply) -> ToolResult:
-        """The result of a call as it enters the view; what fits depends on all that is in the view by now."""
+        """Return the result of a call as it enters the view; what fits depends on all that is in the view by now."""
         segments: tuple[Text | Block, ...]
         mistake = answer.mistake
         if isinstance(answer, EditReply):
@@ -452,7 +458,9 @@ class ToolExecutor:
         )
 
     def _fitted(self, view: View, call: CheckedCall | RefusedCall, output: ToolOutput) -> tuple[Text | Block, ...]:
-        """The hits that fit, as blocks, and a message if there is one. This is the only place that computes room."""
+        """Return the hits that fit, as blocks, and a message if there is one. This is the only place that computes
+        room.
+        """
         context, count = self.context, self.context.renderer.counter.count
         room = view.call_room(output.calls)
         block_room = room if output.room is None else min(room, output.room)
@@ -492,7 +500,7 @@ class ToolExecutor:
         return (*blocks, Text(Role.RESULT, f"{message}\n", tokens, view.turn, call.index)) if fits else tuple(blocks)
 
     def _message(self, view: View, output: ToolOutput, *, blocks: int, left_out: int) -> str:
-        """The text beside the blocks: the error, that nothing matches, or what was left out."""
+        """Return the text beside the blocks: the error, that nothing matches, or what was left out."""
         if output.mistake or output.delegated:
             return output.message
         nothing = self.context.profile.nothing
@@ -506,7 +514,7 @@ class ToolExecutor:
         return f"({'; '.join(notes)})" if notes and (self.context.profile.notes or not blocks) else ""
 
     def _text(self, view: View, index: int, text: str) -> Text:
-        """The text as the result of a call, cut to what the window still holds."""
+        """Return the text as the result of a call, cut to what the window still holds."""
         count, room = self.context.renderer.counter.count, view.result_room
         text = f"{text}\n"
         tokens = count(text)
@@ -517,7 +525,7 @@ class ToolExecutor:
 
 
 def _repeated(view: View, repeated_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """The chunks that match but were shown before, by where they are now."""
+    """Return the chunks that match but were shown before, by where they are now."""
     summarised = {block.id for block in view.citable_blocks} if view.summaries else frozenset()
     visible = {block.id for block in view.blocks}
     by_label: dict[str, list[str]] = {"in view": [], "in a summary": [], "pruned": []}

@@ -27,7 +27,7 @@ class BatchArguments(ToolArguments):
 
 
 def run(arguments: BatchArguments, call_id: str) -> list[ToolCall]:
-    """The calls that it wraps. Some models write the namespace of their format before a tool's name."""
+    """Return the calls that it wraps. Some models write the namespace of their format before a tool's name."""
     return [
         ToolCall(inner.tool_name.removeprefix("functions."), inner.parameters, id=f"{call_id}.{index}")
         for index, inner in enumerate(arguments.tool_calls)

@@ -26,7 +26,7 @@ class ReadArguments(ToolArguments):
 
 
 def run(arguments: ReadArguments, context: ReadContext, earlier: int) -> ToolOutput:
-    """The chunks of a document that were not shown yet, in document order."""
+    """Return the chunks of a document that were not shown yet, in document order."""
     document_id = arguments.doc_id
     chunks = context.corpus.read(document_id) or _document_around(document_id, context)
     if not chunks:
@@ -38,7 +38,7 @@ def run(arguments: ReadArguments, context: ReadContext, earlier: int) -> ToolOut
 
 
 def _document_around(chunk_id: str, context: ReadContext) -> list[Chunk]:
-    """The whole document of a chunk."""
+    """Return the whole document of a chunk."""
     chunks = context.corpus.get([chunk_id])
     return context.corpus.read(chunks[0].document_id) if chunks else []
 
@@ -50,7 +50,7 @@ def _unknown(document_id: str, context: ReadContext) -> str:
 
 
 def _by_relevance(document_id: str, chunks: list[Chunk], context: ReadContext) -> tuple[Hit, ...]:
-    """The chunks as hits; reranked against the query that first surfaced the document if not all fit."""
+    """Return the chunks as hits; reranked against the query that first surfaced the document if not all fit."""
     if sum(context.renderer.chunk(chunk).tokens for chunk in chunks) <= context.budget.per_call:
         return tuple(Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks, start=1))
     scores = context.corpus.rerank(context.surfacing_queries.get(document_id, context.question), chunks)

@@ -23,7 +23,7 @@ class SpawnArguments(ToolArguments):
 
 
 async def run(requests: Sequence[SpawnArguments], context: ReadContext, tokens_left: int | None) -> list[ToolOutput]:
-    """The output of each call of the turn. All calls share one clock."""
+    """Return the output of each call of the turn. All calls share one clock."""
     if context.sub_agents is None:
         message = "Error: no searchers can be started here."
         return [ToolOutput(Source.SPAWN, message=message, mistake="no_searchers")] * len(requests)

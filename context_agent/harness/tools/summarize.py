@@ -79,7 +79,7 @@ def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
 
 
 def _summary(context: EditContext, replaced: Sequence[Editable], text: str) -> Summary:
-    """The summary as it will appear in the view, naming every chunk that it stands for."""
+    """Return the summary as it will appear in the view, naming every chunk that it stands for."""
     view, keys = context.view, tuple(block.key for block in replaced)
     draft = Summary(view.next_key, _free_name(view), "", "", 0, view.turn, context.call, keys)
     ids = tuple(dict.fromkeys(block.id for block in view.stands_for(draft)))
@@ -106,7 +106,7 @@ def _nothing_replaced(selection: Selection) -> EditReply:
 
 
 def _shown_ids(view: View) -> set[str]:
-    """Every id that the record has shown: of chunks, summaries and documents."""
+    """Return every id that the record has shown: of chunks, summaries and documents."""
     return {*view.by_id(), *(block.document_id for block in (*view.blocks, *view.pruned))}
 
 
@@ -119,7 +119,7 @@ def _free_name(view: View) -> str:
 
 
 def _unseen_ids(view: View, text: str) -> list[str]:
-    """The ids that a text cites and that were never shown, each once."""
+    """Return the ids that a text cites and that were never shown, each once."""
     cited = dict.fromkeys((match[1] or match[2]).strip() for match in _CITED_ID.finditer(text))
     shown_ids = _shown_ids(view) if cited else set()
     return [chunk_id for chunk_id in cited if chunk_id not in shown_ids]

@@ -58,12 +58,12 @@ INTERRUPT_GRACE = 1.0
 
 
 def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServer[Any]:
-    """An MCP server on an agent, which the caller closes. `settings` has limits, and a token for HTTP."""
+    """Return an MCP server on an agent, which the caller closes. `settings` has limits, and a token for HTTP."""
     return server_on(Service.of(agent, settings))
 
 
 def server_on(service: Service) -> MCPServer[Any]:
-    """An MCP server on a service, whose index the caller follows and closes."""
+    """Return an MCP server on a service, whose index the caller follows and closes."""
     token = service.settings.token
     server: MCPServer[Any] = MCPServer(
         NAME,
@@ -153,7 +153,7 @@ def serve_http(
 def application(
     service: Service, host: str = "127.0.0.1", *, hosts: Sequence[str] = (), origins: Sequence[str] = ()
 ) -> Starlette:
-    """The ASGI application of streamable HTTP, at the path `/mcp`.
+    """Return the ASGI application of streamable HTTP, at the path `/mcp`.
 
     `hosts` are allowed names in the Host header besides those of the loopback, `origins` allowed origins of web pages,
     such as `https://app.example`. On another address than the loopback's, empty `hosts` allow any name.
@@ -218,6 +218,6 @@ class SharedToken(TokenVerifier):
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The access of the token; None for a wrong one. Compares in constant time."""
+        """Return the access of the token; None for a wrong one. Compares in constant time."""
         is_valid = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
         return AccessToken(token=token, client_id="shared", scopes=[]) if is_valid else None

@@ -227,14 +227,14 @@ class Tools:
             return prune_result(answer)
 
     async def document(self, document_id: str) -> str:
-        """The whole text of a document, as a resource."""
+        """Return the whole text of a document, as a resource."""
         chunks = await self._chunks(document_id)
         if not chunks:
             raise ResourceNotFoundError(f"there is no document {document_id[:80]!r}")
         return joined_text(chunks)
 
     async def _answer(self, search: AdmittedSearch, context: Context[Any, Any]) -> ServedAnswer:
-        """The answer; the client gets a progress notification after each turn. Cancelling it ends the search."""
+        """Return the answer; the client gets a progress notification after each turn. Cancelling it ends the search."""
         turns = 0
         async with aclosing(self._service.stream(search)) as stream:
             async for item in stream:
@@ -297,7 +297,7 @@ def _require_words(text: str, name: str) -> None:
 
 
 def retrieve_result(answer: ServedAnswer, detail: Detail = "brief") -> CallToolResult:
-    """The result of the agent's search."""
+    """Return the result of the agent's search."""
     result = answer.result
     documents = [
         RetrievedDocument(
@@ -330,7 +330,7 @@ def retrieve_result(answer: ServedAnswer, detail: Detail = "brief") -> CallToolR
 
 
 def passages_result(hits: Sequence[Hit], detail: Detail = "brief") -> CallToolResult:
-    """The result of one search or grep."""
+    """Return the result of one search or grep."""
     passages = [
         FoundPassage(
             id=hit.chunk.id,
@@ -348,7 +348,7 @@ def passages_result(hits: Sequence[Hit], detail: Detail = "brief") -> CallToolRe
 
 
 def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -> CallToolResult:
-    """A document from its chunk number `first` on, as much as fits one result. `first` is one of its chunks."""
+    """Return a document from its chunk number `first` on, as much as fits one result. `first` is one of its chunks."""
     part = [chunks[first]]
     for chunk in chunks[first + 1 :]:
         if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_TOKENS:
@@ -371,7 +371,7 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
 
 
 def prune_result(answer: PruneAnswer) -> CallToolResult:
-    """The conversation as data; the text has the outcome alone, because the client has the messages."""
+    """Return the conversation as data; the text has the outcome alone, because the client has the messages."""
     if (report := answer.report) is None:
         return _result("The passages are back.", answer)
     sizes = f"{report['tokens_after']:,} of {report['tokens_before']:,} tokens of tool results remain"
@@ -392,7 +392,7 @@ def joined_text(chunks: Sequence[Chunk]) -> str:
 
 
 def _json_metadata(metadata: Metadata) -> JsonMetadata:
-    """The metadata without what JSON lacks: a number that is not finite becomes null, a list its text."""
+    """Return the metadata without what JSON lacks: a number that is not finite becomes null, a list its text."""
     return {key: _json_value(value) for key, value in metadata.items()}
 
 

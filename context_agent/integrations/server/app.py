@@ -92,12 +92,12 @@ CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"
 
 
 def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp:
-    """An ASGI application on an agent, which the caller closes. Its trajectories can be judged."""
+    """Return an ASGI application on an agent, which the caller closes. Its trajectories can be judged."""
     return application_of(Service.of(agent, settings))
 
 
 def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIApp:
-    """The application of a service; `peers` are the other processes that serve the same address."""
+    """Return the application of a service; `peers` are the other processes that serve the same address."""
     peers = peers or WorkerPeers()
     routes = Routes(service, peers)
     table = [
@@ -130,7 +130,7 @@ def assemble(
     running: Callable[[], AbstractAsyncContextManager[None]],
     scope_problem: Callable[[Scope], Problem | None] = lambda scope: None,
 ) -> ASGIApp:
-    """An application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime.
+    """Return an application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime.
 
     `scope_problem` returns the error for a request that is refused before it is routed.
     """
@@ -246,19 +246,19 @@ class RequestMiddleware:
 
 
 def _problem_response(problem: Problem, record: RequestRecord) -> Response:
-    """The response for a problem, which is noted in the record."""
+    """Return the response for a problem, which is noted in the record."""
     record.code = problem.code
     body = {**problem.to_json(), "request_id": REQUEST_ID.get()}
     return Json(body, problem.status, headers=dict(problem.headers))
 
 
 def _on_failure(request: Request, error: Exception) -> Response:
-    """The response to an unexpected exception; Starlette raises it again, so that it is logged."""
+    """Return the response to an unexpected exception; Starlette raises it again, so that it is logged."""
     return _problem_response(INTERNAL, request.state.record)
 
 
 def _on_gone(request: Request, error: Exception) -> Response:
-    """A response that nobody reads."""
+    """Return a response that nobody reads."""
     request.state.record.code = CLIENT_GONE
     return Response(status_code=CLIENT_CLOSED)
 
@@ -269,7 +269,7 @@ def _on_problem(request: Request, problem: Exception) -> Response:
 
 
 def _on_refusal(request: Request, error: Exception) -> Response:
-    """The response to what Starlette refuses: an unknown path, a wrong method."""
+    """Return the response to what Starlette refuses: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)
     reasons = {
         404: ("not_found", "there is no such path"),
@@ -455,7 +455,9 @@ class Routes:
         failure: Callable[[Problem], bytes],
         opening: Iterable[bytes] = (),
     ) -> AsyncGenerator[bytes]:
-        """A search as a stream: the `opening`, the `parts` of its progress and answer, heartbeats, and any failure."""
+        """Yield a search as a stream: the `opening`, the `parts` of its progress and answer, heartbeats, and any
+        failure.
+        """
         for part in opening:
             yield part
         try:
@@ -473,7 +475,7 @@ class Routes:
             yield failure(problem)
 
     async def _read(self, request: Request, model: type[M]) -> M:
-        """The request's body as the model. Raises `Problem`."""
+        """Return the request's body as the model. Raises `Problem`."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Problem(415, "unsupported_media_type", "the body must be application/json")
@@ -485,7 +487,7 @@ class Routes:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of at most `limit` bytes. Raises `Problem`, and `ClientGone`."""
+    """Return the body of at most `limit` bytes. Raises `Problem`, and `ClientGone`."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             return await _bounded_body(request, limit)
@@ -511,14 +513,14 @@ async def _bounded_body(request: Request, limit: int) -> bytes:
 
 
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:
-    """The judgement, and whether it is new to the log."""
+    """Return the judgement, and whether it is new to the log."""
     trajectory = feedback.trajectory_of(body.request_id) if body.request_id is not None else body.trajectory or ""
     entry = judgement(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
     return entry, feedback.add(entry)
 
 
 def _leave(search: AdmittedSearch, record: RequestRecord) -> Callable[[bool], None]:
-    """A function that ends the search of a stream, and notes whether the client left early."""
+    """Return a function that ends the search of a stream, and notes whether the client left early."""
 
     def leave(complete: bool) -> None:
         search.leave()

@@ -68,7 +68,7 @@ def log(event: str, level: int = logging.INFO, *, error: BaseException | None = 
 
 
 def request_id(header: str | None) -> str:
-    """The client's id if it is short and plain, else a new one."""
+    """Return the client's id if it is short and plain, else a new one."""
     return header if header is not None and _SAFE_ID.fullmatch(header) else uuid.uuid4().hex
 
 
@@ -86,7 +86,7 @@ class Counter:
         self._values[values] = self._values.get(values, 0.0) + by
 
     def lines(self) -> Iterator[str]:
-        """The samples."""
+        """Yield the samples."""
         for values in sorted(self._values):
             yield f"{self.name}{labelled(self._labels, values)} {self._values[values]:.17g}"
 
@@ -100,7 +100,7 @@ class Gauge:
         self.name, self.help, self._read, self._label = name, help, read, label
 
     def lines(self) -> Iterator[str]:
-        """The sample."""
+        """Yield the sample."""
         value = self._read()
         if isinstance(value, str):
             yield f"{self.name}{labelled((self._label,), (value,))} 1"
@@ -124,7 +124,7 @@ class Histogram:
         self._sums[value] += seconds
 
     def lines(self) -> Iterator[str]:
-        """The samples: cumulative buckets, sum and count."""
+        """Yield the samples: cumulative buckets, sum and count."""
         for value in sorted(self._counts):
             total = 0
             for bound, count in zip((*map(str, SECONDS), "+Inf"), self._counts[value], strict=True):
@@ -157,7 +157,7 @@ class Metrics:
         self.gauges.append(Gauge(name, help, read, label))
 
     def samples(self) -> dict[str, list[str]]:
-        """The lines of each metric's samples, by the lines that describe it."""
+        """Return the lines of each metric's samples, by the lines that describe it."""
         metrics = (metric for metric in vars(self).values() if isinstance(metric, Counter | Histogram))
         return {
             f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}": [*metric.lines()]
@@ -165,7 +165,7 @@ class Metrics:
         }
 
     def text(self) -> str:
-        """All metrics in Prometheus's format."""
+        """Return all metrics in Prometheus's format."""
         return exposition(self.samples())
 
 
@@ -175,7 +175,7 @@ def exposition(samples: Mapping[str, Sequence[str]]) -> str:
 
 
 def by_worker(samples: Iterable[tuple[int, Mapping[str, Sequence[str]]]]) -> dict[str, list[str]]:
-    """The samples of several workers together, each with the label `worker`, the worker's number."""
+    """Return the samples of several workers together, each with the label `worker`, the worker's number."""
     together: dict[str, list[str]] = {}
     for worker, metrics in samples:
         for description, lines in metrics.items():

@@ -104,7 +104,7 @@ class PrunedBody:
 
     @classmethod
     def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
-        """The body with its report, without the texts of removed passages."""
+        """Return the body with its report, without the texts of removed passages."""
         counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
         return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings, request)
@@ -178,7 +178,7 @@ class BodyPruner:
         return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report, record)
 
     def _decoded(self, body: bytes) -> dict[str, Any] | None:
-        """The body's JSON object; None if it is none, or too costly to decode."""
+        """Return the body's JSON object; None if it is none, or too costly to decode."""
         try:
             Allowance(self._max_bytes).parse(body)
             value = json.loads(body)
@@ -212,7 +212,7 @@ def conversation_field(path: str) -> str | None:
 
 
 def proxy_application(proxy: Proxy) -> ASGIApp:
-    """The ASGI application of a proxy."""
+    """Return the ASGI application of a proxy."""
     table = [
         Route(f"{OWN_PATHS}/report", proxy.show_report, methods=["GET"]),
         Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(METHODS)),
@@ -316,7 +316,9 @@ class Proxy(GatedService):
         return await self._answer(request, partial(self._prune_and_send, request, body, field))
 
     async def _answer(self, request: Request, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> ASGIApp:
-        """The upstream's answer, when it is the request's turn; the answer leaves the gate when it is relayed."""
+        """Return the upstream's answer, when it is the request's turn; the answer leaves the gate when it is
+        relayed.
+        """
         ticket = self.enter()
         try:
             return Relay(await unless_gone(request, self._in_turn(ticket, exchange)), ticket)
@@ -439,7 +441,7 @@ class Relay:
 
 
 def upstream_address(address: str) -> httpx.URL:
-    """The address without `/v1` and a trailing slash. Raises `ConfigError`."""
+    """Return the address without `/v1` and a trailing slash. Raises `ConfigError`."""
     url = checked_address(address)
     if url.userinfo or url.query:
         raise ConfigError("--upstream must hold no user, password or query: clients send their keys in headers")
@@ -458,7 +460,7 @@ def caller_of(headers: Headers, query: bytes = b"") -> bytes:
 
 
 def _environment_proxy(url: httpx.URL) -> str | None:
-    """The proxy that the environment names for an address (`HTTPS_PROXY`, `NO_PROXY`), None without one."""
+    """Return the proxy that the environment names for an address (`HTTPS_PROXY`, `NO_PROXY`), None without one."""
     return None if proxy_bypass(url.host) else getproxies().get(url.scheme)
 
 

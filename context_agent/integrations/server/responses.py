@@ -76,7 +76,7 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> bytes:
-    """The value as JSON in UTF-8. A number that is not finite becomes null, half a surrogate pair `?`.
+    """Return the value as JSON in UTF-8. A number that is not finite becomes null, half a surrogate pair `?`.
 
     Both occur: in the metadata of foreign collections, in the output of a model, in texts that were cut.
     """
@@ -99,7 +99,7 @@ class Json(JSONResponse):
     """A JSON response, encoded by `encode`."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
+        """Return the body."""
         return encode(content)
 
 
@@ -114,7 +114,7 @@ class Problem(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the response."""
+        """Return the body of the response."""
         kind = _ERROR_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
@@ -123,7 +123,7 @@ INTERNAL = Problem(500, "internal", "an internal error of the server; its log ha
 
 
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
-    """The client's error for an exception of a search; None for an unexpected exception.
+    """Return the client's error for an exception of a search; None for an unexpected exception.
 
     A `ConfigError` of a search with a filter is due to the filter, because everything else was set up at the start.
     """
@@ -142,12 +142,12 @@ def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
 
 
 def index_problem() -> Problem:
-    """The error for an index that cannot be searched now."""
+    """Return the error for an index that cannot be searched now."""
     return Problem(503, "index_error", INDEX_FAILURE, headers={"Retry-After": "5"})
 
 
 def invalid_body(error: ValidationError) -> Problem:
-    """The error for a body that is not JSON (400) or has wrong fields (422). It does not repeat their values."""
+    """Return the error for a body that is not JSON (400) or has wrong fields (422). It does not repeat their values."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     if problems[0]["type"] == "json_invalid":
         return Problem(400, "invalid_json", f"the body is not valid JSON: {problems[0]['msg'].partition(': ')[2]}")
@@ -190,7 +190,7 @@ class ServedAnswer:
         return POLICY_FAILURE if self.result.stop_reason == StopReason.POLICY_ERROR else INDEX_FAILURE
 
     def documents(self) -> list[dict[str, Any]]:
-        """The ranked documents as data."""
+        """Return the ranked documents as data."""
         ranked = self.result.documents
         sentences = best_sentences(self.result.question, ranked)
         return [
@@ -225,24 +225,26 @@ class ServedAnswer:
         }
 
     def text(self) -> str:
-        """The numbered best passage of each document with its id, as a model reads it."""
+        """Return the numbered best passage of each document with its id, as a model reads it."""
         return "\n\n".join(self.paragraphs())
 
     def paragraphs(self) -> list[str]:
-        """The passages, after a sentence that says so if they are only the nearest; a sentence alone without them."""
+        """Return the passages, after a sentence that says so if they are only the nearest; a sentence alone without
+        them.
+        """
         passages = self.passages()
         if not passages:
             return [NO_PASSAGES]
         return [ONLY_NEAREST, *passages] if self.result.sufficient is False else passages
 
     def passages(self) -> list[str]:
-        """The best passage of each document, numbered from 1, with its id."""
+        """Return the best passage of each document, numbered from 1, with its id."""
         ranked = enumerate(self.result.documents, start=1)
         return [passage_text(rank, row.chunks[0].id, row.title, row.chunks[0].text) for rank, row in ranked]
 
 
 def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
-    """The pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
+    """Return the pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
     options = request.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
     scope = encode(options)
     if request.restore:
@@ -254,7 +256,7 @@ def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> P
 
 
 def question_of(request: ChatRequest) -> str:
-    """The last user message. Raises `Problem` if there is none, or if it is empty or too long."""
+    """Return the last user message. Raises `Problem` if there is none, or if it is empty or too long."""
     question = next((message.text for message in reversed(request.messages) if message.role == "user"), None)
     if question is None or not question.strip():
         reason = "there is no user message" if question is None else "the last user message is empty"
@@ -278,17 +280,17 @@ class Completion:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
-        """The completion in one piece."""
+        """Return the completion in one piece."""
         message = {"role": "assistant", "content": answer.text(), "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
         return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(answer), **_search_fields(answer)}
 
     def opening(self) -> bytes:
-        """The first chunk, which has the role."""
+        """Return the first chunk, which has the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def chunks(self, answer: Progress | ServedAnswer, *, with_usage: bool) -> Iterator[bytes]:
-        """The chunks after the first: one per passage, one with the documents, on request the usage."""
+        """Yield the chunks after the first: one per passage, one with the documents, on request the usage."""
         if isinstance(answer, Progress):
             return
         for number, paragraph in enumerate(answer.paragraphs()):
@@ -299,7 +301,7 @@ class Completion:
         yield STREAM_END
 
     def failure(self, problem: Problem) -> bytes:
-        """A chunk with an error, which ends the stream."""
+        """Return a chunk with an error, which ends the stream."""
         return _data(problem.to_json())
 
     def _head(self, kind: str) -> dict[str, Any]:
@@ -315,7 +317,7 @@ def _finish_reason(answer: ServedAnswer) -> str:
 
 
 def _usage(answer: ServedAnswer) -> dict[str, int]:
-    """The tokens of the whole search: those that the policy wrote as completion, all others as prompt."""
+    """Return the tokens of the whole search: those that the policy wrote as completion, all others as prompt."""
     total, written = answer.result.tokens, answer.output_tokens
     return {"prompt_tokens": total - written, "completion_tokens": written, "total_tokens": total}
 
@@ -359,7 +361,7 @@ class EventResponse(StreamingResponse):
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work. If the client disconnects first, cancels the work and raises `ClientGone`."""
+    """Return the result of the work. If the client disconnects first, cancels the work and raises `ClientGone`."""
     work_task, disconnect_task = asyncio.create_task(work), asyncio.create_task(_disconnect(request.receive))
     try:
         await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
@@ -378,7 +380,7 @@ async def _disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | None]:
-    """The items of the source, and None after each `every` seconds of silence. Closing this closes the source.
+    """Yield the items of the source, and None after each `every` seconds of silence. Closing this closes the source.
 
     At most `BUFFERED` items wait for a reader; then the source waits, too.
     """
@@ -411,7 +413,9 @@ async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerat
 
 
 def search_events(item: Progress | ServedAnswer) -> Iterator[bytes]:
-    """The server-sent events of a search's progress and of its answer; none for events that clients do not get."""
+    """Yield the server-sent events of a search's progress and of its answer; none for events that clients do not
+    get.
+    """
     if isinstance(item, ServedAnswer):
         yield _event("end", item.to_json())
     elif (event := _progress_event(item)) is not None:
@@ -419,7 +423,7 @@ def search_events(item: Progress | ServedAnswer) -> Iterator[bytes]:
 
 
 def error_event(problem: Problem) -> bytes:
-    """The server-sent event that ends a failed search."""
+    """Return the server-sent event that ends a failed search."""
     return _event("error", problem.to_json())
 
 
@@ -489,13 +493,13 @@ HEADERS = {
 
 
 def is_public(path: str) -> bool:
-    """Whether the path is one of the page's own, which need no token."""
+    """Return whether the path is one of the page's own, which need no token."""
     return path == "/" or path.startswith(("/ui/", "/episodes/"))
 
 
 @cache
 def _file(name: str) -> tuple[bytes, dict[str, str]]:
-    """The content of a file, and its headers. Raises `KeyError` for a name that is not the page's."""
+    """Return the content of a file, and its headers. Raises `KeyError` for a name that is not the page's."""
     if name in SHARED:
         text = page.asset(name)
     elif name in VIEWER:
@@ -539,7 +543,7 @@ ROUTES = (Route("/", _ask), Route("/episodes/{name}", _episode), Route("/ui/{nam
 
 
 def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
-    """A recorded episode and those of its sub-agents, as the viewer reads them, without paths.
+    """Return a recorded episode and those of its sub-agents, as the viewer reads them, without paths.
 
     Raises `DataError` for a trajectory that is unknown or cannot be shown.
     """
@@ -557,7 +561,7 @@ def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
 
 
 def _sub_agents(log: FeedbackLog, trajectory: Trajectory) -> Iterator[Path]:
-    """The files of the sub-agents that the trajectory started, if they are there."""
+    """Yield the files of the sub-agents that the trajectory started, if they are there."""
     for event in trajectory.events:
         for sub_agent in event.delegated if isinstance(event, ToolResult) else ():
             with suppress(TrajectoryError):

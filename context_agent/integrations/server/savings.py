@@ -155,7 +155,7 @@ class Savings:
         return self.withheld / max(1, self.sent + self.withheld)
 
     def to_json(self) -> dict[str, Any]:
-        """The sums as JSON values."""
+        """Return the sums as JSON values."""
         return {**asdict(self), "money": round(self.money, 6)}
 
 
@@ -195,7 +195,7 @@ class SavingsReport:
                 self._conversations.popitem(last=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values. No text of a conversation is in it."""
+        """Return the report as JSON values. No text of a conversation is in it."""
         with self._lock:
             listed = [{"conversation": number, **one.to_json()} for number, one in self._conversations.items()]
             total = {"conversations": self._number, **self.total.to_json()}
@@ -225,7 +225,7 @@ class SavingsReport:
         return f"about {abs(total['money']):,.2f} {self.prices.currency} {verb}{unpriced}; prices change"
 
     def html(self) -> str:
-        """The report as a page that loads nothing and runs no script."""
+        """Return the report as a page that loads nothing and runs no script."""
         rows = "".join(map(_row, reversed(self.to_json()["conversations"])))
         heads = "".join(
             f'<th{" class=number" if number else ""}>{name}</th>'

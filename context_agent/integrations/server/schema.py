@@ -318,7 +318,7 @@ _EVENTS = (
 
 
 def document(model: str, *, secured: bool) -> dict[str, Any]:
-    """The OpenAPI document of a server with that chat model; `secured` if it requires a bearer token."""
+    """Return the OpenAPI document of a server with that chat model; `secured` if it requires a bearer token."""
     _, schemas = models_json_schema([(kind, "validation") for kind in _MODELS], ref_template=_ROOT + "{model}")
     components: dict[str, Any] = {"schemas": schemas["$defs"]}
     chat = components["schemas"]["ChatRequest"]

@@ -34,7 +34,7 @@ class ChangingCorpus(Protocol):
     """A corpus on an index that others may write to."""
 
     def stale(self) -> bool:
-        """Whether it has changed since it was opened."""
+        """Return whether it has changed since it was opened."""
 
     def close(self) -> None:
         """Closes the index."""
@@ -102,7 +102,9 @@ class LiveIndex:
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[SearchAgent]:
-        """The agent, whose index stays open until the block ends. Raises `Problem` if the index is not available."""
+        """Yield the agent, whose index stays open until the block ends. Raises `Problem` if the index is not
+        available.
+        """
         await self._loaded.wait()
         revision = self._revision
         if revision is None:
@@ -205,7 +207,7 @@ class Gate:
         return len(self._queued)
 
     def enter(self) -> Ticket:
-        """A ticket, which must be left in any case. Raises `QueueFull`."""
+        """Return a ticket, which must be left in any case. Raises `QueueFull`."""
         ticket = Ticket(self)
         if self.running < self.slots:
             self._start(ticket)
@@ -330,7 +332,9 @@ class GatedService:
         self._typical_seconds = 0.5
 
     def enter(self) -> Ticket:
-        """A ticket, which must be left in any case. Raises `Problem` for a full queue, and during the shutdown."""
+        """Return a ticket, which must be left in any case. Raises `Problem` for a full queue, and during the
+        shutdown.
+        """
         if self.draining:
             raise shutting_down()
         try:
@@ -374,7 +378,7 @@ class Service(GatedService):
 
     @classmethod
     def of(cls, agent: SearchAgent, settings: Settings | None = None, index: LiveIndex | None = None) -> Service:
-        """The service of an agent, by default on an index that never changes. Its trajectories can be judged."""
+        """Return the service of an agent, by default on an index that never changes. Its trajectories can be judged."""
         feedback = None if agent.trajectories is None else FeedbackLog(agent.trajectories)
         return cls(index or LiveIndex(agent), settings or Settings(), feedback)
 
@@ -392,7 +396,7 @@ class Service(GatedService):
         return AdmittedSearch(request, ticket, deadline)
 
     async def answer(self, search: AdmittedSearch) -> ServedAnswer:
-        """The answer. Raises `Problem`. Cancelling it ends the search and frees its slot."""
+        """Return the answer. Raises `Problem`. Cancelling it ends the search and frees its slot."""
         request = search.request
         async with self._running(search) as agent:
             queued_seconds = time.perf_counter() - search.arrival
@@ -407,7 +411,7 @@ class Service(GatedService):
         return await self._answered(search, result, queued_seconds)
 
     async def stream(self, search: AdmittedSearch) -> AsyncGenerator[Progress | ServedAnswer]:
-        """The progress as it happens, and then the answer. Raises `Problem`."""
+        """Yield the progress as it happens, and then the answer. Raises `Problem`."""
         request, result = search.request, None
         async with self._running(search) as agent:
             queued_seconds = time.perf_counter() - search.arrival
@@ -430,7 +434,7 @@ class Service(GatedService):
 
     @asynccontextmanager
     async def step(self, path: str, where: Where | None = None) -> AsyncIterator[Corpus]:
-        """The corpus for a single step, which takes a slot as a search does. Raises `Problem` as `admit`."""
+        """Yield the corpus for a single step, which takes a slot as a search does. Raises `Problem` as `admit`."""
         search = self.admit(SearchRequest("", 1, path, where))
         try:
             await self._wait_for_turn(search)
@@ -459,7 +463,7 @@ class Service(GatedService):
 
     @asynccontextmanager
     async def _running(self, search: AdmittedSearch) -> AsyncIterator[SearchAgent]:
-        """The agent, when it is the search's turn. Raises failures of the block as `Problem`."""
+        """Yield the agent, when it is the search's turn. Raises failures of the block as `Problem`."""
         self._deadlines.add(search.deadline)
         try:
             await self._wait_for_turn(search)
@@ -505,7 +509,7 @@ class Service(GatedService):
 
 
 def shutting_down() -> Problem:
-    """The error while the server drains."""
+    """Return the error while the server drains."""
     message = "the server is shutting down: use another server, or try again later"
     return Problem(503, "shutting_down", message, headers={"Connection": "close", "Retry-After": "1"})
 

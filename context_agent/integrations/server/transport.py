@@ -272,7 +272,7 @@ def _whole_answer(problem: Problem) -> bytes:
 
 
 def available_connections(limit: int) -> int:
-    """The part of `limit` that the process has file descriptors for; raises the soft limit if allowed."""
+    """Return the part of `limit` that the process has file descriptors for; raises the soft limit if allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit.
@@ -367,7 +367,7 @@ def serve(
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 selects a free port. Raises `ConfigError` if the address cannot be used."""
+    """Return a bound socket; port 0 selects a free port. Raises `ConfigError` if the address cannot be used."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
@@ -383,6 +383,6 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def socket_url(bound: socket.socket) -> str:
-    """The URL of a bound socket."""
+    """Return the URL of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -72,11 +72,12 @@ class WorkerPeers:
         return max(1, len(self._addresses))
 
     def owner(self, digest: bytes) -> int:
-        """The worker that owns what has this digest."""
+        """Return the worker that owns what has this digest."""
         return int.from_bytes(digest, "big") % self.count
 
     async def call(self, worker: int, name: str, request: Any, *, seconds: float) -> Any:
-        """The answer of a worker's handler. Raises its `Problem`, and one of status 503 without an answer in time.
+        """Return the answer of a worker's handler. Raises its `Problem`, and one of status 503 without an answer in
+        time.
 
         The call of a worker that died waits for the process that replaces it.
         """
@@ -93,7 +94,7 @@ class WorkerPeers:
         return reply["answer"]
 
     async def call_all(self, name: str, request: Any, *, seconds: float) -> list[Any]:
-        """The answers of all workers, in their order, without those that raise a `Problem`."""
+        """Return the answers of all workers, in their order, without those that raise a `Problem`."""
 
         async def answer(worker: int) -> list[Any]:
             with suppress(Problem):
@@ -153,7 +154,7 @@ class ServerWorker:
     """Tells the supervisor that the worker listens."""
 
     def peers(self) -> WorkerPeers:
-        """The workers, as this one calls them."""
+        """Return the workers, as this one calls them."""
         return WorkerPeers(self.number, self.addresses, self.listener)
 
     def serve(self, service: GatedService, app: ASGIApp, description: Any) -> None:
@@ -329,12 +330,12 @@ def _work(target: WorkerTarget, worker: ServerWorker) -> None:
 
 
 def _events(child: _Child) -> list[Any]:
-    """What to wait for: the end of the process, and before that its start."""
+    """Return what to wait for: the end of the process, and before that its start."""
     return [child.process.sentinel] if child.listens else [child.process.sentinel, child.started]
 
 
 def _call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
-    """A Unix socket for each worker, in a new folder that is removed with the stack. Raises `ConfigError`."""
+    """Return a Unix socket for each worker, in a new folder that is removed with the stack. Raises `ConfigError`."""
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
     listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
     for number, listener in enumerate(listeners):

@@ -56,13 +56,13 @@ LEAST_SLOPE = 1e-2
 
 
 def log_odds(probabilities: Floats) -> Floats:
-    """The logarithm of p / (1 - p)."""
+    """Return the logarithm of p / (1 - p)."""
     inside = np.clip(probabilities.astype(np.float64), CERTAIN, 1 - CERTAIN)
     return np.asarray(np.log(inside / (1 - inside)), dtype=np.float32)
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """The probabilities for log-odds."""
+    """Return the probabilities for log-odds."""
     return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))), dtype=np.float32)
 
 
@@ -125,18 +125,20 @@ class ScoreCalibration:
     stopping: Floats | None = None
 
     def confidence(self, features: Floats) -> float:
-        """The probability that the corpus answers the question, by the features of the evidence."""
+        """Return the probability that the corpus answers the question, by the features of the evidence."""
         constant, *factors = self.evidence[int(np.isfinite(features[-1]))]
         return float(sigmoid(constant + np.nan_to_num(features) @ np.array(factors)))
 
     def probabilities(self, scores: Floats, confidence: float) -> Floats:
-        """The probability that each candidate belongs to the evidence, in the order of the scores, shape (n,)."""
+        """Return the probability that each candidate belongs to the evidence, in the order of the scores, shape
+        (n,).
+        """
         constant, trust, slope = self.relevance.tolist()
         shift = constant + trust * float(log_odds(np.array([confidence]))[0])
         return sigmoid(shift + max(slope, LEAST_SLOPE) * log_odds(scores))
 
     def suffices(self, features: Floats) -> float:
-        """The probability that further searches improve nothing, by the features in `STOPPING`.
+        """Return the probability that further searches improve nothing, by the features in `STOPPING`.
 
         It is 0 if nothing likely was found: that more searches would not help either is no reason to stop.
         """

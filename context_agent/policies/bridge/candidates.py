@@ -112,7 +112,7 @@ class AnalyzedPassage:
 
 
 def _short_titles(title: str) -> tuple[str, ...]:
-    """A longer name by its first and last word, and by its last two, between blanks.
+    """Return a longer name by its first and last word, and by its last two, between blanks.
 
     None for a name with digits, or in a script without spaces, whose terms overlap.
     """
@@ -175,7 +175,7 @@ class AnalyzedQuestion:
         return frozenset(self.keys)
 
     def coverage(self, passage: AnalyzedPassage) -> Floats:
-        """How well the passage covers each term, shape (T,): 1 for its key, 0.6 for a related word, else 0."""
+        """Return how well the passage covers each term, shape (T,): 1 for its key, 0.6 for a related word, else 0."""
         coverage = [
             1.0 if key in passage.keys else 0.6 if related and not related.isdisjoint(passage.keys) else 0.0
             for key, related in zip(self.keys, self.kin, strict=True)
@@ -191,7 +191,7 @@ class AnalyzedQuestion:
         return total
 
     def rest(self, passage: AnalyzedPassage) -> str:
-        """The terms that the passage does not cover: what is open after reading it."""
+        """Return the terms that the passage does not cover: what is open after reading it."""
         return " ".join(term for term, key in zip(self.terms, self.keys, strict=True) if key not in passage.keys)
 
 
@@ -233,7 +233,7 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
 
 
 def _clauses(text: str) -> list[str]:
-    """The parts of a question that may each need a passage of their own; at least one."""
+    """Return the parts of a question that may each need a passage of their own; at least one."""
     clauses: list[str] = []
     parts: list[str] = []
     content_words = 0
@@ -291,12 +291,12 @@ class WordWeights:
         self._weights: dict[str, float] = {}
 
     def __call__(self, words: Sequence[str]) -> Floats:
-        """The weight of each word, shape (n,)."""
+        """Return the weight of each word, shape (n,)."""
         self.learn(words)
         return np.array([self._weights[word] for word in words], dtype=np.float32)
 
     def learn(self, words: Sequence[str]) -> dict[str, float]:
-        """All cached weights, those of `words` included."""
+        """Return all cached weights, those of `words` included."""
         if fresh := [word for word in dict.fromkeys(words) if word not in self._weights]:
             frequency = np.minimum(self._corpus.document_frequency(fresh), self._count)
             weight = np.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
@@ -306,7 +306,7 @@ class WordWeights:
         return self._weights
 
     def names_nothing(self, words: Sequence[str]) -> bool:
-        """Whether every word is in more than half of the chunks, as a heading that all files share."""
+        """Return whether every word is in more than half of the chunks, as a heading that all files share."""
         weights = self.learn(words)
         return all(weights[word] < _COMMON for word in words)
 

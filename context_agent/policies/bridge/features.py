@@ -76,7 +76,7 @@ class TextFeatures:
 
 
 def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats, clause_cosines: Floats) -> Floats:
-    """The direct features, shape (n, len(DIRECT)).
+    """Return the direct features, shape (n, len(DIRECT)).
 
     `cosines` to the question have shape (n,), the coverage of its clauses and the cosines to them shape (n, clauses);
     cosines are NaN if unknown.
@@ -98,7 +98,8 @@ def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats
 
 
 def _clause_columns(coverage: Floats, cosines: Floats) -> list[Floats]:
-    """The features in `CLAUSES`: how well a candidate fits the clause that it fits best, and among the candidates.
+    """Return the features in `CLAUSES`: how well a candidate fits the clause that it fits best, and among the
+    candidates.
 
     A question that joins several facts has a passage for each; a passage that is the best for one of them counts, even
     if it says nothing about the others.
@@ -272,7 +273,7 @@ class Novelty:
         """The rows that say the same as a row."""
 
     def discounted(self, scores: Floats) -> Floats:
-        """The scores, shape (n,), lower for echoes of the question and for repeats of better candidates."""
+        """Return the scores, shape (n,), lower for echoes of the question and for repeats of better candidates."""
         best = [int(row) for row in np.argsort(-scores, kind="stable")[:COMPARED]]
         for row in best:
             if row not in self._contents:
@@ -315,7 +316,7 @@ class Novelty:
         return _Content(shingles - self._question_shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
     def _restates(self, passage: AnalyzedPassage) -> bool:
-        """Whether a stretch of the text repeats a long question, whatever is around it."""
+        """Return whether a stretch of the text repeats a long question, whatever is around it."""
         question = self._notes.question
         if len(question.key_set) < LONG_QUESTION:
             return False
@@ -326,7 +327,7 @@ class Novelty:
         return max(shared) >= COVERED * len(question.key_set)
 
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
-        """Whether two texts with `shared` common shingles say the same of what the question asks for.
+        """Return whether two texts with `shared` common shingles say the same of what the question asks for.
 
         Versions of one page do not if each of them has words of the question that the other lacks, nor if their titles
         differ and the question asks for several documents.
@@ -343,14 +344,14 @@ class Novelty:
 
 
 def _shingles(words: list[str]) -> frozenset[Shingle]:
-    """All runs of `SHINGLE` words; a shorter text is one shingle."""
+    """Return all runs of `SHINGLE` words; a shorter text is one shingle."""
     if len(words) <= SHINGLE:
         return frozenset({tuple(words)})
     return frozenset(zip(*(words[start:] for start in range(SHINGLE)), strict=False))
 
 
 def _answering_keys(question: AnalyzedQuestion, passage: AnalyzedPassage) -> frozenset[str]:
-    """The question's keys in the title and in the sentences that do not repeat the question."""
+    """Return the question's keys in the title and in the sentences that do not repeat the question."""
     least = COVERED * len(question.key_set)
     sentences = (sentence for sentence in passage.sentences if len(sentence & question.key_set) < least)
     return question.key_set & passage.title_keys.union(*sentences)

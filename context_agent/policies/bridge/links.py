@@ -86,7 +86,7 @@ class Links:
         return row.values
 
     def _pair(self, parent: int, name_words: dict[str, float], child: int) -> tuple[float, ...]:
-        """The features in `PAIR`."""
+        """Return the features in `PAIR`."""
         if child == parent:
             return (*NO_LINK, 0.0, 0.0, 0.0, 0.0)
         source, target = self._notes.candidates[parent].passage, self._notes.candidates[child].passage
@@ -97,12 +97,12 @@ class Links:
         return (*forward, back[0], back[2], shared, 0.0)
 
     def _link(self, parent: AnalyzedPassage, child: AnalyzedPassage) -> tuple[float, float, float, float]:
-        """The link, unless the child's title says nothing in this corpus."""
+        """Return the link, unless the child's title says nothing in this corpus."""
         matched = link(self._notes.question, parent, child)
         return NO_LINK if matched[0] and self._notes.weights.names_nothing(child.title.split()) else matched
 
     def _name_words(self, parent: int) -> dict[str, float]:
-        """The weights of the words in the passage's names, except those of the question."""
+        """Return the weights of the words in the passage's names, except those of the question."""
         passage = self._notes.candidates[parent].passage
         names = {word for mention in passage.mentions for word in mention.name.split()} | set(passage.title_words)
         skip = STOP | MONTHS
@@ -132,7 +132,7 @@ def link(
 
 
 def _shared(name_words: dict[str, float], target: AnalyzedPassage) -> float:
-    """The weight of the rarest words in common, scaled."""
+    """Return the weight of the rarest words in common, scaled."""
     weights = sorted((weight for word, weight in name_words.items() if word in target.vocabulary), reverse=True)
     return sum(weights[:_SHARED]) / 20
 
@@ -152,7 +152,9 @@ def _own(scores: Floats, order: NDArrayInt) -> dict[str, Floats]:
 
 
 def _set_columns(question: AnalyzedQuestion, scores: Floats, order: NDArrayInt, coverage: Floats) -> dict[str, Floats]:
-    """What the three best other candidates leave uncovered, and what the candidate adds, as weight of the question."""
+    """Return what the three best other candidates leave uncovered, and what the candidate adds, as weight of the
+    question.
+    """
     context = np.zeros((len(scores), coverage.shape[1]), dtype=np.float32)
     for row in order[:3].tolist():
         different = np.arange(len(scores)) != row
@@ -194,11 +196,11 @@ class _Pairs:
         self._best = np.where(self._linked, by_title, similarity.argmax(axis=0))
 
     def chosen(self, matrix: Floats) -> Floats:
-        """Each candidate's value with its chosen parent, shape (n,)."""
+        """Return each candidate's value with its chosen parent, shape (n,)."""
         return np.asarray(matrix[self._best, np.arange(matrix.shape[1])], dtype=np.float32)
 
     def parent_columns(self) -> dict[str, Floats]:
-        """The chosen parent itself."""
+        """Return the chosen parent itself."""
         passages = [self._notes.candidates[int(p)].passage for p in self._parents]
         question = self._notes.question.padded
         per_parent = {
@@ -211,7 +213,7 @@ class _Pairs:
         return {name: np.asarray(values, dtype=np.float32)[self._best] for name, values in per_parent.items()}
 
     def best_columns(self) -> dict[str, Floats]:
-        """The chosen parent's relation to the candidate, and the best relation to any."""
+        """Return the chosen parent's relation to the candidate, and the best relation to any."""
         score, pair, chosen = self._parent_score, self._pair, self.chosen
         strength = pair["strength"]
         return {
@@ -237,7 +239,7 @@ class _Pairs:
         }
 
     def child_columns(self) -> dict[str, Floats]:
-        """The candidate as a parent: its best child by score."""
+        """Return the candidate as a parent: its best child by score."""
         n = len(self._scores)
         link_to, rest_of = np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.float32)
         link_to[self._parents] = (self._scores * self._pair["strength"]).max(axis=1)
@@ -273,7 +275,7 @@ class Lookup:
         return self.name.removeprefix("the ")
 
     def query(self, notes: Notes) -> str:
-        """The name and the terms that its passage does not cover."""
+        """Return the name and the terms that its passage does not cover."""
         return f"{self.surface} {notes.question.rest(notes.candidates[self.parent].passage)}".rstrip()
 
 
@@ -285,7 +287,9 @@ class Expansion:
         self._by_row: dict[int, tuple[list[Lookup], list[list[float]]]] = {}
 
     def lookups(self, scores: Floats, done: AbstractSet[Lookup]) -> tuple[list[Lookup], Floats]:
-        """The lookups from the best candidates that are not done yet, and their features, shape (N, len(EXPANSION))."""
+        """Return the lookups from the best candidates that are not done yet, and their features, shape (N,
+        len(EXPANSION)).
+        """
         best = [int(row) for row in np.argsort(-scores, kind="stable")[:LOOKUP_PARENTS]]
         parents = Counter(lookup.name for row in best for lookup in self._of(row)[0])
         done_names = Counter(lookup.name for lookup in done)
@@ -301,7 +305,7 @@ class Expansion:
         return lookups, np.array(features, dtype=np.float32).reshape(-1, len(EXPANSION))
 
     def _of(self, row: int) -> tuple[list[Lookup], list[list[float]]]:
-        """The lookups from one candidate, with their fixed features."""
+        """Return the lookups from one candidate, with their fixed features."""
         if row not in self._by_row:
             passage = self._notes.candidates[row].passage
             names = [mention for mention in passage.mentions if mention.name != passage.title]
@@ -315,7 +319,7 @@ class Expansion:
         return self._by_row[row]
 
     def _fixed(self, row: int, mention: Mention) -> list[float]:
-        """The features in `FIXED`. A title is a mention with a negative start."""
+        """Return the features in `FIXED`. A title is a mention with a negative start."""
         notes, passage = self._notes, self._notes.candidates[row].passage
         question, weights = notes.question, notes.weights.learn(())
         name = mention.name.split()
@@ -361,7 +365,7 @@ def _context(notes: Notes, passage: AnalyzedPassage, mention: Mention) -> tuple[
 
 
 def promise_guess(features: Floats) -> Floats:
-    """The promise of lookups for a policy without weights, shape (N,)."""
+    """Return the promise of lookups for a policy without weights, shape (N,)."""
     column = EXPANSION.index
     rarity = np.minimum(features[:, column("weight")], 20) / 20
     worth = features[:, column("parent_score")] * (0.2 + features[:, column("relation")]) * rarity

@@ -48,7 +48,7 @@ from context_agent.retrieval.corpus import Corpus
 
 
 def document_rows(notes: Notes, scores: Floats) -> list[int]:
-    """The row of the best candidate of each document, best first."""
+    """Return the row of the best candidate of each document, best first."""
     best: dict[str, int] = {}
     for row in np.argsort(-scores, kind="stable"):
         best.setdefault(notes.candidates[int(row)].document_id, int(row))
@@ -93,7 +93,9 @@ class Scaling:
 
     @classmethod
     def of(cls, rows: Floats, optional: Floats) -> Scaling:
-        """The scaling of training rows, shape (n, F), NaN if missing; `optional` marks more inputs that may miss."""
+        """Return the scaling of training rows, shape (n, F), NaN if missing; `optional` marks more inputs that may
+        miss.
+        """
         present = np.isfinite(rows)
         count = np.maximum(present.sum(axis=0), 1)
         mean = np.where(present, rows, 0).sum(axis=0) / count
@@ -120,17 +122,17 @@ class Network:
     members: tuple[Layers, ...]
 
     def __call__(self, rows: Floats) -> Floats:
-        """The probability for each row of features, shape (n, F) -> (n,)."""
+        """Return the probability for each row of features, shape (n, F) -> (n,)."""
         return sigmoid(self.logits(rows))
 
     def logits(self, rows: Floats) -> Floats:
-        """The log-odds for each row of features, shape (n, F) -> (n,)."""
+        """Return the log-odds for each row of features, shape (n, F) -> (n,)."""
         inputs = self.scaling(rows)
         return np.asarray(np.mean([forward(layers, inputs) for layers in self.members], axis=0))
 
 
 def forward(layers: Layers, inputs: Floats) -> Floats:
-    """The logits of one network, shape (n, inputs) -> (n,)."""
+    """Return the logits of one network, shape (n, inputs) -> (n,)."""
     hidden = inputs
     for weight, bias in layers[:-1]:
         hidden = np.maximum(hidden @ weight + bias, 0)
@@ -161,19 +163,19 @@ class Scorer:
         head: Floats | None = None,
         ranker: Trees | None = None,
     ) -> Scorer:
-        """The scorer of newly trained networks."""
+        """Return the scorer of newly trained networks."""
         digest = _digest(_tensors(networks, calibration, head), ranker)
         return cls(networks, digest, calibration, head, ranker)
 
     @classmethod
     def shipped(cls) -> Scorer | None:
-        """The weights that ship with the package; None if there are none."""
+        """Return the weights that ship with the package; None if there are none."""
         path = files("context_agent.policies.bridge") / SHIPPED
         return cls.parse(path.read_bytes(), str(path)) if path.is_file() else None
 
     @classmethod
     def load(cls, path: str | Path) -> Scorer:
-        """The weights of a file. Raises `ConfigError` if it cannot be read or was trained on other features."""
+        """Return the weights of a file. Raises `ConfigError` if it cannot be read or was trained on other features."""
         try:
             return cls.parse(read_bytes(path, MAX_WEIGHTS_BYTES), str(path))
         except (OSError, ValueError) as error:
@@ -181,7 +183,7 @@ class Scorer:
 
     @classmethod
     def parse(cls, data: bytes, origin: str) -> Scorer:
-        """The weights in the bytes of a safetensors file; `origin` names it in errors."""
+        """Return the weights in the bytes of a safetensors file; `origin` names it in errors."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -236,7 +238,7 @@ def _metadata(data: bytes) -> dict[str, str]:
 
 
 def _calibration(tensors: Mapping[str, Floats], features: Sequence[str]) -> ScoreCalibration | None:
-    """The calibration in the tensors; None if there is none for these features of the evidence."""
+    """Return the calibration in the tensors; None if there is none for these features of the evidence."""
     evidence, relevance = tensors.get("calibration.evidence"), tensors.get("calibration.relevance")
     if tuple(features) != EVIDENCE or evidence is None or relevance is None:
         return None
@@ -315,7 +317,7 @@ class Cosines:
         self._by_query: dict[str, Floats] = {}
 
     def of(self, query: str) -> Floats:
-        """The query's cosine with each candidate, shape (n,)."""
+        """Return the query's cosine with each candidate, shape (n,)."""
         cosines = self._by_query.get(query, np.zeros(0, dtype=np.float32))
         fresh = [candidate.id for candidate in self._notes.candidates[len(cosines) :]]
         if fresh:
@@ -324,7 +326,7 @@ class Cosines:
         return cosines
 
     def rest(self, parents: Sequence[int]) -> Floats:
-        """The cosine of "parent's title + its open terms" with each candidate, shape (P, n)."""
+        """Return the cosine of "parent's title + its open terms" with each candidate, shape (P, n)."""
         notes = self._notes
         passages = [notes.candidates[row].passage for row in parents]
         return np.stack([self.of(f"{passage.bare} {notes.question.rest(passage)}") for passage in passages])
@@ -348,7 +350,7 @@ class RelevanceJudgement:
         """Its log-odds, shape (n,)."""
 
     def scores(self) -> Floats:
-        """The probability that each candidate belongs to the answer, shape (n,)."""
+        """Return the probability that each candidate belongs to the answer, shape (n,)."""
         if not len(self.notes):
             return np.zeros(0, dtype=np.float32)
         if self._scorer is None:
@@ -360,7 +362,7 @@ class RelevanceJudgement:
         return self._combined(networks)
 
     def read(self, scores: Floats) -> Floats:
-        """The scores after reading the best candidates by `scores`, those of the same candidates; shape (n,).
+        """Return the scores after reading the best candidates by `scores`, those of the same candidates; shape (n,).
 
         Unchanged if the weights have no network for it.
         """
@@ -377,21 +379,21 @@ class RelevanceJudgement:
             self._readings.read_alone(asked_order(self.notes, self._odds))
 
     def combined_scores(self) -> Floats:
-        """The scores of the networks at the last scoring or reading, shape (n,)."""
+        """Return the scores of the networks at the last scoring or reading, shape (n,)."""
         networks = self._scorer.networks if self._scorer else {}
         return self._combined(networks) if networks else self._guess()
 
     def coverage(self) -> Floats:
-        """How well each candidate covers each term of the question, shape (n, T)."""
+        """Return how well each candidate covers each term of the question, shape (n, T)."""
         return self._text.rows()[1]
 
     def ranking_scores(self, scores: Floats) -> Floats:
-        """The scores of the final ranking, given those of the same candidates; unchanged without a ranker."""
+        """Return the scores of the final ranking, given those of the same candidates; unchanged without a ranker."""
         ranker = self._scorer.ranker if self._scorer else None
         return scores if ranker is None or not len(scores) else sigmoid(ranker(self.ranking_inputs()))
 
     def suffices(self) -> float:
-        """The probability that more searches would not improve the final ranking; 0 if that is not known."""
+        """Return the probability that more searches would not improve the final ranking; 0 if that is not known."""
         calibration, ranker = (self._scorer.calibration, self._scorer.ranker) if self._scorer else (None, None)
         if calibration is None or calibration.stopping is None or ranker is None or not len(self._odds):
             return 0.0
@@ -407,7 +409,9 @@ class RelevanceJudgement:
         return calibration.suffices(stopping_features(rows, best.tolist(), named))
 
     def ranking_inputs(self, *, read: bool = True) -> Floats:
-        """The ranker's inputs after the last scoring, shape (n, len(RANKING)); without the reader's unless `read`."""
+        """Return the ranker's inputs after the last scoring, shape (n, len(RANKING)); without the reader's unless
+        `read`.
+        """
         combined = said = alone = np.full(len(self._odds), np.nan, dtype=np.float32)
         if read and self._readings and self._scorer is not None:
             combined = self._scorer.networks[READING].logits(self.reading_inputs(self._odds))
@@ -418,15 +422,15 @@ class RelevanceJudgement:
         return ranking_features(self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size)
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
-        """The scores by the second network's log-odds and what the reader said, shape (n,)."""
+        """Return the scores by the second network's log-odds and what the reader said, shape (n,)."""
         return networks[READING](self.reading_inputs(self._odds)) if self._readings else sigmoid(self._odds)
 
     def reading_inputs(self, odds: Floats) -> Floats:
-        """The inputs of the network `READING`, given the second's log-odds, shape (n, len(READINGS))."""
+        """Return the inputs of the network `READING`, given the second's log-odds, shape (n, len(READINGS))."""
         return reading_features(self.notes, odds, self._read_odds())
 
     def evidence(self, scores: Floats, *, read: bool = True) -> Floats:
-        """The features of the evidence that the candidates with these scores are; there must be a candidate.
+        """Return the features of the evidence that the candidates with these scores are; there must be a candidate.
 
         Without `read`, those of an episode in which the reader had no say.
         """
@@ -439,20 +443,20 @@ class RelevanceJudgement:
         return Evidence(question.weight, question.in_name, coverage, scores, cosines, words, heard, size).features()
 
     def unread_scores(self) -> Floats:
-        """The scores at the last scoring without the reader's say, shape (n,)."""
+        """Return the scores at the last scoring without the reader's say, shape (n,)."""
         ranker = self._scorer.ranker if self._scorer else None
         return sigmoid(self._odds if ranker is None else ranker(self.ranking_inputs(read=False)))
 
     def _read_odds(self) -> Floats:
-        """The reader's log-odds, shape (n,); NaN for what it did not read."""
+        """Return the reader's log-odds, shape (n,); NaN for what it did not read."""
         return read_odds(self._readings.rows(), self._scorer.head if self._scorer else None)
 
     def _alone_odds(self) -> Floats:
-        """The reader's log-odds on the question alone, shape (n,); NaN for what it did not read."""
+        """Return the reader's log-odds on the question alone, shape (n,); NaN for what it did not read."""
         return read_odds(self._readings.rows_alone(), self._scorer.head if self._scorer else None)
 
     def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
-        """The confidence that the corpus answers the question, and each candidate's probability, shape (n,).
+        """Return the confidence that the corpus answers the question, and each candidate's probability, shape (n,).
 
         None and the scores as they are for weights without a calibration.
         """
@@ -463,26 +467,28 @@ class RelevanceJudgement:
         return confidence, calibration.probabilities(scores, confidence)
 
     def _guess(self) -> Floats:
-        """A rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to it."""
+        """Return a rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to
+        it.
+        """
         text, coverage = self._text.rows()
         guess = relevance_guess(text, self._cosines.of(self.notes.question.text))
         links = self._links.features(guess, coverage, self._cosines.rest)
         return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
 
     def first_inputs(self) -> Floats:
-        """The first network's inputs, shape (n, len(DIRECT))."""
+        """Return the first network's inputs, shape (n, len(DIRECT))."""
         text, _ = self._text.rows()
         question = self.notes.question
         clause_cosines = np.stack([self._cosines.of(clause) for clause in question.clauses], axis=1)
         return direct_features(self.notes, text, self._cosines.of(question.text), self._text.clauses(), clause_cosines)
 
     def second_inputs(self, first_inputs: Floats, scores: Floats) -> Floats:
-        """The second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""
+        """Return the second network's inputs, given the first's scores, shape (n, len(DIRECT + LINKS))."""
         _, coverage = self._text.rows()
         return np.concatenate([first_inputs, self._links.features(scores, coverage, self._cosines.rest)], axis=1)
 
 
 def _dense_weight(corpus: Corpus) -> float:
-    """The weight of the corpus's vectors by its calibration, 1 without one."""
+    """Return the weight of the corpus's vectors by its calibration, 1 without one."""
     weights = getattr(getattr(corpus, "calibration", None), "weights", {})
     return float(weights.get("dense", 1.0))

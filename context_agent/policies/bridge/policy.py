@@ -140,7 +140,7 @@ class BridgePolicy:
 
     @classmethod
     def load(cls, path: str | Path, *, effort: Effort | str | None = None) -> BridgePolicy:
-        """The policy with the weights of a file that `ctx1 train bridge` wrote. Raises `ConfigError`."""
+        """Return the policy with the weights of a file that `ctx1 train bridge` wrote. Raises `ConfigError`."""
         return cls(Scorer.load(path), effort=effort)
 
     @property
@@ -172,7 +172,7 @@ class BridgePolicy:
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
-        """An actor for one episode; `seed` has no effect."""
+        """Return an actor for one episode; `seed` has no effect."""
         return BridgeActor(self, question, corpus)
 
 
@@ -220,12 +220,12 @@ class BridgeActor:
         self._scores = np.zeros(len(self.notes), dtype=np.float32)
 
     async def act(self, view: View) -> Action:
-        """The next searches, the last edits, or the ranking."""
+        """Return the next searches, the last edits, or the ranking."""
         threaded = self._blocking or self._effort.readings > 0
         return await asyncio.to_thread(self._decide, view) if threaded else self._decide(view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The documents in view by the latest scores, new blocks included unless the corpus fails to judge them.
+        """Return the documents in view by the latest scores, new blocks included unless the corpus fails to judge them.
 
         Nothing if an interrupted decision does not end in time.
         """
@@ -240,7 +240,7 @@ class BridgeActor:
             self._deciding.release()
 
     def assess(self) -> Assessment | None:
-        """How good the candidates are by the latest scores; None while an interrupted decision continues."""
+        """Return how good the candidates are by the latest scores; None while an interrupted decision continues."""
         if not self._deciding.acquire(blocking=False):
             return None
         try:
@@ -266,7 +266,7 @@ class BridgeActor:
             return Action(ranking=self._ranking(view))
 
     def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
-        """The next searches, with the prunes that they need; none to end."""
+        """Return the next searches, with the prunes that they need; none to end."""
         if self._turns == 0:
             return self._opening(view)
         if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
@@ -274,7 +274,9 @@ class BridgeActor:
         return self._next(view) or self._after_reading(view)
 
     def _may_end(self) -> bool:
-        """Whether the first turn can be enough for this question, and has as many documents as a long ranking needs."""
+        """Return whether the first turn can be enough for this question, and has as many documents as a long ranking
+        needs.
+        """
         wanted = self._effort.ranking
         documents = len({candidate.document_id for candidate in self.notes.candidates})
         return not self._asks_many and (wanted <= Effort().ranking or documents >= wanted)
@@ -307,7 +309,7 @@ class BridgeActor:
         return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
 
     def _opening(self, view: View) -> tuple[ToolCall, ...]:
-        """The question, its names, and its content words alone."""
+        """Return the question, its names, and its content words alone."""
         question, small = self.notes.question, view.budget.window < SMALL_WINDOW
         names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
         calls = [self._page]
@@ -318,7 +320,7 @@ class BridgeActor:
         return self._count(calls[: self._effort.searches], {})
 
     def _next(self, view: View) -> tuple[ToolCall, ...]:
-        """The next page of the question and the most promising lookups, with the prunes that they need."""
+        """Return the next page of the question and the most promising lookups, with the prunes that they need."""
         effort, small = self._effort, view.budget.window < SMALL_WINDOW
         searches_left = effort.searches - self._searches
         if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
@@ -351,7 +353,7 @@ class BridgeActor:
         return self._next(view)
 
     def _promising(self) -> tuple[list[Lookup], Floats]:
-        """The promising lookups that are not done yet, best first, each name once; with their features."""
+        """Return the promising lookups that are not done yet, best first, each name once; with their features."""
         lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
         scorer = self._policy.scorer
         promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
@@ -374,7 +376,7 @@ class BridgeActor:
         return tuple(calls)
 
     def _affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
-        """How many of the calls there is room for.
+        """Return how many of the calls there is room for.
 
         The tokens that they add for good (their own text, the ids in a later prune) must leave room to restore the best
         candidates at the end. Their results must fit next to the blocks that are not pruned.
@@ -397,7 +399,8 @@ class BridgeActor:
         return len(calls)
 
     def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """A prune of the blocks with the lowest scores that frees what the calls will show; none if there is room.
+        """Return a prune of the blocks with the lowest scores that frees what the calls will show; none if there is
+        room.
 
         In a small window everything but the best is pruned at once: naming the few that stay takes the fewest tokens.
         """
@@ -443,7 +446,7 @@ class BridgeActor:
         return float(self._scores[row]) if row is not None else 0.0
 
     def ranked(self) -> list[tuple[ChunkCandidate, float]]:
-        """The candidates with their latest scores, best first."""
+        """Return the candidates with their latest scores, best first."""
         order = np.argsort(-self._scores, kind="stable").tolist()
         return [(self.notes.candidates[row], float(self._scores[row])) for row in order]
 
@@ -477,7 +480,7 @@ class BridgeActor:
         return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
-        """The citable documents by score, as many as the output has room for, at least one."""
+        """Return the citable documents by score, as many as the output has room for, at least one."""
         citable = {block.id for block in view.citable_blocks}
         room = (view.max_output - TURN_TOKENS) // (self._id_tokens() + LINE_TOKENS)
         relevance = self._assessment().relevance
@@ -494,7 +497,7 @@ def _unpruned(view: View) -> int:
 
 
 def search_call(query: str, limit: int) -> ToolCall:
-    """A search that may show `limit` chunks."""
+    """Return a search that may show `limit` chunks."""
     return ToolCall("search_corpus", {"query": query, "limit": limit})
 
 

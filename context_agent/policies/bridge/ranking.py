@@ -132,7 +132,7 @@ def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgemen
 
 
 def _search_columns(notes: Notes) -> dict[str, Floats]:
-    """What the searches say that found the candidates."""
+    """Return what the searches say that found the candidates."""
     n = len(notes)
     found: dict[int, list[int]] = {}
     values = np.full((4, n), np.nan, dtype=np.float32)
@@ -157,7 +157,7 @@ def _search_columns(notes: Notes) -> dict[str, Floats]:
 
 
 def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str, Floats | float]:
-    """Which retriever the reader and the networks agree with, and the candidates' order by that."""
+    """Return which retriever the reader and the networks agree with, and the candidates' order by that."""
     heard = np.where(np.isfinite(said.alone), said.alone, said.read)
     dense, sparse = (correlation(heard, values) for values in (cosines, words))
     odds_dense, odds_sparse = (correlation(said.odds, values) for values in (cosines, words))
@@ -199,7 +199,7 @@ def families(titles: Sequence[str]) -> list[str]:
 
 
 def _pattern(title: str) -> str:
-    """The title with one sign for each run of words with digits."""
+    """Return the title with one sign for each run of words with digits."""
     words: list[str] = []
     for word in title.split(" "):
         numbered = any(map(str.isdecimal, word))
@@ -209,7 +209,7 @@ def _pattern(title: str) -> str:
 
 
 def _masks(pattern: str) -> list[str]:
-    """The pattern without each of its words in turn, for a pattern of several."""
+    """Return the pattern without each of its words in turn, for a pattern of several."""
     parts = pattern.split()[:_MOST_WORDS]
     return (
         [" ".join((*parts[:place], "*", *parts[place + 1 :])) for place in range(len(parts))] if len(parts) > 1 else []
@@ -217,7 +217,7 @@ def _masks(pattern: str) -> list[str]:
 
 
 def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
-    """The features in `FAMILY`."""
+    """Return the features in `FAMILY`."""
     titles = [candidate.passage.full_title for candidate in notes.candidates]
     names = families(titles)
     sizes: dict[str, set[str]] = {}
@@ -256,7 +256,7 @@ def correlation(first: Floats, second: Floats) -> float:
 
 
 def lead(values: Floats) -> float:
-    """How far the highest value is above the mean, in standard deviations; 0 if nothing is known."""
+    """Return how far the highest value is above the mean, in standard deviations; 0 if nothing is known."""
     return float(np.nanmax(_standard(values))) if np.isfinite(values).any() else 0.0
 
 
@@ -265,7 +265,7 @@ def _best(values: Floats) -> float:
 
 
 def _gap(values: Floats) -> Floats:
-    """Each value minus the best."""
+    """Return each value minus the best."""
     return np.asarray(values - np.float32(_best(values)))
 
 
@@ -279,7 +279,7 @@ def _standard(values: Floats) -> Floats:
 
 
 def _rank(values: Floats) -> Floats:
-    """The logarithm of each value's rank, 0 for the best; NaN stays NaN."""
+    """Return the logarithm of each value's rank, 0 for the best; NaN stays NaN."""
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
     ranks = np.empty(len(values), dtype=np.float32)
     ranks[order] = np.log1p(np.arange(len(values), dtype=np.float32))
@@ -307,7 +307,7 @@ class Trees:
     depth: int
 
     def __call__(self, rows: Floats) -> Floats:
-        """The score of each row of inputs, shape (n, F) -> (n,)."""
+        """Return the score of each row of inputs, shape (n, F) -> (n,)."""
         n, trees = len(rows), np.arange(len(self.feature))
         node = np.zeros((n, len(trees)), dtype=np.int64)
         for _ in range(self.depth):
@@ -319,13 +319,15 @@ class Trees:
         return np.asarray(self.value[trees, node].sum(axis=1), dtype=np.float32)
 
     def tensors(self) -> dict[str, NDArray[np.generic]]:
-        """The arrays by name, as they are stored."""
+        """Return the arrays by name, as they are stored."""
         names = ("feature", "threshold", "left", "right", "missing_left", "value")
         return {name: getattr(self, name) for name in names} | {"depth": np.array([self.depth], dtype=np.int16)}
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[np.generic]], inputs: int) -> Trees:
-        """The trees of stored arrays. Raise `KeyError` or `ValueError` for arrays that are missing or do not fit."""
+        """Return the trees of stored arrays. Raise `KeyError` or `ValueError` for arrays that are missing or do not
+        fit.
+        """
         shape = tensors["feature"].shape
         parts = {name: np.asarray(tensors[name]) for name in ("feature", "left", "right", "missing_left")}
         values = {name: np.asarray(tensors[name], dtype=np.float32) for name in ("threshold", "value")}

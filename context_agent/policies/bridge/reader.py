@@ -44,7 +44,7 @@ class ReaderInput:
         self._fits: dict[AnalyzedPassage, list[float]] = {}
 
     def premise(self, evidence: Iterable[AnalyzedPassage], candidate: AnalyzedPassage) -> str:
-        """The first text: the question, and the sentence of each of the best other passages that fits it best.
+        """Return the first text: the question, and the sentence of each of the best other passages that fits it best.
 
         A sentence that names the candidate is preferred: it says how the two belong together.
         """
@@ -52,13 +52,13 @@ class ReaderInput:
         return relevance.premise(self._question.text, lines)
 
     def excerpt(self, passage: AnalyzedPassage) -> str:
-        """The second text: the candidate, shortened to the sentences that fit best."""
+        """Return the second text: the candidate, shortened to the sentences that fit best."""
         long = len(passage.text.split()) > relevance.EXCERPT_WORDS
         fits = self._fit(passage) if long else ()
         return relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, fits)
 
     def _fitting_sentence(self, passage: AnalyzedPassage, candidate: AnalyzedPassage) -> str:
-        """The sentence that fits best, the first of equal ones."""
+        """Return the sentence that fits best, the first of equal ones."""
         fits = self._fit(passage)
         if candidate.bare_keys and not candidate.bare_keys <= self._question.key_set:
             named = (candidate.bare_keys <= sentence for sentence in passage.sentences)
@@ -66,7 +66,7 @@ class ReaderInput:
         return passage.sentence_texts[fits.index(max(fits))] if fits else ""
 
     def _fit(self, passage: AnalyzedPassage) -> list[float]:
-        """How well each sentence fits the question."""
+        """Return how well each sentence fits the question."""
         if (fits := self._fits.get(passage)) is None:
             question = self._question
             weights = list(zip(question.keys, question.weight.tolist(), strict=True))
@@ -89,7 +89,7 @@ class Readings:
         self._alone: dict[int, Floats] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything was read."""
+        """Return whether anything was read."""
         return bool(self._latest)
 
     def update(self, scores: Floats) -> None:
@@ -106,11 +106,13 @@ class Readings:
         self._alone |= {row: self._by_input[key] for row, key in inputs.items()}
 
     def rows(self) -> Floats:
-        """The latest row of each candidate, shape (n, width); NaN for those that were not read."""
+        """Return the latest row of each candidate, shape (n, width); NaN for those that were not read."""
         return self._rows(self._latest)
 
     def rows_alone(self) -> Floats:
-        """The row of each candidate beside the question alone, shape (n, width); NaN for those that were not read."""
+        """Return the row of each candidate beside the question alone, shape (n, width); NaN for those that were not
+        read.
+        """
         return self._rows(self._alone)
 
     def _read(self, inputs: Iterable[tuple[int, tuple[int, ...]]]) -> None:
@@ -124,7 +126,7 @@ class Readings:
         return rows
 
     def _evidence(self, candidate: int, order: Sequence[int]) -> tuple[int, ...]:
-        """The best candidates of other documents, one of each."""
+        """Return the best candidates of other documents, one of each."""
         candidates = self._notes.candidates
         own = candidates[candidate].document_id
         chosen: dict[str, int] = {}
@@ -141,12 +143,16 @@ class Readings:
 
 
 def read_odds(rows: Floats, head: Floats | None = None) -> Floats:
-    """The reader's log-odds, shape (n,), from its rows, shape (n, width); `head`, shape (width + 1,), corrects them."""
+    """Return the reader's log-odds, shape (n,), from its rows, shape (n, width); `head`, shape (width + 1,), corrects
+    them.
+    """
     return rows[:, 0] if head is None else rows[:, 0] + rows @ head[:-1] + head[-1]
 
 
 def reading_features(notes: Notes, odds: Floats, read: Floats) -> Floats:
-    """The inputs of the combining network, shape (n, len(READINGS)); both log-odds have shape (n,), `read` with NaN."""
+    """Return the inputs of the combining network, shape (n, len(READINGS)); both log-odds have shape (n,), `read` with
+    NaN.
+    """
     n = len(odds)
     best, spread = (float(np.nanmax(read)), float(np.nanstd(read)) + 1e-3) if np.isfinite(read).any() else (0.0, 1.0)
     mean = float(np.nanmean(read)) if np.isfinite(read).any() else 0.0

@@ -77,7 +77,7 @@ def _spelled(date: re.Match[str]) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The runs of letters and digits of the folded text, or its terms where the script has no spaces.
+    """Return the runs of letters and digits of the folded text, or its terms where the script has no spaces.
 
     A number with dots is one word.
     """
@@ -88,7 +88,7 @@ def words(text: str) -> list[str]:
 
 
 def months_in_digits(text: str) -> list[str]:
-    """The two digits of each month beside a number: `March 2023` is 2023-03 in many file names."""
+    """Return the two digits of each month beside a number: `March 2023` is 2023-03 in many file names."""
     digits = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, start=1)}
     months = [
         digits[first if first in digits else second]
@@ -99,7 +99,9 @@ def months_in_digits(text: str) -> list[str]:
 
 
 def spelled_title(title: str) -> str:
-    """A file name as words: `2023-05-IncidentReport_final.md` is `2023-05-Incident Report final`; others unchanged."""
+    """Return a file name as words: `2023-05-IncidentReport_final.md` is `2023-05-Incident Report final`; others
+    unchanged.
+    """
     stem, extensions = _EXTENSION.subn("", title)
     if " " in title or not (extensions or "_" in title):
         return title
@@ -107,7 +109,7 @@ def spelled_title(title: str) -> str:
 
 
 def key(word: str) -> str:
-    """The part of a word that a comparison uses."""
+    """Return the part of a word that a comparison uses."""
     return word[:KEY_LENGTH]
 
 
@@ -118,7 +120,7 @@ def kin(word: str) -> frozenset[str]:
 
 
 def without_brackets(title: str) -> str:
-    """The title without its bracketed parts: `Get Low (song)` names `Get Low`."""
+    """Return the title without its bracketed parts: `Get Low (song)` names `Get Low`."""
     return _BRACKETED.sub("", title).strip() or title
 
 
@@ -156,7 +158,7 @@ class Mention(NamedTuple):
 
 
 def mentions(text: str) -> list[Mention]:
-    """The names of a text, each once, in order of discovery; compound names also in parts."""
+    """Return the names of a text, each once, in order of discovery; compound names also in parts."""
     names: dict[str, Mention] = {}
     for start, span in _names(text):
         _add(names, start, span)
@@ -169,7 +171,7 @@ def mentions(text: str) -> list[Mention]:
 
 
 def question_entities(question: str) -> list[str]:
-    """What a question names: quotations, capitalized runs, and the options of a comparison, as written."""
+    """Return what a question names: quotations, capitalized runs, and the options of a comparison, as written."""
     names: dict[str, Mention] = {}
     for start, span in _names(question, quoted_first=True):
         _add(names, start, span, dates=False)
@@ -183,7 +185,7 @@ def question_entities(question: str) -> list[str]:
 
 
 def _options(question: str) -> Iterator[str]:
-    """The two sides of the outermost `or` or `and` if they are short: titles are not always capitalized."""
+    """Yield the two sides of the outermost `or` or `and` if they are short: titles are not always capitalized."""
     sides = _OPTIONS.split(question)
     if len(sides) < 2:
         return
@@ -236,7 +238,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _closed(run: list[tuple[str, int, bool]], text: str) -> Iterator[tuple[int, str]]:
-    """The run without a sentence's opening word."""
+    """Yield the run without a sentence's opening word."""
     while run and run[0][2] and run[0][0].lower() in _OPENERS:
         run = run[1:]
     if run:

@@ -100,7 +100,7 @@ class AnthropicPolicy(ChatPolicy):
         )
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
-        """The view as chat messages; `cache` is true in those that end a prefix to be cached."""
+        """Return the view as chat messages; `cache` is true in those that end a prefix to be cached."""
         conversation = super().messages(view, profile)
         ends = list(_prefix_ends(conversation))
         # The prefix that the latest edit left intact, and the previous request: the cache has both.
@@ -144,7 +144,7 @@ def _prefix_ends(conversation: Sequence[Message]) -> Iterator[int]:
 
 
 def _intact_turns(view: View, ends: int) -> int:
-    """How many turns precede the first change of the latest edit; of all turns if there was none."""
+    """Return how many turns precede the first change of the latest edit; of all turns if there was none."""
     changed = (s.turn for s in view.segments if not isinstance(s, Text) and s.key in view.changed)
     return min(changed, default=ends - 1)
 
@@ -165,7 +165,7 @@ def _merged(conversation: Iterable[Message]) -> list[Message]:
 
 
 def _content(message: Message) -> list[dict[str, Any]]:
-    """The blocks of a chat message."""
+    """Return the blocks of a chat message."""
     if message["role"] == "tool":
         return [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}]
     texts = [_text(message["content"])] if message["content"].strip() else []
@@ -200,7 +200,9 @@ def _tool(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as the API calls them. A thinking budget stays below `max_tokens`; without room nothing is thought."""
+    """Return the fields as the API calls them. A thinking budget stays below `max_tokens`; without room nothing is
+    thought.
+    """
     effort = fields.pop("reasoning_effort", None)
     if effort is not None:
         fields = {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}, **fields}
@@ -215,7 +217,9 @@ def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(events: Events) -> Mapping[str, Any]:
-    """The message of a whole body, or of a stream's events. Raises `MalformedResponse` if it is none or was cut."""
+    """Return the message of a whole body, or of a stream's events. Raises `MalformedResponse` if it is none or was
+    cut.
+    """
     message = _assembled(events) if events[0].get("type") != "message" else dict(events[0])
     content = message.get("content")
     if not isinstance(content, list) or not message.get("stop_reason"):
@@ -225,7 +229,7 @@ def _whole(events: Events) -> Mapping[str, Any]:
 
 
 def _assembled(events: Events) -> dict[str, Any]:
-    """The message that a stream's events describe, without a stop reason if it was cut."""
+    """Return the message that a stream's events describe, without a stop reason if it was cut."""
     message: dict[str, Any] = {}
     usage: dict[str, Any] = {}
     blocks: dict[Any, dict[str, list[Any]]] = {}
@@ -264,7 +268,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _completion(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message as a chat completion."""
+    """Return the message as a chat completion."""
     content = message["content"]
     calls = [
         {"id": block.get("id"), "function": {"name": block.get("name"), "arguments": block.get("input")}}
@@ -290,7 +294,7 @@ def _texts(content: Sequence[Mapping[str, Any]], kind: str) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """The usage of a chat completion, whose prompt includes what the cache held and what was written to it."""
+    """Return the usage of a chat completion, whose prompt includes what the cache held and what was written to it."""
     fresh, read, written = (
         usage.get(name) or 0 for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     )
@@ -305,7 +309,7 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept_blocks(content: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """The order of a message's blocks, if it has thoughts: these and texts as they came, calls by id alone."""
+    """Return the order of a message's blocks, if it has thoughts: these and texts as they came, calls by id alone."""
     if not any(block.get("type") in THINKING for block in content):
         return ()
     return tuple(_kept(block) for block in content if _is_kept(block))
@@ -320,7 +324,7 @@ def _kept(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_kept(block: Mapping[str, Any]) -> bool:
-    """Whether the API takes the block back: it refuses texts without a visible character."""
+    """Return whether the API takes the block back: it refuses texts without a visible character."""
     if block.get("type") == "text":
         return isinstance(block.get("text"), str) and bool(block["text"].strip())
     return block.get("type") in {*THINKING, "tool_use"}

@@ -65,12 +65,12 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def written(call: ToolCall) -> str:
-    """The call in the text format."""
+    """Return the call in the text format."""
     return f"<tool_call>{compact({'name': call.name, 'arguments': call.arguments})}</tool_call>"
 
 
 def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
-    """The calls in a piece of JSON; none if it is no JSON or no call. Text after the JSON is ignored."""
+    """Return the calls in a piece of JSON; none if it is no JSON or no call. Text after the JSON is ignored."""
     piece = piece.strip()
     if piece[:1] not in ("{", "["):
         return []
@@ -83,7 +83,7 @@ def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
 
 
 def _call(value: object, tagged: bool) -> ToolCall | None:
-    """The call in a JSON value. Only between tags may its arguments be fields next to its name."""
+    """Return the call in a JSON value. Only between tags may its arguments be fields next to its name."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function")
@@ -106,7 +106,7 @@ def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 
 def _unreadable(piece: str) -> ToolCall:
-    """A call that the episode answers with what is wrong with it."""
+    """Return a call that the episode answers with what is wrong with it."""
     name = _NAME.search(piece)
     raw = read_arguments(piece.strip())
     # Well-formed JSON without a name would pass for arguments.
@@ -130,12 +130,12 @@ class _Turn:
 
 @lru_cache(maxsize=16)
 def opening_text(profile: Profile, tool_format: ToolFormat) -> str:
-    """The profile's prompt and its tools: the first segment of a view."""
+    """Return the profile's prompt and its tools: the first segment of a view."""
     return profile.instructions().rstrip() + _section(profile, tool_format)
 
 
 def system_message(view: View, profile: Profile, tool_format: ToolFormat) -> str:
-    """The system message for a view: the profile's prompt, or the episode's own instructions."""
+    """Return the system message for a view: the profile's prompt, or the episode's own instructions."""
     first = view.segments[0] if view.segments else None
     text = first.text if isinstance(first, Text) and first.role is Role.PROMPT else ""
     if text == opening_text(profile, tool_format):
@@ -151,7 +151,7 @@ def _section(profile: Profile, tool_format: ToolFormat) -> str:
 def messages(
     view: View, profile: Profile, *, tool_format: ToolFormat = "native", fields: Sequence[str] = REASONING_FIELDS
 ) -> list[Message]:
-    """The view as messages: system, question, then a reply and its results for each turn.
+    """Return the view as messages: system, question, then a reply and its results for each turn.
 
     `fields` are the reasoning fields that may be sent back, or `blocks` for a reply's blocks. Reasoning between tags
     is always sent back between tags.
@@ -192,7 +192,7 @@ def _turn_messages(
 def assistant(
     action: Action, calls: Sequence[ToolCall], text: str, fields: Sequence[str] = REASONING_FIELDS
 ) -> Message:
-    """A reply of the model as it is sent back, with its reasoning in the field that it came in."""
+    """Return a reply of the model as it is sent back, with its reasoning in the field that it came in."""
     message: Message = {"role": "assistant", "content": text}
     source = action.extra.get("reasoning_field")
     if action.reasoning and source == INLINE:
@@ -210,7 +210,7 @@ def assistant(
 
 
 def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> list[str]:
-    """The text of each call: its result, or the results of all calls that it wraps."""
+    """Return the text of each call: its result, or the results of all calls that it wraps."""
     texts = []
     index = 0
     for call in calls:
@@ -221,7 +221,7 @@ def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> li
 
 
 def with_ids(action: Action, turn: int) -> list[ToolCall]:
-    """An action's calls with unique ids.
+    """Return an action's calls with unique ids.
 
     A missing or repeated id becomes nine letters and digits: all servers accept those.
     """
@@ -235,5 +235,5 @@ def with_ids(action: Action, turn: int) -> list[ToolCall]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """The arguments as a JSON object. Raw text is wrapped: some servers fail on other arguments in a history."""
+    """Return the arguments as a JSON object. Raw text is wrapped: some servers fail on other arguments in a history."""
     return compact({"unparsed": call.arguments} if isinstance(call.arguments, str) else call.arguments)

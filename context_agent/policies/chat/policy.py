@@ -77,7 +77,7 @@ class Sampling:
             raise ConfigError(f"extra_body must not set {', '.join(sorted(refused))}: the policy sets them")
 
     def body(self, room: int) -> dict[str, Any]:
-        """The request's fields; `room` is how many tokens the reply may have."""
+        """Return the request's fields; `room` is how many tokens the reply may have."""
         fields = {"temperature": self.temperature, "top_p": self.top_p, "reasoning_effort": self.reasoning_effort}
         fields = {name: value for name, value in fields.items() if value is not None}
         return {"max_tokens": max(1, min(room, self.max_tokens or room)), **fields, **self.extra}
@@ -155,14 +155,14 @@ class ChatPolicy:
         return f"{self.kind}@{self.model}"
 
     def instructions(self, profile: Profile) -> str:
-        """The prompt and the declared tools: what the server is sent before the question.
+        """Return the prompt and the declared tools: what the server is sent before the question.
 
         `ChatActor` learns from `usage` how many tokens the chat template adds.
         """
         return opening_text(profile, self.tool_format)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ChatActor:
-        """An actor for one episode. Each request carries the seed."""
+        """Return an actor for one episode. Each request carries the seed."""
         return ChatActor(self, profile, seed)
 
     async def aclose(self) -> None:
@@ -170,7 +170,7 @@ class ChatPolicy:
         await self.endpoint.aclose()
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
-        """The view as this policy sends it."""
+        """Return the view as this policy sends it."""
         fields = [name for name in self.reasoning_fields if name not in self._omitted]
         return messages(view, profile, tool_format=self.tool_format, fields=fields)
 
@@ -217,7 +217,7 @@ class ChatPolicy:
         return {key: value for key, value in body.items() if key not in self._omitted}
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
-        """The reply in a response to the request. Raises `MalformedResponse` to have the request sent again."""
+        """Return the reply in a response to the request. Raises `MalformedResponse` to have the request sent again."""
         return read_reply(events, request)
 
     async def _explained(self, refusal: Refusal, window: int | None, until: float) -> PolicyError:
@@ -251,7 +251,7 @@ class ChatActor:
         """Tokens of the last view, as counted here, and of its prompt, as the server counted it."""
 
     async def act(self, view: View) -> Action:
-        """The model's next action. Raises `PolicyError` if the server gives no valid reply in time."""
+        """Return the model's next action. Raises `PolicyError` if the server gives no valid reply in time."""
         deadline = self._policy.deadline
         try:
             async with asyncio.timeout(deadline) as scope:
@@ -318,5 +318,5 @@ class ChatActor:
 
 
 def _has_no_effect(action: Action) -> bool:
-    """Whether an action neither calls a tool nor names a document."""
+    """Return whether an action neither calls a tool nor names a document."""
     return not action.calls and not action.ranking and not parse_ranking(action.text)

@@ -69,7 +69,8 @@ def inspect_server(
     probe: bool = False,
     timeout: float = 120.0,
 ) -> list[ServerCheck]:
-    """The findings, in order, up to the first that makes further checks pointless. Raises `ConfigError` for a bad URL.
+    """Return the findings, in order, up to the first that makes further checks pointless. Raises `ConfigError` for a
+    bad URL.
 
     Without a model, the server's first one is checked. `tokens` also checks what `TokenPolicy` needs. Not for use
     inside a running event loop.
@@ -103,7 +104,7 @@ async def _checks(
 
 
 async def _reach(endpoint: Endpoint) -> tuple[ServerCheck, dict[str, Mapping[str, Any]]]:
-    """Whether the server answers, and its models by id."""
+    """Return whether the server answers, and its models by id."""
     started = time.perf_counter()
     check = partial(ServerCheck, "server")
     try:
@@ -131,7 +132,7 @@ def _model(model: str, models: list[str], *, answers: bool) -> ServerCheck:
 
 
 async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
-    """Whether the model calls a tool on request, and the server reads the call."""
+    """Return whether the model calls a tool on request, and the server reads the call."""
     body = {"messages": [{"role": "user", "content": TOOL_PROMPT}], "max_tokens": 512, "tools": [TOOL]}
     started = time.perf_counter()
     try:
@@ -156,7 +157,7 @@ async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
 
 
 async def _context(endpoint: Endpoint, model: str, row: Mapping[str, Any], window: int, probe: bool) -> ServerCheck:
-    """Whether the served context holds the window: by the server's report, else by a prompt of that length."""
+    """Return whether the served context holds the window: by the server's report, else by a prompt of that length."""
     length = _reported_length(row) or await _length_elsewhere(endpoint, model)
     if length is None and probe:
         return await _probe(endpoint, model, window)
@@ -214,7 +215,7 @@ async def _probe(endpoint: Endpoint, model: str, window: int) -> ServerCheck:
 
 
 async def _token_ids(endpoint: Endpoint, model: str) -> ServerCheck:
-    """Whether `/completions` accepts token ids and returns ids and log-probabilities."""
+    """Return whether `/completions` accepts token ids and returns ids and log-probabilities."""
     body = {"model": model, "prompt": [1, 2, 3], "max_tokens": 1, "logprobs": 1, "return_token_ids": True}
     fix = "the token policy needs vLLM 0.10.2 or later, or the transformers engine; the chat policy does not"
     try:

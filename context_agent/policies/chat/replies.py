@@ -89,7 +89,7 @@ class _Calls(list[_Call]):
         call.arguments.append(_spelled(function.get("arguments")))
 
     def _of(self, index: object, call_id: str, name: str) -> _Call:
-        """The call that a piece belongs to, possibly a new one."""
+        """Return the call that a piece belongs to, possibly a new one."""
         if isinstance(index, int):
             call = self._by_index.get(index)
         elif call_id:
@@ -105,7 +105,8 @@ class _Calls(list[_Call]):
 
 
 def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] | None = None) -> Reply:
-    """The message of a whole body, or of a stream's events. `request` is the body that was sent; it bounds the usage.
+    """Return the message of a whole body, or of a stream's events. `request` is the body that was sent; it bounds the
+    usage.
 
     Raises `MalformedResponse` if there is no message or it was cut.
     """
@@ -158,12 +159,12 @@ def _spelled(arguments: object) -> str:
 
 
 def tool_name(name: str) -> str:
-    """The tool's name without the remains of gpt-oss's format: `functions.` and special tokens."""
+    """Return the tool's name without the remains of gpt-oss's format: `functions.` and special tokens."""
     return well_formed(name).partition("<|")[0].strip().removeprefix("functions.")[:LONGEST_NAME]
 
 
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
-    """The arguments as a mapping, or the raw text if they are no JSON object, too long or nested too deeply."""
+    """Return the arguments as a mapping, or the raw text if they are no JSON object, too long or nested too deeply."""
     raw = well_formed(raw)
     if len(raw) > LONGEST_ARGUMENTS:
         return raw
@@ -234,7 +235,7 @@ def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
-    """The most tokens that a request can have, and that its reply can.
+    """Return the most tokens that a request can have, and that its reply can.
 
     A token has at least one byte, and a chat template adds fewer tokens per message than the JSON around it has
     characters.
@@ -245,12 +246,12 @@ def usage_bounds(request: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _is_count(value: object, bound: int) -> TypeGuard[int]:
-    """Whether a value is an integer, not a boolean, from 0 to the bound."""
+    """Return whether a value is an integer, not a boolean, from 0 to the bound."""
     return type(value) is int and 0 <= value <= bound
 
 
 def _text(value: object) -> str:
-    """A string as it is; the text of a list of content parts; else nothing."""
+    """Return a string as it is; the text of a list of content parts; else nothing."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -286,7 +287,7 @@ _LENGTH = re.compile(
 
 
 def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
-    """The field to omit from now on, if the server refused it and the user did not set it."""
+    """Return the field to omit from now on, if the server refused it and the user did not set it."""
     if refusal.status not in (400, 422) or is_context_overflow(refusal):
         return None
     message = refusal.message
@@ -297,7 +298,7 @@ def field_to_omit(refusal: Refusal, omitted: frozenset[str]) -> str | None:
 
 
 def is_context_overflow(refusal: Refusal) -> bool:
-    """Whether the request was longer than the model's context."""
+    """Return whether the request was longer than the model's context."""
     return refusal.status in (400, 413, 422, 500) and _CONTEXT.search(refusal.message) is not None
 
 
@@ -321,7 +322,7 @@ def context_message(refusal: Refusal, window: int | None) -> str:
 
 
 def is_unknown_model(refusal: Refusal) -> bool:
-    """Whether the server may lack the model (or the address is wrong)."""
+    """Return whether the server may lack the model (or the address is wrong)."""
     about = re.search(
         r"\bmodel\b.*\b(?:not|no|unknown|invalid|doesn't)\b|\b(?:no|unknown|invalid)\b.*\bmodel\b",
         refusal.message[:1_000],
@@ -354,5 +355,5 @@ def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
 
 
 def listed_models(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The rows of a `/models` answer, by the model's id."""
+    """Return the rows of a `/models` answer, by the model's id."""
     return {row["id"]: row for row in _dicts(body.get("data")) if isinstance(row.get("id"), str)}

@@ -26,7 +26,9 @@ PIECE = 12
 
 
 def anthropic_message(message: Mapping[str, Any], model: str, finish: str, usage: Mapping[str, Any] | None) -> Any:
-    """The body of a whole message. `blocks` of a chat message are sent as they are, before its text and its calls."""
+    """Return the body of a whole message. `blocks` of a chat message are sent as they are, before its text and its
+    calls.
+    """
     texts = [{"type": "text", "text": message["content"], "citations": None}] if message.get("content") else []
     uses = [_tool_use(call) for call in message.get("tool_calls", ())]
     return {
@@ -42,13 +44,13 @@ def anthropic_message(message: Mapping[str, Any], model: str, finish: str, usage
 
 
 def anthropic_events(message: Mapping[str, Any]) -> Iterator[str]:
-    """The lines of a stream's events, each with its name: the official client reads no event without one."""
+    """Yield the lines of a stream's events, each with its name: the official client reads no event without one."""
     for event in _message_events(message):
         yield f"event: {event['type']}\ndata: {json.dumps(event)}"
 
 
 def _message_events(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The message, its blocks in pieces, the stop reason, and the end."""
+    """Yield the message, its blocks in pieces, the stop reason, and the end."""
     usage = {**message["usage"], "output_tokens": 0}
     start = {**message, "content": [], "stop_reason": None, "usage": usage}
     yield {"type": "message_start", "message": start}
@@ -65,7 +67,7 @@ def _message_events(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The call as a block. A message holds an object as the input; broken JSON only arrives in a stream."""
+    """Return the call as a block. A message holds an object as the input; broken JSON only arrives in a stream."""
     name, arguments = call["function"]["name"], call["function"]["arguments"]
     try:
         value = json.loads(arguments)
@@ -75,7 +77,7 @@ def _tool_use(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(block: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
-    """A block as it begins, and the deltas that complete it."""
+    """Return a block as it begins, and the deltas that complete it."""
     kind = block["type"]
     if kind == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": piece} for piece in cut(block["text"])]
@@ -92,7 +94,7 @@ def _pieces(block: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Mapping[
 
 
 def cut(text: str) -> Iterator[str]:
-    """The text in pieces, as a stream sends it."""
+    """Return the text in pieces, as a stream sends it."""
     return (text[start : start + PIECE] for start in range(0, len(text), PIECE))
 
 
@@ -143,7 +145,7 @@ def says(
     delay: float = 0.0,
     cut: bool = False,
 ) -> ScriptedAnswer:
-    """A message of the model. A call is (name, arguments); the arguments are a mapping or raw text.
+    """Return a message of the model. A call is (name, arguments); the arguments are a mapping or raw text.
 
     `blocks` (thoughts) come before the text in Anthropic's API alone.
     """
@@ -162,7 +164,7 @@ def says(
 def fails(
     status: int, error: Any = "", *, headers: Mapping[str, str] | None = None, delay: float = 0.0
 ) -> ScriptedAnswer:
-    """An error; `error` is its message, or the whole JSON body."""
+    """Return an error; `error` is its message, or the whole JSON body."""
     content = {"error": error} if isinstance(error, str) else {"body": error}
     return ScriptedAnswer(status=status, headers=headers or {}, delay=delay, **content)
 
@@ -237,11 +239,11 @@ class ScriptedServer:
         self._steps = iter(steps)
 
     def chat_bodies(self) -> list[Mapping[str, Any]]:
-        """The bodies of the chat requests so far, in either API."""
+        """Return the bodies of the chat requests so far, in either API."""
         return [request.body for request in self.requests if request.path.endswith(("/chat/completions", "/messages"))]
 
     def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
-        """The next step's answer, once its delay is over."""
+        """Return the next step's answer, once its delay is over."""
         if body.get("model") not in self.models:
             return fails(404, {"error": {"message": f"The model `{body.get('model')}` does not exist.", "code": 404}})
         with self._lock:
@@ -257,12 +259,12 @@ class ScriptedServer:
                 self._running -= 1
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request has the key, if one is needed."""
+        """Return whether a request has the key, if one is needed."""
         keys = (headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key"))
         return self._key is None or self._key in keys
 
     def listed(self) -> dict[str, Any]:
-        """The answer of `/v1/models`."""
+        """Return the answer of `/v1/models`."""
         length = {} if self.model_length is None else {"max_model_len": self.model_length}
         return {"object": "list", "data": [{"id": name, "object": "model", **length} for name in self.models]}
 
@@ -367,7 +369,9 @@ def _call(index: int, name: str, arguments: Any) -> dict[str, Any]:
 
 
 def _events(answer: ScriptedAnswer, body: Mapping[str, Any]) -> Iterator[str]:
-    """The events of a streamed message: texts and arguments in pieces, then the reason, the usage, and the end."""
+    """Yield the events of a streamed message: texts and arguments in pieces, then the reason, the usage, and the
+    end.
+    """
     for delta in _deltas(answer.message):
         yield _data({"model": body["model"], "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     yield _data({"choices": [{"index": 0, "delta": {}, "finish_reason": answer.finish}]})
@@ -393,7 +397,7 @@ def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _seen(content: Any) -> str:
-    """The text of a message, whose content is text or a list of blocks."""
+    """Return the text of a message, whose content is text or a list of blocks."""
     if isinstance(content, list):
         return "\n".join(_seen(block.get("text") or block.get("content")) for block in content)
     return str(content)

@@ -110,18 +110,18 @@ class TokenPolicy:
         return f"tokens:{self.engine.name}:{self.renderer.name}"
 
     def instructions(self, profile: Profile) -> Instructions:
-        """The system and developer messages as the prompt has them, tools included."""
+        """Return the system and developer messages as the prompt has them, tools included."""
         opening = self.opening(profile)
         return Instructions(opening.text, opening.tokens)
 
     def opening(self, profile: Profile) -> Opening:
-        """The profile's opening in the renderer's tokens, rendered once."""
+        """Return the profile's opening in the renderer's tokens, rendered once."""
         if profile not in self._openings:
             self._openings[profile] = self.renderer.opening(profile)
         return self._openings[profile]
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
-        """An actor whose turns are sampled with seeds derived from `seed`."""
+        """Return an actor whose turns are sampled with seeds derived from `seed`."""
         return TokenActor(self, profile, seed)
 
 
@@ -169,7 +169,7 @@ class TokenActor:
         return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
 
     def _begin(self, view: View) -> Prompt:
-        """The prompt of the episode. Raises `PolicyError` if the view begins with other instructions."""
+        """Return the prompt of the episode. Raises `PolicyError` if the view begins with other instructions."""
         renderer, opening = self._policy.renderer, self._policy.opening(self._profile)
         if next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "") != opening.text:
             raise PolicyError(
@@ -198,7 +198,7 @@ def served(
     retries: int = 6,
     concurrency: int = 128,
 ) -> TokenPolicy:
-    """The policy for a model behind vLLM. It speaks harmony, or the chat template of `tokenizer` if given.
+    """Return the policy for a model behind vLLM. It speaks harmony, or the chat template of `tokenizer` if given.
 
     `tokenizer` is a folder or a model's name, read by transformers. `reasoning_effort` and `parallel` are harmony's.
     Raises `ConfigError`, and `MissingExtraError` for a tokenizer without transformers.
@@ -324,7 +324,8 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
 
 
 def templated(tokenizer: str) -> TokenRenderer:
-    """The renderer for a tokenizer's chat template; the tokenizer is a folder, a packaged model or a model's name.
+    """Return the renderer for a tokenizer's chat template; the tokenizer is a folder, a packaged model or a model's
+    name.
 
     Raises `ConfigError` if it cannot be loaded, and `MissingExtraError`.
     """

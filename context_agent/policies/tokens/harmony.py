@@ -84,7 +84,7 @@ class HarmonyMessage:
 
 
 def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Action:
-    """The action of a reply: its calls, or else its final message. Reasoning is the analysis channel.
+    """Return the action of a reply: its calls, or else its final message. Reasoning is the analysis channel.
 
     Without a final message the text is the commentary.
     """
@@ -100,7 +100,7 @@ def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Act
 
 
 def read_messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[HarmonyMessage]:
-    """The assistant's messages before the first one of another role; at most 1,024."""
+    """Yield the assistant's messages before the first one of another role; at most 1,024."""
     for after_mark, part in islice(_split(ids, marks.start), MOST_MESSAGES):
         body = _index(part, marks.message)
         header = vocabulary.decode(part[:body])
@@ -111,7 +111,7 @@ def read_messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> I
 
 
 def _split(ids: Sequence[int], mark: int) -> Iterator[tuple[bool, Sequence[int]]]:
-    """The parts between the marks, each with whether a mark precedes it."""
+    """Yield the parts between the marks, each with whether a mark precedes it."""
     start = 0
     for index, token in enumerate(ids):
         if token == mark:
@@ -122,7 +122,7 @@ def _split(ids: Sequence[int], mark: int) -> Iterator[tuple[bool, Sequence[int]]
 
 
 def _index(ids: Sequence[int], token: int) -> int:
-    """The index of the token's first occurrence, or the length."""
+    """Return the index of the token's first occurrence, or the length."""
     try:
         return ids.index(token)
     except ValueError:
@@ -240,7 +240,7 @@ class HarmonyRenderer(VocabularyRenderer):
         return (*empty[:-1], *self.encode(text), self._marks.call)
 
     def _header(self, name: str) -> Ids:
-        """The header of a result's message. A name that the model invented is made valid."""
+        """Return the header of a result's message. A name that the model invented is made valid."""
         valid = _INVALID.sub("_", name)[:LONGEST_NAME] or "unknown"
         if valid not in self._headers:
             author = f"{NAMESPACE}.{valid}"
@@ -270,7 +270,7 @@ def translate(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
 
 @cache
 def _rendered(role: str, author: str, channel: str | None, recipient: str | None) -> Ids:
-    """An empty message as oss-harmony renders it; the last id closes it."""
+    """Return an empty message as oss-harmony renders it; the last id closes it."""
     import openai_harmony as oh
 
     name = author or None

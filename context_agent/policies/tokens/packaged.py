@@ -62,7 +62,7 @@ MODELS = {
 
 
 def model_folder(name: str, *, cache: str | Path | None = None) -> str:
-    """The folder of a packaged model's weights, made at the first call; any other name is returned as it is.
+    """Return the folder of a packaged model's weights, made at the first call; any other name is returned as it is.
 
     Raises `ConfigError` if the package is missing, of another version, or damaged; `MissingExtraError`.
     """
@@ -185,6 +185,6 @@ def import_libraries() -> tuple[Any, Any]:
 
 
 def adapter_digest(adapter: Path) -> str:
-    """The first 12 hexadecimal digits of the SHA-256 of the adapter's weights; empty if there are none."""
+    """Return the first 12 hexadecimal digits of the SHA-256 of the adapter's weights; empty if there are none."""
     file = adapter / ADAPTER_WEIGHTS
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""

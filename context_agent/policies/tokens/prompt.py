@@ -73,22 +73,22 @@ class TokenRenderer(Protocol):
         """Content as token ids. They contain no special token, whatever the text spells."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The ids as text for people, special tokens spelled out. Never raises."""
+        """Return the ids as text for people, special tokens spelled out. Never raises."""
 
     def opening(self, profile: Profile) -> Opening:
         """System and developer messages with the profile's instructions and tools."""
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """The tokens around the results of a reply's calls: one part more than there are calls.
+        """Return the tokens around the results of a reply's calls: one part more than there are calls.
 
         The first part closes the reply if sampling left it open; the last one begins the next reply.
         """
 
     def reply(self, action: Action) -> Ids:
-        """An action as the model would have sampled it: how an expert's action is trained."""
+        """Return an action as the model would have sampled it: how an expert's action is trained."""
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """The action of a sampled reply. Never raises: a mistake becomes a call that the episode answers."""
+        """Return the action of a sampled reply. Never raises: a mistake becomes a call that the episode answers."""
 
 
 KEY = "sampled"
@@ -134,7 +134,7 @@ class TokenCall:
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
-        """The record of an action, None for another policy's. Raises `TrajectoryError` for an invalid record."""
+        """Return the record of an action, None for another policy's. Raises `TrajectoryError` for an invalid record."""
         data = extra.get(KEY)
         if data is None:
             return None
@@ -169,7 +169,7 @@ class WholeCall:
 
 
 def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
-    """The calls of an episode in order. Raises `TrajectoryError` if an action is another policy's."""
+    """Yield the calls of an episode in order. Raises `TrajectoryError` if an action is another policy's."""
     for event in trajectory.events:
         if not isinstance(event, ActionTaken):
             continue
@@ -193,7 +193,7 @@ def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
 
 
 def _continued(before: Experts | None, call: TokenCall, positions: int) -> Experts | None:
-    """The experts up to a call's last position but one, given those up to the previous call's."""
+    """Return the experts up to a call's last position but one, given those up to the previous call's."""
     if not call.experts:
         return None if before is None else _resized(before[: call.reused], positions)
     fresh = unpack(call.experts)
@@ -208,7 +208,7 @@ def _continued(before: Experts | None, call: TokenCall, positions: int) -> Exper
 
 
 def _resized(experts: Experts, positions: int) -> Experts:
-    """The experts, with positions without a record behind them."""
+    """Return the experts, with positions without a record behind them."""
     return np.concatenate([experts, unrecorded(positions - len(experts), like=experts)])
 
 
@@ -227,7 +227,9 @@ class Turn:
     owner: tuple[int, ...]
 
     def message(self, call: int) -> int:
-        """The result message that a segment of that call belongs to; the usage line, of no call, ends the last one."""
+        """Return the result message that a segment of that call belongs to; the usage line, of no call, ends the last
+        one.
+        """
         return self.owner[call] if 0 <= call < len(self.owner) else len(self.action.calls) - 1
 
 
@@ -247,7 +249,7 @@ class Prompt:
         """How many ids the last `show` reused of the previous prompt and reply."""
 
     def show(self, view: View) -> list[int]:
-        """The prompt for the view. The list changes with the next call: copy it to keep it."""
+        """Return the prompt for the view. The list changes with the next call: copy it to keep it."""
         pieces = list(self._pieces(view))
         same = 0
         while same < min(len(self._keys), len(pieces)) and self._keys[same] == pieces[same][0]:
@@ -263,7 +265,7 @@ class Prompt:
         self._add(("reply", view.turn, 0), tuple(reply))
 
     def reply_for(self, action: Action) -> Ids:
-        """The reply that would make another policy's action."""
+        """Return the reply that would make another policy's action."""
         return self._renderer.reply(self._writable(action))
 
     def framing(self, reply: Sequence[int], action: Action) -> int:
@@ -291,7 +293,7 @@ class Prompt:
                     yield self._content(index, view.segments[index])
 
     def _split_turns(self, view: View) -> Iterator[tuple[Turn, dict[int, list[int]]]]:
-        """The view's turns, each with the indices of the visible segments of its result messages."""
+        """Yield the view's turns, each with the indices of the visible segments of its result messages."""
         turn: Turn | None = None
         contents: dict[int, list[int]] = {}
         for index, segment in enumerate(view.segments):
@@ -321,7 +323,7 @@ class Prompt:
         return ("content", index, 0), self._contents[index]
 
     def _writable(self, action: Action) -> Action:
-        """The action with its calls wrapped in one if the renderer's replies hold only one."""
+        """Return the action with its calls wrapped in one if the renderer's replies hold only one."""
         if len(action.calls) < 2 or self._renderer.parallel or BATCH not in self._profile.tools:
             return action
         flat = flatten(action.calls, self._profile.tools)
@@ -352,7 +354,7 @@ class Vocabulary(Protocol):
         """Text of the ids, special tokens spelled; invalid UTF-8 and unknown ids become U+FFFD. Never raises."""
 
     def special(self, spelling: str) -> int:
-        """The id of a special token. Raises `ConfigError` if the vocabulary lacks it."""
+        """Return the id of a special token. Raises `ConfigError` if the vocabulary lacks it."""
 
 
 class HarmonyVocabulary:
@@ -433,7 +435,7 @@ class TokenizerVocabulary:
         return int(token)
 
     def reserves(self, token: int) -> bool:
-        """Whether the id is an added token's, which content never has."""
+        """Return whether the id is an added token's, which content never has."""
         return token in self._reserved
 
     def spelled(self, text: str) -> list[int]:
@@ -445,7 +447,7 @@ class TokenizerVocabulary:
         return str(self._whole.decode(ids, skip_special_tokens=False))
 
     def _broken(self, text: str) -> Iterator[str]:
-        """The text, cut after the first character of each spelled token, so that no piece contains one."""
+        """Yield the text, cut after the first character of each spelled token, so that no piece contains one."""
         start = 0
         for match in self._spelled.finditer(text) if self._spelled else ():
             yield text[start : match.start() + 1]
@@ -470,7 +472,7 @@ class VocabularyRenderer:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text with its overlong runs cut."""
+    """Yield the text with its overlong runs cut."""
     start = 0
     for match in _RUN.finditer(text):
         first, last = match.span()

@@ -81,7 +81,7 @@ class TemplateRenderer(VocabularyRenderer):
         return tuple(dict.fromkeys(stop))
 
     def opening(self, profile: Profile) -> Opening:
-        """The template around the first question."""
+        """Return the template around the first question."""
         tools = schemas(profile)
         system = profile.instructions().strip()
         if not self._declares_tools:
@@ -90,7 +90,7 @@ class TemplateRenderer(VocabularyRenderer):
         return Opening(before, after, self.decode(before))
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """The template between a reply and the next, without its first token if the reply sampled that."""
+        """Return the template between a reply and the next, without its first token if the reply sampled that."""
         if len(names) not in self._frames:
             self._frames[len(names)] = self._parts(self._conversation(len(names)))[2:]
         first, *rest = self._frames[len(names)]
@@ -118,7 +118,7 @@ class TemplateRenderer(VocabularyRenderer):
         return Action(calls, text=text.strip(), reasoning=thoughts.strip())
 
     def _renders_tools(self) -> bool:
-        """Whether the template declares tools in the format that is read here."""
+        """Return whether the template declares tools in the format that is read here."""
         probe = [{"name": "probe", "description": "A probe.", "parameters": {"type": "object", "properties": {}}}]
         try:
             text = self._rendered(self._first("x"), probe)
@@ -127,7 +127,7 @@ class TemplateRenderer(VocabularyRenderer):
         return _CALL[0] in text and '"arguments"' in text and "probe" in text
 
     def _accepts(self, messages: list[Message], contents: int) -> bool:
-        """Whether the template renders each of the messages' contents once and in order."""
+        """Return whether the template renders each of the messages' contents once and in order."""
         try:
             text = self._rendered(messages)
         except Exception:  # noqa: BLE001 - templates raise anything
@@ -159,7 +159,7 @@ class TemplateRenderer(VocabularyRenderer):
         )
 
     def _parts(self, messages: list[Message], tools: Sequence[dict[str, Any]] | None = None) -> tuple[Ids, ...]:
-        """The template's own text around the placeholders, as ids."""
+        """Return the template's own text around the placeholders, as ids."""
         text = self._rendered(messages, tools if self._declares_tools else None)
         return tuple(tuple(self._spelled(part)) for part in _PLACEHOLDERS.split(text))
 
@@ -180,7 +180,7 @@ _LABEL = re.compile(r"#\d{1,9}")
 
 
 def _names(text: str) -> list[str]:
-    """The passages that a line names: what ends in a label. A bare number is a label whose sign was left out."""
+    """Return the passages that a line names: what ends in a label. A bare number is a label whose sign was left out."""
     if ends := [match.end() for match in _LABEL.finditer(text)]:
         return [_text(text[start:end]).lstrip(",; ") for start, end in pairwise([0, *ends])]
     return [f"#{name}" if _BARE.fullmatch(name) else name for name in _SEPARATORS.split(text) if name]
@@ -209,7 +209,7 @@ class LinesRenderer(TemplateRenderer):
     name = "lines"
 
     def opening(self, profile: Profile) -> Opening:
-        """The template around the first question, with the profile's instructions and nothing else.
+        """Return the template around the first question, with the profile's instructions and nothing else.
 
         Raises `ConfigError` for a profile that shows ids, which lines do not name.
         """
@@ -219,7 +219,7 @@ class LinesRenderer(TemplateRenderer):
         return Opening(before, after, self.decode(before))
 
     def reply(self, action: Action) -> Ids:
-        """A line for each call, or the line of the ranking. A call that no line can write is left out."""
+        """Return a line for each call, or the line of the ranking. A call that no line can write is left out."""
         if action.calls:
             lines = [line for call in action.calls if (line := _line(call))]
         else:
@@ -227,7 +227,9 @@ class LinesRenderer(TemplateRenderer):
         return (*self.encode("\n".join(lines)), self.stop[0])
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """The calls, or else the ranking. A line that is no command becomes a call, so that the model reads why."""
+        """Return the calls, or else the ranking. A line that is no command becomes a call, so that the model reads
+        why.
+        """
         end = next((index for index, token in enumerate(ids) if token in self.stop), len(ids))
         text = self.decode(ids[:end])
         calls = tuple(_calls(text[:LONGEST_REPLY]))
@@ -239,7 +241,7 @@ class LinesRenderer(TemplateRenderer):
 
 
 def _line(call: ToolCall) -> str:
-    """The call as a line; empty if its arguments are not those of a command."""
+    """Return the call as a line; empty if its arguments are not those of a command."""
     if not isinstance(call.arguments, dict):
         return ""
     given = {name: value for name, value in call.arguments.items() if value is not None and name != "limit"}

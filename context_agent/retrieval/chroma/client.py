@@ -242,12 +242,12 @@ class SparseIndex:
     function: SparseEmbeddingFunction[Any]
 
     def embed(self, query: str) -> SparseVector:
-        """The query's sparse vector, which Chroma's `Knn` accepts instead of a text."""
+        """Return the query's sparse vector, which Chroma's `Knn` accepts instead of a text."""
         return self.function.embed_query([query])[0]
 
 
 def sparse_index(collection: Collection) -> SparseIndex | None:
-    """The first sparse index whose stored function runs on this machine; None without one."""
+    """Return the first sparse index whose stored function runs on this machine; None without one."""
     for key, stored in sparse_functions(collection.get_model().serialized_schema).items():
         if stored.get("name") == _LOCAL_SPARSE and (function := _bm25(stored.get("config"))) is not None:
             return SparseIndex(key, function)
@@ -296,7 +296,9 @@ def _described(collection: Collection) -> StoredCollection:
 
 
 def _sampled_metadata(collection: Collection, count: int) -> list[Mapping[str, Any]]:
-    """The metadata of some records in four places of the collection: its first records can be of one document."""
+    """Return the metadata of some records in four places of the collection: its first records can be of one
+    document.
+    """
     size = SAMPLED_RECORDS // 4
     offsets = sorted({max(0, place * (count - size) // 3) for place in range(4)}) if count else []
     samples = (collection.get(limit=size, offset=offset, include=["metadatas"])["metadatas"] for offset in offsets)

@@ -168,7 +168,7 @@ class ChromaCorpus:
         self._attach(rebuild)
 
     def stale(self) -> bool:
-        """Whether the collection has changed since its state was read; other threads may search meanwhile.
+        """Return whether the collection has changed since its state was read; other threads may search meanwhile.
 
         Any completed indexing run counts as a change; `layouts` describes how changes of another program's collection
         are detected. Raises `CorpusNotFoundError` if the collection or its server is gone.
@@ -263,7 +263,7 @@ class ChromaCorpus:
         yield from self._in_order(pending)
 
     def _in_order(self, chunk_ids: Sequence[str]) -> Iterator[Chunk]:
-        """The chunks of whole documents, sorted by index: a foreign collection can hold them in another order."""
+        """Yield the chunks of whole documents, sorted by index: a foreign collection can hold them in another order."""
         with self._source.guarded():
             chunk_of = self._reader.chunks(chunk_ids)
         present = (chunk_of[chunk_id] for chunk_id in chunk_ids if chunk_id in chunk_of)
@@ -312,7 +312,7 @@ class ChromaCorpus:
         return self.embedder.name == WORDS_ALONE
 
     def _by_words(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-        """The BM25 score of each chunk, shape (n,)."""
+        """Return the BM25 score of each chunk, shape (n,)."""
         rows, row_of = self.snapshot.rows, self.snapshot.row_of_chunk
         records = [rows[row_of[chunk.id]].record for chunk in chunks]
         scores = dict(self.snapshot.bm25.search(query, len(records), only=frozenset(records)))
@@ -405,7 +405,7 @@ class ChromaCorpus:
         return embedder
 
     def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """The chunks by id, in the order of the ids."""
+        """Return the chunks by id, in the order of the ids."""
         return self._chunks.get(chunk_ids, self._reader.chunks)
 
 
@@ -426,7 +426,9 @@ class NoEmbedder:
 
 
 def _passed(embedder: Embedder | EmbeddingFunction | str | None) -> Embedder | None:
-    """The embedder of a caller. The distances of a collection may depend on the lengths of its function's vectors."""
+    """Return the embedder of a caller. The distances of a collection may depend on the lengths of its function's
+    vectors.
+    """
     if embedder is None:
         return None
     return NoEmbedder() if embedder == WORDS_ALONE else as_embedder(embedder, normalize=False)
@@ -441,7 +443,7 @@ class RecentValues(Generic[V]):
         self._lock = Lock()
 
     def get(self, ids: Iterable[str], fetch: Callable[[list[str]], Mapping[str, V]]) -> dict[str, V]:
-        """The values in the order of the ids; missing ones are fetched in one call. Unknown ids are left out."""
+        """Return the values in the order of the ids; missing ones are fetched in one call. Unknown ids are left out."""
         ids, cached = list(ids), self._cached
         values = {value_id: cached[value_id] for value_id in ids if value_id in cached}
         if missing := [value_id for value_id in ids if value_id not in values]:

@@ -64,7 +64,7 @@ class StoredCollection:
 
 
 def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -> StoredCollection:
-    """The collection of this name. Nothing in the folder is written or made.
+    """Return the collection of this name. Nothing in the folder is written or made.
 
     Raises `CorpusNotFoundError`, which lists the collections; `UnreadableError` after `timeout` seconds of a locked
     database; `CorpusCorruptError` for a damaged one.
@@ -74,13 +74,13 @@ def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -
 
 
 def vector_folder(folder: Path, name: str) -> Path | None:
-    """The folder of the collection's vector index; None without one. Raises like `read_collection`."""
+    """Return the folder of the collection's vector index; None without one. Raises like `read_collection`."""
     with open_database(folder, BUSY_SECONDS) as database:
         return vector_files(folder, segment_id(database, _collection(database, folder, name).id, "VECTOR"))
 
 
 def changed_records(folder: Path, collection: str, sequence: int) -> frozenset[str]:
-    """The records of a collection that were added or changed after a sequence number."""
+    """Return the records of a collection that were added or changed after a sequence number."""
     with open_database(folder, BUSY_SECONDS) as database:
         query = "select embedding_id from embeddings where segment_id = ? and seq_id > ?"
         segment = segment_id(database, collection, "METADATA")
@@ -120,7 +120,7 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
 
 
 def valid_id(collection: object) -> bool:
-    """Whether this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
+    """Return whether this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
     try:
         return isinstance(collection, str) and str(UUID(collection)) == collection
     except ValueError:
@@ -128,7 +128,7 @@ def valid_id(collection: object) -> bool:
 
 
 def not_found(name: str, where: object, names: Iterable[str]) -> MissingCollectionError:
-    """The error for a collection that does not exist; it lists those that do."""
+    """Return the error for a collection that does not exist; it lists those that do."""
     names = sorted(names)
     listed = f"it holds {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}" if names else "it holds none"
     return MissingCollectionError(f"no collection {name!r} in {where}: {listed}", names)
@@ -146,7 +146,7 @@ def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
 
 
 def _sampled_metadata(database: sqlite3.Connection, segment: str) -> list[dict[str, Any]]:
-    """The metadata of some records: the first by id, which for ids of frameworks is a random sample."""
+    """Return the metadata of some records: the first by id, which for ids of frameworks is a random sample."""
     query = (
         "select r.id, m.key, coalesce(substr(m.string_value, 1, ?), m.int_value, m.float_value) from "
         "(select id from embeddings where segment_id = ? order by embedding_id limit ?) r left join "
@@ -160,28 +160,28 @@ def _sampled_metadata(database: sqlite3.Connection, segment: str) -> list[dict[s
 
 
 def segment_id(database: sqlite3.Connection, collection: str, scope: str) -> str:
-    """The id of a collection's metadata or vector segment; empty without one."""
+    """Return the id of a collection's metadata or vector segment; empty without one."""
     query = "select id from segments where collection = ? and scope = ?"
     row = database.execute(query, (collection, scope)).fetchone()
     return str(row[0]) if row else ""
 
 
 def last_sequence(database: sqlite3.Connection, segment: str) -> int:
-    """The last entry of the log that a segment holds; databases of old versions write the number as bytes."""
+    """Return the last entry of the log that a segment holds; databases of old versions write the number as bytes."""
     row = database.execute("select seq_id from max_seq_id where segment_id = ?", (segment,)).fetchone()
     value = row[0] if row else 0
     return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
 
 
 def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) -> int:
-    """The last entry of the log after this one; 0 without any."""
+    """Return the last entry of the log after this one; 0 without any."""
     query = "select max(seq_id) from embeddings_queue where seq_id > ? and topic like ?"
     return int(database.execute(query, (sequence, f"%/{collection}")).fetchone()[0] or 0)
 
 
 @contextmanager
 def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    """A read-only connection. Raises the errors of `read_collection`."""
+    """Yield a read-only connection. Raises the errors of `read_collection`."""
     file = folder / DATABASE
     try:
         with file.open("rb") as stream:
@@ -227,7 +227,7 @@ def _require_tables(database: sqlite3.Connection, file: Path) -> None:
 
 
 def vector_files(folder: Path, segment: str) -> Path | None:
-    """The folder of a vector index; None without one."""
+    """Return the folder of a vector index; None without one."""
     # The name comes from a file and must not lead outside the folder.
     valid = bool(segment) and segment == Path(segment).name and segment not in (".", "..")
     return folder / segment if valid and (folder / segment).is_dir() else None

@@ -308,7 +308,7 @@ class _IndexingRun:
             self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept, graph))
 
     def _digest(self, document: str) -> str:
-        """The digest of a document in the last complete state; empty without one."""
+        """Return the digest of a document in the last complete state; empty without one."""
         row = next(self.base.rows.find("document", document), None) if self.base else None
         return digest_in(row[1].record) if row else ""
 
@@ -337,7 +337,7 @@ class _IndexingRun:
             self.ends.append(self.writer.added)
 
     def _outdated(self, remove_missing: bool | Collection[str]) -> set[str]:
-        """The records of the last complete state that the next one leaves out."""
+        """Return the records of the last complete state that the next one leaves out."""
         if self.base is None:
             return set()
         replaced = {document for document, digest in self.seen.items() if self.earlier[document] not in ("", digest)}
@@ -383,12 +383,14 @@ class _IndexingRun:
         return self._report(self.revision, snapshot)
 
     def _other_language(self) -> bool:
-        """Whether the caller names a language, and the index is in several or in another."""
+        """Return whether the caller names a language, and the index is in several or in another."""
         named = "" if self.manifest.mixed else self.manifest.language
         return self.language is not None and self.language != named
 
     def _base(self) -> Snapshot | None:
-        """The last complete state; read from the collection if its snapshot is missing, or in another language."""
+        """Return the last complete state; read from the collection if its snapshot is missing, or in another
+        language.
+        """
         if not self.manifest.revision:
             return None
         layout = OwnLayout(self.manifest)
@@ -398,7 +400,7 @@ class _IndexingRun:
         return current or build(layout, self.collection, self.root, lexical=not self.local)
 
     def _described(self, manifest: Manifest) -> StoredCollection | None:
-        """The collection as readers would find it in Chroma's database."""
+        """Return the collection as readers would find it in Chroma's database."""
         metadata, dimension = dict(self.collection.metadata or {}), manifest.dimension
         described = StoredCollection(str(self.collection.id), self.collection.name, metadata, dimension=dimension)
         return described if self.local else None
@@ -411,7 +413,9 @@ class _IndexingRun:
             remove_others(self.root, keep, unfinished=True)
 
     def _calibration(self, snapshot: Snapshot) -> Calibration:
-        """The weights of the retrievers: measured, or in a large index with little new those of the last state."""
+        """Return the weights of the retrievers: measured, or in a large index with little new those of the last
+        state.
+        """
         rows, stored = len(snapshot.rows), self.manifest.stored_calibration()
         little_new = rows >= MEASURED_BELOW and self.fresh.rewritten * MEASURED_SHARE < rows
         return stored if stored is not None and little_new else self._calibrate(snapshot)
@@ -425,7 +429,7 @@ class _IndexingRun:
         return calibrate([reader.dense(query_vectors(self.embedder)), sparse], probes)
 
     def _resumable_records(self) -> dict[str, Span]:
-        """The records of an interrupted run of this revision; deletes those that a completed run left behind."""
+        """Return the records of an interrupted run of this revision; deletes those that a completed run left behind."""
         if self.base is not None and self.collection.count() == len(self.base.rows):
             return {}
         complete = self.base.row_of_record if self.base else {}
@@ -465,7 +469,7 @@ class _IndexingRun:
 
 
 def _without_graph(snapshot: Snapshot) -> str:
-    """What to install if every search of a large index reads all its vectors; else empty."""
+    """Return what to install if every search of a large index reads all its vectors; else empty."""
     if not snapshot.dimension or len(snapshot.rows) < APPROXIMATE_FROM or graphs_available():
         return ""
     return (
@@ -476,7 +480,9 @@ def _without_graph(snapshot: Snapshot) -> str:
 
 
 def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> ChromaCollection:
-    """The collection, created if it does not exist. `first` is the manifest of a new one, which an old one must fit."""
+    """Return the collection, created if it does not exist. `first` is the manifest of a new one, which an old one must
+    fit.
+    """
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
     )

@@ -68,7 +68,7 @@ class OwnLayout:
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
-        """The chunk of a record; None for a record without text or not part of the index."""
+        """Return the chunk of a record; None for a record without text or not part of the index."""
         stored = stored_chunk(record, text, metadata)
         return stored.chunk if stored else None
 
@@ -78,7 +78,7 @@ class OwnLayout:
         return len(snapshot.rows) == manifest.chunks and snapshot.dimension in (0, manifest.dimension)
 
     def number(self, root: Path) -> int:
-        """The number of a snapshot that is made now."""
+        """Return the number of a snapshot that is made now."""
         return self.manifest.revision
 
     def write(
@@ -91,7 +91,7 @@ class OwnLayout:
 
 
 def snapshot_entry(stored: StoredChunk) -> SnapshotEntry:
-    """What a snapshot stores of a chunk that `index_documents` wrote."""
+    """Return what a snapshot stores of a chunk that `index_documents` wrote."""
     chunk = stored.chunk
     row = SnapshotRow(stored.record, chunk.id, chunk.document_id)
     return SnapshotEntry(row, chunk.title, chunk.text, metadata_of(stored))
@@ -129,7 +129,7 @@ class ForeignLayout:
         )
 
     def latest(self, root: Path, *, lexical: bool) -> tuple[Snapshot | None, int]:
-        """The last snapshot that was made with the same keys, and the sequence number of its state."""
+        """Return the last snapshot that was made with the same keys, and the sequence number of its state."""
         publication = published(root)
         try:
             state = parse_json(publication.state) if publication else {}
@@ -160,14 +160,14 @@ class ForeignLayout:
             writer.add(entry)
 
     def same(self, collection: Collection, snapshot: Snapshot) -> bool:
-        """Whether the snapshot still shows the collection, as far as a sample can tell."""
+        """Return whether the snapshot still shows the collection, as far as a sample can tell."""
         count = collection.count()
         last = collection.get(limit=SAMPLE, offset=max(0, count - SAMPLE), include=[])["ids"]
         same_records = count == len(snapshot.rows) and all(record in snapshot.chunk_of_record for record in last)
         return same_records and self.same_texts(collection, snapshot)
 
     def same_texts(self, collection: Collection, base: Snapshot) -> bool:
-        """Whether those of the sampled records that still exist have the same text."""
+        """Return whether those of the sampled records that still exist have the same text."""
         if not base.rows:
             return True
         positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
@@ -176,7 +176,7 @@ class ForeignLayout:
         return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 
     def _entries(self, collection: Collection, records: Sequence[str] | None) -> Iterator[SnapshotEntry]:
-        """What a snapshot stores of these records, by default of all."""
+        """Return what a snapshot stores of these records, by default of all."""
         return (self._entry(record, text, data or {}) for record, text, data in contents(collection, records))
 
     def _entry(self, record: str, text: str | None, metadata: Mapping[str, Any]) -> SnapshotEntry:
@@ -193,7 +193,7 @@ LayoutOf = Callable[[StoredCollection], Layout]
 
 
 def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Snapshot | None:
-    """The snapshot in the folder `root` that shows the layout's state; None without one.
+    """Return the snapshot in the folder `root` that shows the layout's state; None without one.
 
     A rebuilt snapshot of an own layout has another name than the manifest says.
     """
@@ -212,7 +212,7 @@ def build(
     changed: AbstractSet[str] = frozenset(),
     lexical: bool = False,
 ) -> Snapshot:
-    """A new snapshot of the collection in the folder `root`, from `base` if there is one; not published yet.
+    """Return a new snapshot of the collection in the folder `root`, from `base` if there is one; not published yet.
 
     Raises `CorpusCorruptError` for a record without a vector.
     """

@@ -88,7 +88,7 @@ class LocalSource:
         self._layout_of = layout_of
 
     def describe(self) -> StoredCollection:
-        """What the collection is now; from the last publication if the database cannot be read in place.
+        """Return what the collection is now; from the last publication if the database cannot be read in place.
 
         Raises `CorpusNotFoundError`, `CorpusCorruptError`.
         """
@@ -111,12 +111,12 @@ class LocalSource:
                 return read_collection(copy, self._name)
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """The embedder that the collection selects. Raises `ConfigError` if it selects none that may be used."""
+        """Return the embedder that the collection selects. Raises `ConfigError` if it selects none that may be used."""
         configuration, schema = _parsed(stored.configuration), _parsed(stored.schema)
         return stored_embedder(self._name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """The collection's present state, and an up-to-date snapshot of it.
+        """Return the collection's present state, and an up-to-date snapshot of it.
 
         Opens a published snapshot without a lock; only one process at a time makes one.
         """
@@ -125,7 +125,7 @@ class LocalSource:
         return (stored, current) if current is not None else self._made(rebuild)
 
     def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
-        """Whether the collection is no longer in the described state."""
+        """Return whether the collection is no longer in the described state."""
         present = self.describe()
         return present.id != stored.id or self._layout_of(present).state != self._layout_of(stored).state
 
@@ -155,7 +155,7 @@ class LocalSource:
                 return self._from_copy(copy, root, rebuild)
 
     def _from_copy(self, copy: Path, root: Path, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """A snapshot of the state that the copy holds, which may be later than the described one."""
+        """Return a snapshot of the state that the copy holds, which may be later than the described one."""
         location = Location(path=copy)
         with chroma_errors(self._location), closing(cast("Any", connect(location))) as client:
             collection = find(client, location, self._name)
@@ -186,13 +186,13 @@ class SnapshotReader:
         self.matching = cached_by_filter(self._records)
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """The chunks by id, in any order; unknown ids are left out."""
+        """Return the chunks by id, in any order; unknown ids are left out."""
         rows = map(self._snapshot.row_of_chunk.get, chunk_ids)
         chunks = (self._chunk(row) for row in rows if row is not None)
         return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """The vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
+        """Return the vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
         rows = ((chunk_id, self._snapshot.row_of_chunk.get(chunk_id)) for chunk_id in chunk_ids)
         return {chunk_id: self._snapshot.rows.vector(row, unit=True) for chunk_id, row in rows if row is not None}
 
@@ -216,7 +216,7 @@ class SnapshotReader:
 
 
 def _column(rows: SegmentRows, key: str) -> Column:
-    """A metadata key over all rows. Values of different types are different values."""
+    """Return a metadata key over all rows. Values of different types are different values."""
     positions = np.full(len(rows), -1, dtype=np.int32)
     values: dict[tuple[str, str], tuple[int, Any]] = {}
     for row, entries in enumerate(rows.all_metadata()):
@@ -245,7 +245,7 @@ def _parsed(text: str | None) -> Any:
 
 @contextmanager
 def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]:
-    """A copy of the database and of one collection's vector index, in a new folder under `scratch`.
+    """Yield a copy of the database and of one collection's vector index, in a new folder under `scratch`.
 
     The copy is consistent even if other processes write meanwhile, and is deleted when the context ends. Raises
     `CorpusError` without room for it, `CorpusCorruptError` if every attempt gives an inconsistent copy.
@@ -271,14 +271,16 @@ def remove_copies(scratch: Path) -> None:
 
 @contextmanager
 def database_copy(folder: Path) -> Iterator[Path]:
-    """A copy of the database alone, in a temporary folder. Raises `UnreadableError` if it changes all the time."""
+    """Yield a copy of the database alone, in a temporary folder. Raises `UnreadableError` if it changes all the
+    time.
+    """
     with tempfile.TemporaryDirectory(prefix=_COPY, ignore_cleanup_errors=True) as target:
         _copy_files(folder, Path(target))
         yield Path(target)
 
 
 def _copied(folder: Path, collection: str, target: Path) -> bool:
-    """Whether the copy is of one moment: database and vector index belong together."""
+    """Return whether the copy is of one moment: database and vector index belong together."""
     before = _stamps(folder)
     _copy_database(folder, target)
     with open_database(target, 0) as copy:
@@ -297,7 +299,7 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
 
 
 def _saved_now(folder: Path, segment: str, default: int) -> int:
-    """The last entry of the log that the saved vector index includes; later ones are still in the log."""
+    """Return the last entry of the log that the saved vector index includes; later ones are still in the log."""
     try:
         with open_database(folder, BUSY_SECONDS) as database:
             return last_sequence(database, segment)

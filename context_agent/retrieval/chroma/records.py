@@ -114,7 +114,7 @@ class Manifest:
     def next(
         self, chunking: Chunking, chunks: int, calibration: Calibration, snapshot: str, language: str, *, mixed: bool
     ) -> Manifest:
-        """The manifest of the next complete state."""
+        """Return the manifest of the next complete state."""
         return replace(
             self,
             revision=self.revision + 1,
@@ -129,17 +129,19 @@ class Manifest:
         )
 
     def stored_calibration(self) -> Calibration | None:
-        """The calibration; None without one, and if another version of this package measured it in another way."""
+        """Return the calibration; None without one, and if another version of this package measured it in another
+        way.
+        """
         return Calibration(self.mrr, self.weights) if self.calibration == CALIBRATION_VERSION else None
 
 
 def read_manifest(collection: Collection) -> Manifest | None:
-    """The manifest; None for a collection that this package did not make. Raises `CorpusCorruptError`."""
+    """Return the manifest; None for a collection that this package did not make. Raises `CorpusCorruptError`."""
     return parse_manifest(collection.name, (collection.metadata or {}).get(KEY))
 
 
 def parse_manifest(collection: str, entry: object) -> Manifest | None:
-    """The manifest in the metadata entry `KEY` of a collection; None for None.
+    """Return the manifest in the metadata entry `KEY` of a collection; None for None.
 
     Every field is checked, because the entry may come from someone else. Raises `CorpusCorruptError`.
     """
@@ -205,17 +207,17 @@ def digest_of(document: Document, chunking: Chunking) -> str:
 
 
 def record_id(chunk_id: str, digest: str) -> str:
-    """The id of the record that stores a chunk."""
+    """Return the id of the record that stores a chunk."""
     return f"{chunk_id}~{digest}"
 
 
 def digest_in(record: str) -> str:
-    """The document's digest in a record's id."""
+    """Return the document's digest in a record's id."""
     return record.rpartition("~")[2]
 
 
 def metadata_of(stored: StoredChunk) -> dict[str, Any]:
-    """The record's metadata. A document's own entry named `ctx1` is overwritten."""
+    """Return the record's metadata. A document's own entry named `ctx1` is overwritten."""
     chunk = stored.chunk
     numbers = (chunk.index, chunk.start, chunk.end, chunk.tokens, stored.revision, stored.position)
     return {**chunk.metadata, KEY: json.dumps([chunk.document_id, chunk.title, *numbers], ensure_ascii=False)}
@@ -236,7 +238,7 @@ def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | No
 
 
 def live(chunks: Iterable[StoredChunk], revision: int) -> list[StoredChunk]:
-    """The chunks of the complete state `revision`, in corpus order: of each document the newest ones."""
+    """Return the chunks of the complete state `revision`, in corpus order: of each document the newest ones."""
     complete = [stored for stored in chunks if stored.revision <= revision]
     newest: dict[str, int] = {}
     for stored in complete:
@@ -246,7 +248,7 @@ def live(chunks: Iterable[StoredChunk], revision: int) -> list[StoredChunk]:
 
 
 def with_storable_metadata(document: Document, note: Callable[[str], None]) -> Document:
-    """The document without the metadata that cannot be stored; `note` receives what is left out and why."""
+    """Return the document without the metadata that cannot be stored; `note` receives what is left out and why."""
     entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
     if len(document.metadata) > MOST_ENTRIES:
         note(f"documents with more than {MOST_ENTRIES} metadata fields: only the first {MOST_ENTRIES} are indexed")
@@ -401,7 +403,7 @@ def chunks_to_store(
     position: int,
     resumable: Mapping[str, Span],
 ) -> list[StoredChunk]:
-    """The chunks of a document with their records; none for a document without text.
+    """Return the chunks of a document with their records; none for a document without text.
 
     `resumable` has the spans of records that an interrupted run stored. A document with all of its records among them
     is not chunked again, unless it has sections.
@@ -414,7 +416,7 @@ def chunks_to_store(
 
 
 def _resumed_chunks(document: Document, digest: str, resumable: Mapping[str, Span]) -> list[Chunk]:
-    """The document's chunks at the stored spans; none if they do not reach the end of its text."""
+    """Return the document's chunks at the stored spans; none if they do not reach the end of its text."""
     records = (record_id(f"{document.id}_{index}", digest) for index in count())
     stored = takewhile(lambda span: span is not None, map(resumable.get, records))
     spans = [span for span in stored if span is not None]

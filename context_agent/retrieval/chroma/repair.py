@@ -110,7 +110,7 @@ def _stamps(files: Path) -> dict[str, list[int]]:
 def _restored(
     location: Location, name: str, snapshot: Snapshot | None, embedder: Embedder, *, final: bool = False
 ) -> bool:
-    """Whether every record has its vector now. The last attempt raises what Chroma raises."""
+    """Return whether every record has its vector now. The last attempt raises what Chroma raises."""
     from chromadb.errors import InternalError
 
     with closing(cast("Any", connect(location))) as client:
@@ -192,7 +192,9 @@ class _Header(NamedTuple):
 
 
 def intact(folder: Path) -> bool:
-    """Whether the index files in a folder fit each other; True for a folder without any. Reads each file once."""
+    """Return whether the index files in a folder fit each other; True for a folder without any. Reads each file
+    once.
+    """
     present = {name for name in FILES if (folder / name).exists()}
     try:
         return not present or _consistent(folder, complete=len(present) == len(FILES))
@@ -219,7 +221,7 @@ def _consistent(folder: Path, *, complete: bool) -> bool:
 
 
 def _ended(pickle: Path) -> bool:
-    """Whether a pickle, which is not loaded here, has its last byte."""
+    """Return whether a pickle, which is not loaded here, has its last byte."""
     with pickle.open("rb") as file:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
@@ -232,7 +234,7 @@ def _mapped(file: Path) -> bytes | mmap.mmap:
 
 
 def _level0_valid(file: Path, header: _Header) -> bool:
-    """Whether every link of the lowest level leads to an element."""
+    """Return whether every link of the lowest level leads to an element."""
     rows = np.memmap(file, np.uint8, "r", shape=(header.elements, header.element_bytes))
     for start in range(0, header.elements, _PART):
         lists = np.ascontiguousarray(rows[start : start + _PART, : 4 + 4 * header.level0_links])
@@ -245,7 +247,7 @@ def _level0_valid(file: Path, header: _Header) -> bool:
 
 
 def _upper_valid(file: Path, header: _Header) -> bool:
-    """Whether the link lists of the upper levels end with the file, and every link leads to an element."""
+    """Return whether the link lists of the upper levels end with the file, and every link leads to an element."""
     data, position, level_bytes = _mapped(file), 0, 4 + 4 * header.upper_links
     if len(data) < 4 * header.elements:
         return False

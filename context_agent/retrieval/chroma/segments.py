@@ -94,7 +94,7 @@ class Segment:
     graph: VectorGraph | None = None
 
     def __len__(self) -> int:
-        """The rows that remain."""
+        """Return the rows that remain."""
         return len(self.texts) - len(self.removed)
 
     @property
@@ -103,15 +103,15 @@ class Segment:
         return self.path.name
 
     def row(self, number: int) -> SnapshotRow:
-        """The ids of a row."""
+        """Return the ids of a row."""
         return self._read(self.ids, number, lambda raw: SnapshotRow(*parse_json(raw)))
 
     def text(self, number: int) -> str:
-        """The text of a row."""
+        """Return the text of a row."""
         return self._read(self.texts, number, bytes.decode)
 
     def metadata_of(self, number: int) -> dict[str, Any]:
-        """The metadata of a row; only in a segment that has them."""
+        """Return the metadata of a row; only in a segment that has them."""
         assert self.metadata is not None
         return self._read(self.metadata, number, lambda raw: dict(parse_json(raw)))
 
@@ -122,7 +122,7 @@ class Segment:
             raise CorpusCorruptError.of(self.path, error) from error
 
     def find(self, kind: IdKind, value: str, key: int) -> Iterator[tuple[int, SnapshotRow]]:
-        """The remaining rows with this id, ascending; `key` is `id_hash(kind, value)`."""
+        """Yield the remaining rows with this id, ascending; `key` is `id_hash(kind, value)`."""
         collisions = 0
         for index in range(bisect_left(self.hashes, key), bisect_right(self.hashes, key)):
             row = self.row(number := self.hashed_rows[index])
@@ -134,30 +134,30 @@ class Segment:
                 yield number, row
 
     def is_removed(self, number: int) -> bool:
-        """Whether a row is removed."""
+        """Return whether a row is removed."""
         index = bisect_left(self.removed.data, number)
         return index < len(self.removed) and int(self.removed[index]) == number
 
     def position(self, number: int) -> int:
-        """The number of remaining rows before this one."""
+        """Return the number of remaining rows before this one."""
         return number - bisect_left(self.removed.data, number)
 
     def number(self, position: int) -> int:
-        """The row that has this many remaining rows before it."""
+        """Return the row that has this many remaining rows before it."""
         if not len(self.removed):
             return position
         return position + bisect_right(range(len(self.removed)), position, key=lambda at: int(self.removed[at]) - at)
 
     def leaving_out(self, numbers: Sequence[int]) -> Segment:
-        """The same segment with more rows removed."""
+        """Return the same segment with more rows removed."""
         return replace(self, removed=np.union1d(self.removed, numbers).astype("<i4"))
 
     def remaining(self) -> NDArray[np.int64]:
-        """The remaining rows, ascending."""
+        """Return the remaining rows, ascending."""
         return np.delete(np.arange(len(self.texts)), self.removed)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """The remaining rows as ranges (first, end)."""
+        """Return the remaining rows as ranges (first, end)."""
         borders = [-1, *self.removed.tolist(), len(self.texts)]
         ranges = ((before + 1, after) for before, after in pairwise(borders))
         return (rows for rows in ranges if rows[0] < rows[1])
@@ -191,13 +191,13 @@ class SegmentRows:
         return self._first(kind, value)
 
     def matching(self, pattern: Pattern) -> Iterator[int]:
-        """The positions of the texts that match, ascending, searched lazily."""
+        """Yield the positions of the texts that match, ascending, searched lazily."""
         for first, segment in zip(self._firsts, self.segments, strict=False):
             numbers = scan(segment.texts, pattern)
             yield from (first + segment.position(number) for number in numbers if not segment.is_removed(number))
 
     def text_bytes(self) -> int:
-        """The size of all texts, those of removed rows included."""
+        """Return the size of all texts, those of removed rows included."""
         return sum(int(segment.texts.starts[-1]) for segment in self.segments)
 
     def raw_text(self, position: int) -> bytes:
@@ -211,12 +211,12 @@ class SegmentRows:
         return segment.text(number)
 
     def metadata(self, position: int) -> dict[str, Any]:
-        """The metadata of a row, as in the store."""
+        """Return the metadata of a row, as in the store."""
         segment, number = self._located(position)
         return segment.metadata_of(number)
 
     def all_metadata(self) -> Iterator[dict[str, Any]]:
-        """The metadata of every row."""
+        """Return the metadata of every row."""
         return (segment.metadata_of(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def vector(self, position: int, *, unit: bool = False) -> NDArray[np.float32]:
@@ -226,14 +226,14 @@ class SegmentRows:
         return np.asarray(segment.vectors[number] / scale)
 
     def vector_parts(self) -> tuple[VectorPart, ...]:
-        """The vectors for dense search, whose rows are positions."""
+        """Return the vectors for dense search, whose rows are positions."""
         return tuple(VectorPart(part.vectors, part.lengths, part.removed, part.graph) for part in self.segments)
 
     def _located(self, position: int) -> tuple[Segment, int]:
         return _located(self.segments, self._firsts, position)
 
     def without(self, records: AbstractSet[str]) -> list[Segment]:
-        """The segments with these records removed as well; unknown ones are ignored."""
+        """Return the segments with these records removed as well; unknown ones are ignored."""
         keys = {record: id_hash("record", record) for record in records}
         segments = []
         for segment in self.segments:
@@ -243,7 +243,9 @@ class SegmentRows:
 
 
 def _located(segments: Sequence[Segment], firsts: Sequence[int], position: int) -> tuple[Segment, int]:
-    """The segment of a position, and the row in it. `firsts` are the positions where segments begin, and the end."""
+    """Return the segment of a position, and the row in it. `firsts` are the positions where segments begin, and the
+    end.
+    """
     if not 0 <= position < firsts[-1]:
         raise IndexError(position)
     index = bisect_right(firsts, position) - 1
@@ -281,7 +283,7 @@ class PositionOf(Mapping[str, int]):
         return self.find(value)[0]
 
     def find(self, value: str) -> tuple[int, SnapshotRow]:
-        """The first row with this id. Raises `KeyError`."""
+        """Return the first row with this id. Raises `KeyError`."""
         return self._rows.first(self._kind, value)
 
     def __iter__(self) -> Iterator[str]:
@@ -308,7 +310,7 @@ class ChunkOfRecord(Mapping[str, str]):
 
 
 def id_hash(kind: IdKind, value: str) -> int:
-    """The key of an id in a segment's table: 64 bits, so that nobody can choose ids that collide."""
+    """Return the key of an id in a segment's table: 64 bits, so that nobody can choose ids that collide."""
     return int.from_bytes(blake2b(kind[:1].encode() + encode(value), digest_size=8).digest(), "little")
 
 
@@ -415,7 +417,9 @@ def write_removed(folder: Path, segment: Segment) -> None:
 
 
 def merge_start(segments: Sequence[Segment]) -> int:
-    """The index of the first segment to merge with all after it; the number of segments if nothing is to be merged."""
+    """Return the index of the first segment to merge with all after it; the number of segments if nothing is to be
+    merged.
+    """
     start, rows_after = len(segments), 0
     for index in reversed(range(len(segments))):
         segment = segments[index]
@@ -506,7 +510,7 @@ def _lengths(segments: Sequence[Segment], column: str) -> NDArray[np.int64]:
 
 
 def _copied(segments: Sequence[Segment], column: str) -> Iterator[bytes]:
-    """The remaining rows of a text column, in blocks."""
+    """Yield the remaining rows of a text column, in blocks."""
     tables = ((segment, getattr(segment, column)) for segment in segments)
     for segment, table in tables:
         for first, end in segment.runs() if table is not None else ():
@@ -516,7 +520,7 @@ def _copied(segments: Sequence[Segment], column: str) -> Iterator[bytes]:
 
 
 def _copied_vectors(segments: Sequence[Segment]) -> Iterator[bytes]:
-    """The remaining vectors, in blocks of whole vectors."""
+    """Yield the remaining vectors, in blocks of whole vectors."""
     for segment in segments:
         step = max(1, _BLOCK // max(1, 4 * segment.vectors.shape[1]))
         for first, end in segment.runs():
@@ -569,7 +573,7 @@ def _write_segment(path: Path, dimension: int, columns: _Columns) -> None:
 
 
 def _padded(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks of a column, and zeros up to where the next one begins."""
+    """Yield the blocks of a column, and zeros up to where the next one begins."""
     size = 0
     for block in blocks:
         size += len(block)

@@ -128,7 +128,9 @@ class Snapshot:
         return ChunkOfRecord(self.row_of_record)
 
     def documents(self) -> Iterator[list[SnapshotRow]]:
-        """The rows of each document, ascending. A foreign collection can hold a document's chunks in another order."""
+        """Yield the rows of each document, ascending. A foreign collection can hold a document's chunks in another
+        order.
+        """
         previous = None
         for position, row in enumerate(self.rows):
             if row.document != previous:
@@ -139,7 +141,8 @@ class Snapshot:
 
 
 def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
-    """The snapshot of this name; None if it is missing, damaged, of another version, or lexical and `lexical` is false.
+    """Return the snapshot of this name; None if it is missing, damaged, of another version, or lexical and `lexical` is
+    false.
 
     The name may come from a file: None also for a name that no snapshot can have.
     """
@@ -153,7 +156,7 @@ def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot |
 
 
 def number_in(name: str) -> int:
-    """The number in a snapshot's name; 0 in any other name."""
+    """Return the number in a snapshot's name; 0 in any other name."""
     matched = _NAME.fullmatch(name)
     return int(matched[1]) if matched else 0
 
@@ -235,7 +238,7 @@ class SnapshotWriter:
             self._added.put_vector(self._without_vector.pop(record), vector)
 
     def without_vectors(self) -> list[str]:
-        """The added records whose vectors are still missing."""
+        """Return the added records whose vectors are still missing."""
         return list(self._without_vector)
 
     def remove(self, records: AbstractSet[str]) -> None:
@@ -286,7 +289,7 @@ class SnapshotWriter:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _bm25(self) -> Bm25Index:
-        """The BM25 index of all texts so far."""
+        """Return the BM25 index of all texts so far."""
         if self._index is None:
             language = self._language
             if language is None:
@@ -297,7 +300,7 @@ class SnapshotWriter:
         return self._index
 
     def _merged(self, segments: list[Segment]) -> list[Segment]:
-        """The segments, those at the end merged if there are too many or too much of one is removed."""
+        """Return the segments, those at the end merged if there are too many or too much of one is removed."""
         start = merge_start(segments)
         if start == len(segments):
             return segments
@@ -328,7 +331,7 @@ class SnapshotWriter:
                 write_graph(graph_file(self._folder / segment.name), segment.vectors, progress)
 
     def _document_count(self, rows: SegmentRows) -> int:
-        """The number of documents, from that of the base and the documents that were added or removed."""
+        """Return the number of documents, from that of the base and the documents that were added or removed."""
         if self._base is None:
             return len(self._changed_documents)
         earlier = self._base.rows
@@ -342,7 +345,7 @@ class SnapshotWriter:
 
 
 def _by_angle(lengths: NDArray[np.float32], space: str) -> bool:
-    """Whether vectors of these lengths are ranked by their cosine to the query."""
+    """Return whether vectors of these lengths are ranked by their cosine to the query."""
     return space == "cosine" or bool(np.allclose(lengths, 1.0, atol=1e-3))
 
 
@@ -408,7 +411,7 @@ def publish(root: Path, publication: Publication) -> None:
 
 
 def published(root: Path) -> Publication | None:
-    """The current snapshot of the folder; None if none was published or the file is damaged."""
+    """Return the current snapshot of the folder; None if none was published or the file is damaged."""
     try:
         stored = read_json(root / POINTER)
         collection = stored["collection"]
@@ -437,7 +440,7 @@ def _plausible(stored: Any) -> bool:
 
 
 def published_collection(folder: Path, name: str) -> StoredCollection | None:
-    """The collection of this name, as the latest publication in a folder of collections describes it."""
+    """Return the collection of this name, as the latest publication in a folder of collections describes it."""
     stats = [(file, file.stat()) for file in folder.glob(f"*/{POINTER}")]
     # A file that many folders link to is read once.
     distinct = {(status.st_dev, status.st_ino): (status.st_mtime_ns, file) for file, status in stats}
@@ -448,7 +451,7 @@ def published_collection(folder: Path, name: str) -> StoredCollection | None:
 
 @contextmanager
 def one_maker(root: Path) -> Iterator[Path]:
-    """The folder, locked: several processes may share it, and one at a time brings it up to date."""
+    """Yield the folder, locked: several processes may share it, and one at a time brings it up to date."""
     root.mkdir(parents=True, exist_ok=True)
     with file_lock(root / MAKER_LOCK, timeout=-1):
         yield root

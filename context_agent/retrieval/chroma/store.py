@@ -100,7 +100,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def connect(location: Location) -> ClientAPI:
-    """A client. It writes to a local folder: only for the process with the writer's lock, and for private copies.
+    """Return a client. It writes to a local folder: only for the process with the writer's lock, and for private
+    copies.
 
     Raises `CorpusNotFoundError` if no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
     """
@@ -116,7 +117,7 @@ def connect(location: Location) -> ClientAPI:
 
 
 def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
-    """The collection. Raises `CorpusNotFoundError`, which lists the existing collections."""
+    """Return the collection. Raises `CorpusNotFoundError`, which lists the existing collections."""
     from chromadb.errors import NotFoundError
 
     if location.live is not None:
@@ -143,7 +144,7 @@ def writing(location: Location) -> Iterator[None]:
 
 
 def is_writing(path: Path) -> bool:
-    """Whether this process writes to the folder now."""
+    """Return whether this process writes to the folder now."""
     return path in _WRITING
 
 
@@ -168,7 +169,7 @@ def chroma_errors(location: Location) -> Iterator[None]:
 
 
 def disk_full(location: Location, error: BaseException | None) -> bool:
-    """Whether the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
+    """Return whether the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
     if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
         return True
     while error is not None:
@@ -179,7 +180,9 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
 
 
 def _has_space(folder: Path) -> bool:
-    """Whether the disk and this process's file size limit leave space. Chroma does not always say why it fails."""
+    """Return whether the disk and this process's file size limit leave space. Chroma does not always say why it
+    fails.
+    """
     limit = float("inf")
     if os.name == "posix":
         import resource
@@ -193,7 +196,7 @@ def _has_space(folder: Path) -> bool:
 def pages(
     collection: Collection, include: Sequence[Any], ids: Sequence[str] | None = None, *, size: int = PAGE
 ) -> Iterator[dict[str, Any]]:
-    """The records with these ids, by default all records, in pages as Chroma's `get` returns them."""
+    """Yield the records with these ids, by default all records, in pages as Chroma's `get` returns them."""
     if ids is not None:
         for start in range(0, len(ids), size):
             yield dict(collection.get(ids=list(ids[start : start + size]), include=list(include)))
@@ -216,12 +219,12 @@ def contents(
 
 
 def all_ids(collection: Collection) -> list[str]:
-    """The ids of all records, in the order of the store."""
+    """Return the ids of all records, in the order of the store."""
     return [record for page in pages(collection, [], size=10 * PAGE) for record in page["ids"]]
 
 
 def own_folder(location: Location, collection_id: str, cache: str | Path | None = None) -> Path:
-    """The folder of a collection's snapshots: in a writable index folder, else in the user's cache folder.
+    """Return the folder of a collection's snapshots: in a writable index folder, else in the user's cache folder.
 
     Raises `CorpusCorruptError` if a part of the path inside the index folder is a link.
     """
@@ -231,7 +234,7 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
 
 
 def without_links(folder: Path, *names: str) -> Path:
-    """A folder below `folder`. Files are written and deleted in it, so no part of its path may be a link."""
+    """Return a folder below `folder`. Files are written and deleted in it, so no part of its path may be a link."""
     for name in names:
         folder = folder / name
         if folder.is_symlink():
@@ -242,7 +245,7 @@ def without_links(folder: Path, *names: str) -> Path:
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """The given folder, else the platform's cache folder for this package."""
+    """Return the given folder, else the platform's cache folder for this package."""
     if cache is not None:
         return Path(cache).expanduser()
     from platformdirs import user_cache_path
@@ -262,7 +265,7 @@ def _client_settings() -> Any:
 
 
 def _settings(collection: Collection) -> Any:
-    """The settings of a collection's client; Chroma has no public way to get them."""
+    """Return the settings of a collection's client; Chroma has no public way to get them."""
     return collection._client.get_settings()  # noqa: SLF001
 
 
@@ -303,13 +306,13 @@ def _server(location: Location, url: str) -> ClientAPI:
 
 
 def first_vectors(collection: Collection, count: int) -> NDArray[np.float32]:
-    """The first vectors of a collection, shape (at most count, d)."""
+    """Return the first vectors of a collection, shape (at most count, d)."""
     vectors = collection.get(limit=count, include=["embeddings"])["embeddings"]
     return np.asarray(vectors if vectors is not None else [], dtype=np.float32)
 
 
 def dimension_of(collection: Collection) -> int:
-    """The length of a collection's vectors; 0 when it is empty."""
+    """Return the length of a collection's vectors; 0 when it is empty."""
     vectors = first_vectors(collection, 1)
     return vectors.shape[1] if len(vectors) else 0
 

@@ -54,7 +54,7 @@ def stored_embedder(
     *,
     dimension: int | None = None,
 ) -> Embedder:
-    """The embedder that a collection's stored data selects.
+    """Return the embedder that a collection's stored data selects.
 
     `manifest` decides if there is one, otherwise the embedding function in `configuration` or `schema`: parsed JSON of
     any shape, as in `Collection.configuration_json` or in Chroma's columns `config_json_str` and `schema_str`.
@@ -97,7 +97,7 @@ def check_writable(collection: str, configuration: object, schema: object) -> No
 
 
 def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
-    """The stored sparse embedding function of each metadata key with an enabled sparse index, ordered by key.
+    """Return the stored sparse embedding function of each metadata key with an enabled sparse index, ordered by key.
 
     The function is empty if none is stored. `schema` is parsed JSON of any shape.
     """
@@ -107,7 +107,7 @@ def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
 
 
 def json_value(text: str | None) -> object:
-    """The value of a JSON text from Chroma's database; None for None.
+    """Return the value of a JSON text from Chroma's database; None for None.
 
     Raises `ValueError` for invalid JSON, more than `LONGEST_JSON` characters, and too deep nesting.
     """
@@ -146,7 +146,9 @@ def _chroma_default(collection: str) -> Embedder:
 
 
 def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] | None:
-    """What made the vectors, by Chroma's own precedence: the configuration, the schema's vectors, its defaults."""
+    """Return what made the vectors, by Chroma's own precedence: the configuration, the schema's vectors, its
+    defaults.
+    """
     path = (*_FUNCTION_PATHS[0], "config", "embedding_function")
     candidates = (
         _at(configuration, "embedding_function"),
@@ -157,19 +159,19 @@ def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] 
 
 
 def _functions(configuration: object, schema: object) -> Iterator[Mapping[str, Any]]:
-    """Every function that Chroma would create."""
+    """Yield every function that Chroma would create."""
     types_by_key = [_at(schema, "defaults"), *_at(schema, "keys").values()]
     stored = [_at(types, *path, "config", "embedding_function") for types in types_by_key for path in _FUNCTION_PATHS]
     yield from filter(_is_function, [_at(configuration, "embedding_function"), *stored])
 
 
 def _is_function(function: Mapping[str, Any]) -> bool:
-    """Whether Chroma treats this as a function; its `legacy` form means none."""
+    """Return whether Chroma treats this as a function; its `legacy` form means none."""
     return "name" in function and function.get("type") != "legacy"
 
 
 def _at(value: object, *path: str) -> Mapping[str, Any]:
-    """The object at a path of keys; empty if there is none."""
+    """Return the object at a path of keys; empty if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -185,7 +187,7 @@ def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
 
 
 def _equivalent(function: Mapping[str, Any]) -> str:
-    """The spec of this package's equivalent embedder; empty if there is none."""
+    """Return the spec of this package's equivalent embedder; empty if there is none."""
     config = _at(function, "config")
     pattern = _EQUIVALENTS.get(str(function.get("name")), "")
     if not config.get("api_base"):
@@ -195,7 +197,7 @@ def _equivalent(function: Mapping[str, Any]) -> str:
 
 
 def _described(function: Mapping[str, Any]) -> str:
-    """A stored function's name, and those of its settings that say what it would use and hold no secret."""
+    """Return a stored function's name, and those of its settings that say what it would use and hold no secret."""
     config = _at(function, "config")
     safe_keys = [key for key in ("model_name", "model", "url", "api_base", "api_key_env_var") if config.get(key)]
     settings = ", ".join(f"{key}={_quoted(config[key])}" for key in safe_keys)
@@ -203,7 +205,9 @@ def _described(function: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """A stored value for an error message: escaped, shortened, and without credentials and queries of addresses."""
+    """Return a stored value for an error message: escaped, shortened, and without credentials and queries of
+    addresses.
+    """
     text = _redacted(value if isinstance(value, str) else type(value).__name__)
     return ascii(text[:_LONGEST_QUOTE] + "..." * (len(text) > _LONGEST_QUOTE))
 

@@ -47,7 +47,7 @@ _DEEPEST = 32
 
 
 def graphs_available() -> bool:
-    """Whether usearch is installed."""
+    """Return whether usearch is installed."""
     return importlib.util.find_spec("usearch") is not None
 
 
@@ -121,7 +121,7 @@ def _bytes(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 def is_sound(buffer: memoryview, rows: int, dimension: int) -> bool:
-    """Whether a file is a graph of this package over so many vectors, with no number that leads out of it."""
+    """Return whether a file is a graph of this package over so many vectors, with no number that leads out of it."""
     start = _SHAPE.size + rows * dimension
     levels_start = start + _HEAD.size + _GRAPH.size
     nodes_start = levels_start + 2 * rows
@@ -157,7 +157,7 @@ _BASE_NODE = np.dtype([("key", "<u8"), ("level", "<i2"), ("list", _list_type(2 *
 
 
 def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: NDArray[np.int64], first: int) -> bool:
-    """Whether the nodes of a block, whose bytes begin at `starts`, are what the levels say and lead to nodes."""
+    """Return whether the nodes of a block, whose bytes begin at `starts`, are what the levels say and lead to nodes."""
     own = levels[first : first + len(starts)]
     block = _at(nodes, starts, _BASE_NODE)
     if not ((block["key"] == np.arange(first, first + len(starts))).all() and (block["level"] == own).all()):
@@ -172,7 +172,7 @@ def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: ND
 
 
 def _sound_lists(lists: NDArray[Any], levels: NDArray[np.int16], level: int) -> bool:
-    """Whether the lists are no longer than their room and name nodes of this level."""
+    """Return whether the lists are no longer than their room and name nodes of this level."""
     slots = lists["slots"]
     used = np.arange(slots.shape[1]) < lists["count"][:, None]
     named = slots[used]
@@ -184,6 +184,6 @@ def _sound_lists(lists: NDArray[Any], levels: NDArray[np.int16], level: int) -> 
 
 
 def _at(nodes: NDArray[np.uint8], starts: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A copy of the records at these bytes."""
+    """Return a copy of the records at these bytes."""
     windows = np.ndarray((len(nodes) - dtype.itemsize + 1,), f"V{dtype.itemsize}", nodes, strides=(1,))
     return windows[starts].view(dtype)

@@ -66,7 +66,7 @@ class Embedder(Protocol):
 
 
 def load_embedder(spec: str) -> Embedder:
-    """The embedder of a spec, e.g. `static` or `openai:bge-m3@http://localhost:8000/v1`.
+    """Return the embedder of a spec, e.g. `static` or `openai:bge-m3@http://localhost:8000/v1`.
 
     Raises `ConfigError` for an invalid spec, `MissingExtraError` for a library that is not installed.
     """
@@ -77,7 +77,7 @@ def load_embedder(spec: str) -> Embedder:
 
 
 def as_embedder(source: Embedder | EmbeddingFunction | str, *, normalize: bool = True) -> Embedder:
-    """The embedder itself, that of a spec, or a function from texts to vectors as an embedder.
+    """Return the embedder itself, that of a spec, or a function from texts to vectors as an embedder.
 
     `normalize=False` keeps the lengths of a function's vectors. Raises `ConfigError` for anything else.
     """

@@ -50,7 +50,8 @@ class ChromaEmbedder:
 
     @classmethod
     def of_collection(cls, collection: Any) -> ChromaEmbedder | None:
-        """The embedding function that the caller passed when opening the collection, without normalizing its vectors.
+        """Return the embedding function that the caller passed when opening the collection, without normalizing its
+        vectors.
 
         None if the caller passed none. A function that is stored with the collection is ignored.
         """

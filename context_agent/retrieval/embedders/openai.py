@@ -105,7 +105,7 @@ class OpenAIEmbedder:
         return self._vectors(events, len(texts))
 
     def _vectors(self, events: Events, count: int) -> Vectors:
-        """The vectors of an answer in the order of the texts, shape (count, d)."""
+        """Return the vectors of an answer in the order of the texts, shape (count, d)."""
         rows = self._rows(events[0].get("data"), count)
         sizes = {len(row) for row in rows}
         expected = self._dimension or len(rows[0])
@@ -122,7 +122,7 @@ class OpenAIEmbedder:
         return vectors
 
     def _rows(self, data: object, count: int) -> list[list[float]]:
-        """The embeddings in the order of the texts."""
+        """Return the embeddings in the order of the texts."""
         if not isinstance(data, list):
             raise self._failure(f"the answer is not a list of embeddings: {reprlib.repr(data)}")
         items = [item for item in data if isinstance(item, dict) and type(item.get("index")) is int]

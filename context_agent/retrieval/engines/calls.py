@@ -63,7 +63,7 @@ class SearchFunction:
 
     @classmethod
     def of(cls, function: Callable[..., Any], seconds: float) -> Self:
-        """The function as it is: `(query)`, `(query, limit)`, and with `where` if it filters itself.
+        """Return the function as it is: `(query)`, `(query, limit)`, and with `where` if it filters itself.
 
         Coroutines run in the event loop in which this is called, if it still runs then, else in one in the background.
         Raises `ConfigError` for a function that cannot take a query.
@@ -78,7 +78,7 @@ class SearchFunction:
         return cls(function, limit_name, WHERE in names, _running_loop(), seconds)
 
     def __call__(self, query: str, limit: int, where: Where | None) -> Any:
-        """The response. Raises `CorpusError` if the engine fails or takes too long."""
+        """Return the response. Raises `CorpusError` if the engine fails or takes too long."""
         options: dict[str, Any] = {self.limit_name: limit} if self.limit_name else {}
         if where is not None and self.takes_where:
             options[WHERE] = where
@@ -86,7 +86,7 @@ class SearchFunction:
         return self.run(lambda: self.call(*positional, **options))
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """What the call returns, or its coroutine. Raises `CorpusError` if it fails or takes too long."""
+        """Return what the call returns, or its coroutine. Raises `CorpusError` if it fails or takes too long."""
         started = _in_thread(lambda: self._awaited(call()))
         try:
             return started.result(self.seconds)
@@ -110,7 +110,7 @@ class SearchFunction:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of a function; a query alone for one that does not say, as functions in C need not."""
+    """Return the parameters of a function; a query alone for one that does not say, as functions in C need not."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -151,7 +151,7 @@ def _described(error: BaseException) -> str:
 
 
 def search_function(engine: Any) -> Callable[..., Any]:
-    """The engine's search, for `SearchFunction.of`. Raises `ConfigError` for what is no engine."""
+    """Return the engine's search, for `SearchFunction.of`. Raises `ConfigError` for what is no engine."""
     search = HttpEngine(engine) if isinstance(engine, str) else _of_llamaindex(engine) or _of_langchain(engine)
     if search is not None:
         return search
@@ -215,7 +215,7 @@ class EnginePassage:
 
 
 def passages_of(response: object, names: FieldNames) -> list[EnginePassage]:
-    """The passages of a response, best first; hits with an empty text are left out.
+    """Return the passages of a response, best first; hits with an empty text are left out.
 
     Raises `CorpusError` for a response that holds no list of hits, and for a hit without a field for its text.
     """
@@ -224,7 +224,7 @@ def passages_of(response: object, names: FieldNames) -> list[EnginePassage]:
 
 
 def _hits(response: Any) -> Sequence[object]:
-    """The list of hits, at most `MOST_HITS`, wherever the response holds it."""
+    """Return the list of hits, at most `MOST_HITS`, wherever the response holds it."""
     if hasattr(response, "to_pylist"):  # a table of Arrow
         response = response.to_pylist()
     elif hasattr(response, "to_dict") and hasattr(response, "columns"):  # one of pandas
@@ -248,7 +248,7 @@ def _hits(response: Any) -> Sequence[object]:
 
 
 def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
-    """The hits of Chroma's response: a list for each part of a hit, inside a list for each query."""
+    """Return the hits of Chroma's response: a list for each part of a hit, inside a list for each query."""
 
     def column(name: str) -> list[Any]:
         values = response.get(name) or [None] * len(ids)
@@ -282,7 +282,7 @@ def _passage(hit: object, names: FieldNames) -> EnginePassage:
 
 
 def _entries(hit: Any) -> dict[str, Any]:
-    """The fields of a hit, those that it nests included; its own come before nested ones of the same name."""
+    """Return the fields of a hit, those that it nests included; its own come before nested ones of the same name."""
     if isinstance(hit, str):
         return {"text": hit}
     if isinstance(hit, tuple) and len(hit) == 2 and isinstance(hit[1], int | float):
@@ -305,12 +305,14 @@ def _entries(hit: Any) -> dict[str, Any]:
 
 
 def _is_record(value: object) -> bool:
-    """Whether it is an object with fields: a dataclass, or one of pydantic, which can be iterated over too."""
+    """Return whether it is an object with fields: a dataclass, or one of pydantic, which can be iterated over too."""
     return (is_dataclass(value) and not isinstance(value, type)) or hasattr(value, "model_fields_set")
 
 
 def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> tuple[str | None, Any]:
-    """The entry's name and value: the named one, else the first usual one that has a value; (None, None) without."""
+    """Return the entry's name and value: the named one, else the first usual one that has a value; (None, None)
+    without.
+    """
     candidates = [name] if name is not None else [usual_name for usual_name in usual if usual_name in entries]
     filled = (candidate for candidate in candidates if entries.get(candidate) is not None)
     key = next(filled, candidates[0] if candidates and candidates[0] in entries else None)
@@ -320,7 +322,7 @@ def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -
 
 
 def _identifier(value: object) -> str:
-    """An id as text; empty for none. LlamaIndex stores a missing document as "None"."""
+    """Return an id as text; empty for none. LlamaIndex stores a missing document as "None"."""
     usable = isinstance(value, str | int | UUID) and not isinstance(value, bool)
     text = well_formed(str(value)) if usable else ""
     return "" if text == "None" else text

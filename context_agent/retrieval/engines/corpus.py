@@ -75,7 +75,7 @@ class SeenPassages:
         return len(self._by_id)
 
     def add(self, passage: EnginePassage) -> list[Chunk]:
-        """The chunks of a passage, in order; those it had before if it is known."""
+        """Return the chunks of a passage, in order; those it had before if it is known."""
         digest = blake2b(f"{passage.title}\0{passage.text}".encode(errors="replace"), digest_size=12)
         with self._lock:
             chunks = self._by_digest.get(digest.digest())
@@ -86,23 +86,23 @@ class SeenPassages:
             return chunks
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
-        """The chunks with these ids, in their order; unknown ids are left out."""
+        """Return the chunks with these ids, in their order; unknown ids are left out."""
         with self._lock:
             return [self._by_id[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in self._by_id]
 
     def document(self, document_id: str) -> list[Chunk]:
-        """The chunks of a document, by index."""
+        """Return the chunks of a document, by index."""
         with self._lock:
             return list(self._documents.get(document_id, ()))
 
     def walk(self) -> Iterator[Chunk]:
-        """All chunks, document by document."""
+        """Return all chunks, document by document."""
         with self._lock:
             documents = list(self._documents.values())
         return (chunk for chunks in documents for chunk in chunks)
 
     def vectors(self, chunks: Sequence[Chunk], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
-        """The vectors of chunks, shape (n, d); each is embedded once. There must be a chunk."""
+        """Return the vectors of chunks, shape (n, d); each is embedded once. There must be a chunk."""
         with self._lock:
             vectors = {chunk.id: self._vectors[chunk.id] for chunk in chunks if chunk.id in self._vectors}
         if missing := [chunk for chunk in chunks if chunk.id not in vectors]:
@@ -166,7 +166,7 @@ def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64
 
 @lru_cache(maxsize=65_536)
 def _share(term: str) -> float:
-    """The share of passages that hold the term; 0 for a term without words."""
+    """Return the share of passages that hold the term; 0 for a term without words."""
     tokenizer = load_weights().tokenizer
     first, size = tokenizer.encode(_FIRST, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
     tokens = tokenizer.encode(term, add_special_tokens=False).ids
@@ -230,7 +230,7 @@ class EngineCorpus:
         self.name = f"engine:{name or getattr(engine, '__name__', None) or type(engine).__name__}"
 
     def count(self) -> int:
-        """The `size` that was passed, or an assumed one."""
+        """Return the `size` that was passed, or an assumed one."""
         return max(self._size, len(self._seen))
 
     def search(
@@ -282,7 +282,7 @@ class EngineCorpus:
         return _ranked(islice(found, max(0, limit)))
 
     def walk(self) -> Iterator[Chunk]:
-        """Every chunk that the engine has returned so far."""
+        """Return every chunk that the engine has returned so far."""
         return self._seen.walk()
 
     def read(self, document_id: str) -> list[Chunk]:
@@ -314,7 +314,9 @@ class EngineCorpus:
         return estimated_frequency(terms, self.count())
 
     def _chunks(self, query: str, passages: Sequence[EnginePassage]) -> list[Chunk]:
-        """The chunks of the passages, each once: the best of each passage in their order, then the second best, ..."""
+        """Return the chunks of the passages, each once: the best of each passage in their order, then the second best,
+        ...
+        """
         ranked: dict[str, tuple[int, int, Chunk]] = {}
         for rank, passage in enumerate(passages):
             chunks = self._seen.add(passage)

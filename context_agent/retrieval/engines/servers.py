@@ -68,7 +68,7 @@ class HttpEngine:
         self.__name__ = f"{parts.hostname or ''}{parts.path}"
 
     def __call__(self, query: str, limit: int) -> Any:
-        """The response's JSON. Raises `CorpusError` if the endpoint fails."""
+        """Return the response's JSON. Raises `CorpusError` if the endpoint fails."""
         path = self._path.replace(QUERY, quote(query, safe="")).replace(LIMIT, str(limit))
         body = None if self._body is None else _filled(self._body, query, limit)
         try:
@@ -82,7 +82,7 @@ class HttpEngine:
 
 
 def _filled(value: Any, query: str, limit: int) -> Any:
-    """The body with the query and the limit in it."""
+    """Return the body with the query and the limit in it."""
     if isinstance(value, Mapping):
         return {name: _filled(entry, query, limit) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -107,7 +107,7 @@ class McpEngine:
         self.__name__ = tool or "mcp"
 
     def __call__(self, query: str, limit: int) -> Any:
-        """The tool's result as hits. Raises `CorpusError` if the tool fails, `ConfigError` if there is none."""
+        """Return the tool's result as hits. Raises `CorpusError` if the tool fails, `ConfigError` if there is none."""
         return BACKGROUND.run(self._search(query, limit))
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class McpEngine:
 
 
 def search_tool(tools: list[Tool], name: str | None) -> Tool:
-    """The tool with this name, or the only one that searches. Raises `ConfigError` that lists the tools."""
+    """Return the tool with this name, or the only one that searches. Raises `ConfigError` that lists the tools."""
     fitting = [tool for tool in tools if tool.name == name or (name is None and "search" in tool.name.lower())]
     if len(fitting) != 1:
         wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
@@ -170,7 +170,9 @@ def search_tool(tools: list[Tool], name: str | None) -> Tool:
 
 
 def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
-    """The query and the number of passages under the names that the tool's schema declares. Raises `ConfigError`."""
+    """Return the query and the number of passages under the names that the tool's schema declares. Raises
+    `ConfigError`.
+    """
     declared: dict[str, Any] = tool.input_schema.get("properties", {})
     required = [name for name in tool.input_schema.get("required", ()) if name in declared]
     query_name = next((name for name in QUERY_NAMES if name in declared), required[0] if len(required) == 1 else None)
@@ -185,7 +187,9 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
 
 
 def hits_of_result(result: CallToolResult) -> Any:
-    """The structured result if there is one, else its texts: their JSON, or each as a passage. Raises `CorpusError`."""
+    """Return the structured result if there is one, else its texts: their JSON, or each as a passage. Raises
+    `CorpusError`.
+    """
     texts = [block.text for block in result.content if block.type == "text"]
     if result.is_error:
         raise CorpusError(f"the MCP tool failed: {' '.join(texts)[:500] or 'no reason given'}")

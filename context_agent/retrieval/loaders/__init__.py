@@ -70,7 +70,9 @@ SNIFFED_LINES = 5
 
 
 def read_any(reading: Reading) -> Iterator[Document]:
-    """The documents of a source whose name says nothing: PDF, parquet or JSONL by its content, else plain text."""
+    """Yield the documents of a source whose name says nothing: PDF, parquet or JSONL by its content, else plain
+    text.
+    """
     head = reading.stream.read(8)
     reading.stream.seek(0)
     yield from next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), _read_other)(reading)
@@ -134,7 +136,7 @@ def load(
     report: LoadReport | None = None,
     readers: Mapping[str, Reader] = READERS,
 ) -> Iterator[Document]:
-    """The documents of all sources in order, folders sorted; `report` is filled while they are read.
+    """Yield the documents of all sources in order, folders sorted; `report` is filled while they are read.
 
     A source is a path of a file or folder, an open stream, or `-` for standard input. A source whose name has no known
     extension is read as JSONL if its first lines are JSON objects, else as plain text. Hidden files are ignored. What
@@ -201,7 +203,7 @@ class _Register:
         self._copies: dict[str, int] = {}
 
     def admit(self, document: Document, source: SourceFile) -> Document | None:
-        """The document under a unique id; None for a repetition."""
+        """Return the document under a unique id; None for a repetition."""
         digest = _digest(document)
         document = document if document.id else replace(document, id=digest[:8].hex())
         if (document.id, digest) in self._contents:
@@ -226,7 +228,7 @@ class _Register:
 
 
 def _digest(document: Document) -> bytes:
-    """A digest of title, text and metadata, each preceded by its length so that the parts cannot be confused."""
+    """Return a digest of title, text and metadata, each preceded by its length so that the parts cannot be confused."""
     state = hashlib.blake2b(digest_size=16)
     for part in (document.title, document.text, repr(sorted(document.metadata.items()))):
         data = part.encode("utf-8", "surrogatepass")

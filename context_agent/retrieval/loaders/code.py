@@ -122,7 +122,7 @@ _TYPE_NAME = re.compile(r"[\w.:]+")
 
 
 def read_code(reading: Reading) -> Iterator[Document]:
-    """A file of code, titled by its path, with a section for each definition."""
+    """Yield a file of code, titled by its path, with a section for each definition."""
     text = storable(unix_lines(decoded(reading, content(reading)).text))
     check_written(reading, text)
     grammar = GRAMMARS.get(PurePath(reading.path).suffix.lower())
@@ -132,7 +132,7 @@ def read_code(reading: Reading) -> Iterator[Document]:
 
 
 def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, ...]:
-    """The definitions in order, an outer one before those in it."""
+    """Return the definitions in order, an outer one before those in it."""
     if len(text) > LARGEST_PARSED:
         return ()
     try:
@@ -304,14 +304,14 @@ def _words(node: Node, source: bytes) -> str:
 
 
 def _offsets(data: bytes, positions: set[int]) -> dict[int, int]:
-    """The offset in characters of each offset in bytes."""
+    """Return the offset in characters of each offset in bytes."""
     ordered = [0, *sorted(positions)]
     lengths = (len(data[start:end].decode("utf-8", "ignore")) for start, end in pairwise(ordered))
     return dict(zip(ordered[1:], accumulate(lengths), strict=True))
 
 
 def read_notebook(reading: Reading) -> Iterator[Document]:
-    """The cells of a Jupyter notebook without their outputs, code between fences, titled by the first heading."""
+    """Yield the cells of a Jupyter notebook without their outputs, code between fences, titled by the first heading."""
     raw = decoded(reading, content(reading)).text
     if sum(map(raw.count, ",[{")) > reading.options.max_size // CELL_VALUES:
         raise DataError(reading.options.too_large("the notebook"))

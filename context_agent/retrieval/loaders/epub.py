@@ -20,7 +20,7 @@ _PAGES = frozenset({"application/xhtml+xml", "text/html"})
 
 
 def read_epub(reading: Reading) -> Iterator[Document]:
-    """The chapters of a book. A page that the book names several times is read once."""
+    """Yield the chapters of a book. A page that the book names several times is read once."""
     with opened_package(reading) as package:
         main = _package_document(package)
         text = package.joined(_page(package, name) for name in _pages(package, main))

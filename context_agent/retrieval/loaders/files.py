@@ -50,12 +50,12 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """The text with each NUL and lone surrogate, which no database accepts, replaced by U+FFFD."""
+    """Return the text with each NUL and lone surrogate, which no database accepts, replaced by U+FFFD."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue | None:
-    """The value as metadata can hold it; None for an empty value or one that is too large."""
+    """Return the value as metadata can hold it; None for an empty value or one that is too large."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
@@ -81,7 +81,7 @@ def _as_text(value: object) -> str:
 
 
 def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataValue], str]:
-    """The fields of the front matter as metadata, and the text below it; ({}, text) if there is none.
+    """Return the fields of the front matter as metadata, and the text below it; ({}, text) if there is none.
 
     Front matter that cannot be read is reported and stays in the text.
     """
@@ -100,7 +100,7 @@ def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataV
 
 
 def _fields(front: str) -> Mapping[Any, Any] | None:
-    """The fields; None if the text between the lines is no list of fields, but for example a paragraph."""
+    """Return the fields; None if the text between the lines is no list of fields, but for example a paragraph."""
     import yaml
 
     depth = 0
@@ -117,7 +117,7 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
 
 
 def _problem(error: Exception) -> str:
-    """The error in one line."""
+    """Return the error in one line."""
     import yaml
 
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -157,33 +157,37 @@ _HIGH = bytes(range(0x80, 0x100))
 
 
 def read_text(reading: Reading) -> Iterator[Document]:
-    """The unchanged text, titled by the file's name."""
+    """Yield the unchanged text, titled by the file's name."""
     yield document(reading, decoded(reading, content(reading)).text)
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
-    """The source without its front matter, which becomes metadata, titled by `title` there or by the first heading."""
+    """Yield the source without its front matter, which becomes metadata, titled by `title` there or by the first
+    heading.
+    """
     front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
     title = str(front.pop("title", "")) or markdown_title(text[:FRONT])
     yield document(reading, text, title, front)
 
 
 def read_rst(reading: Reading) -> Iterator[Document]:
-    """The unchanged reStructuredText, titled by its first heading."""
+    """Yield the unchanged reStructuredText, titled by its first heading."""
     text = unix_lines(decoded(reading, content(reading)).text)
     heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:FRONT])), "")
     yield document(reading, text, heading)
 
 
 def read_html(reading: Reading) -> Iterator[Document]:
-    """The page's text, titled by `<title>` or the first `<h1>`."""
+    """Yield the page's text, titled by `<title>` or the first `<h1>`."""
     data = content(reading)
     title, text = page_text(unix_lines(decoded(reading, data, declared_charset(data)).text))
     yield document(reading, text, title)
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
-    """The text of all pages with blank lines between them, titled by the file's metadata. Needs the extra `docs`."""
+    """Yield the text of all pages with blank lines between them, titled by the file's metadata. Needs the extra
+    `docs`.
+    """
     packed = reading.stream.seek(0, io.SEEK_END)
     if packed > LARGEST_FILE:
         raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: split it")
@@ -220,7 +224,7 @@ def _without_warnings(name: str) -> Iterator[None]:
 
 
 def content(reading: Reading) -> bytes:
-    """All bytes of the source. Raises `DataError` for more than the options allow."""
+    """Return all bytes of the source. Raises `DataError` for more than the options allow."""
     data = reading.stream.read(reading.options.max_size + 1)
     if len(data) > reading.options.max_size:
         raise DataError(reading.options.too_large("the file, which is one document,"))
@@ -228,7 +232,9 @@ def content(reading: Reading) -> bytes:
 
 
 def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
-    """The bytes as text, with a notice if the encoding was guessed. Raises `DataError` for bytes that are not text."""
+    """Return the bytes as text, with a notice if the encoding was guessed. Raises `DataError` for bytes that are not
+    text.
+    """
     text = decode(data, reading.options.encoding, declared)
     if text.note:
         reading.note_once(text.note)
@@ -242,7 +248,9 @@ def document(
     metadata: Mapping[str, MetadataValue] | None = None,
     sections: tuple[Section, ...] = (),
 ) -> Document:
-    """The file's document, with its path in the source folder as metadata. Raises `DataError` if the text is empty."""
+    """Return the file's document, with its path in the source folder as metadata. Raises `DataError` if the text is
+    empty.
+    """
     text = storable(unix_lines(text))
     if not text.strip():
         raise DataError("empty: contains no text")
@@ -263,13 +271,13 @@ def one_line(title: str) -> str:
 
 
 def markdown_title(text: str) -> str:
-    """The first heading outside of fenced code; "" without one."""
+    """Return the first heading outside of fenced code; "" without one."""
     heading = _HEADING.search(_FENCED.sub("", text))
     return heading[1].strip().rstrip("#").strip() if heading else ""
 
 
 def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
-    """The reader and its number of pages."""
+    """Return the reader and its number of pages."""
     try:
         from pypdf import PdfReader
     except ImportError as error:
@@ -339,7 +347,7 @@ def _pdf_title(reader: PdfReader) -> str:
 
 
 def named(error: Exception) -> str:
-    """The error with its class."""
+    """Return the error with its class."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
@@ -353,7 +361,7 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: str | None = None, declared: str | None = None) -> Decoded:
-    """The text of `data`; `declared` is a page's own encoding, used if it is not UTF-8. Raises `DataError`."""
+    """Return the text of `data`; `declared` is a page's own encoding, used if it is not UTF-8. Raises `DataError`."""
     if encoding or (encoding := marked(data)):
         try:
             return Decoded(data.decode(encoding), encoding)
@@ -372,7 +380,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
 
 
 def marked(data: bytes) -> str | None:
-    """The encoding of the byte order mark at the beginning; None without one."""
+    """Return the encoding of the byte order mark at the beginning; None without one."""
     return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
 
 
@@ -410,7 +418,7 @@ def _western(data: bytes) -> Decoded:
 
 
 def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
-    """The encoding of a seekable stream and the note on it, read in blocks and rewound. Raises `DataError`."""
+    """Return the encoding of a seekable stream and the note on it, read in blocks and rewound. Raises `DataError`."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         while block := stream.read(BLOCK):
@@ -429,5 +437,5 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
 
 
 def unix_lines(text: str) -> str:
-    """The text with every line ending in a single newline."""
+    """Return the text with every line ending in a single newline."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

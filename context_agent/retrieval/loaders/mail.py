@@ -99,7 +99,7 @@ class MailMessage:
 
 
 def read_message(reading: Reading) -> Iterator[Document]:
-    """The message of a file, titled by its subject."""
+    """Yield the message of a file, titled by its subject."""
     try:
         mail = parse_message(content(reading))
     except DataError:
@@ -136,7 +136,9 @@ def parse_message(data: bytes) -> MailMessage:
 
 
 def without_quoted_replies(text: str) -> str:
-    """The text without quoted lines and their attribution; all of it if nothing else is left (a bare forward)."""
+    """Return the text without quoted lines and their attribution; all of it if nothing else is left (a bare
+    forward).
+    """
     words = text
     if cut := _ORIGINAL.search(words):
         words = words[: cut.start()]
@@ -294,7 +296,7 @@ def _decode_bytes(data: bytes, charset: str | None) -> str:
 
 
 def _without_blockquotes(page: str) -> str:
-    """An HTML message without its `<blockquote>`s, which hold quoted replies."""
+    """Return an HTML message without its `<blockquote>`s, which hold quoted replies."""
     parts, position, depth = [], 0, 0
     for tag in tags(page):
         if tag.name != "blockquote":
@@ -310,7 +312,7 @@ def _without_blockquotes(page: str) -> str:
 
 
 def _field_values(fields: Message, name: str) -> list[str]:
-    """The field's values; bytes beyond ASCII are decoded as text is."""
+    """Return the field's values; bytes beyond ASCII are decoded as text is."""
     values = [str(value) for key, value in fields.raw_items() if key.lower() == name.lower()]
     return [
         value if value.isascii() else _decode_bytes(value.encode("utf-8", "surrogateescape"), None) for value in values
@@ -318,7 +320,7 @@ def _field_values(fields: Message, name: str) -> list[str]:
 
 
 def _decode_header(raw: str) -> str:
-    """The words of a header; encoded words are decoded if possible."""
+    """Return the words of a header; encoded words are decoded if possible."""
     try:
         text = str(make_header(decode_header(raw)))
     except (LookupError, UnicodeError, ValueError):
@@ -327,7 +329,7 @@ def _decode_header(raw: str) -> str:
 
 
 def _people(fields: Message, name: str) -> list[str]:
-    """The people in a field: `Name <address>`, or the part that is there."""
+    """Return the people in a field: `Name <address>`, or the part that is there."""
     try:
         pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(fields, name))]
     except RecursionError:  # comments inside each other

@@ -19,7 +19,7 @@ _ESCAPED = re.compile(rb"^>(>*From )")
 
 
 def read_mail(reading: Reading) -> Iterator[Document]:
-    """The messages of a file as documents: of an mbox if it starts with a `From ` line, else of one message."""
+    """Yield the messages of a file as documents: of an mbox if it starts with a `From ` line, else of one message."""
     head = reading.stream.read(5)
     reading.stream.seek(0)
     messages = 0
@@ -44,7 +44,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:
-    """The messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd).
+    """Yield the messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd).
 
     Of a message beyond the size limit, the first bytes beyond it are the last that are kept.
     """
@@ -68,7 +68,7 @@ def _messages(reading: Reading) -> Iterator[bytes]:
 
 
 def _document(mail: MailMessage, raw: bytes) -> Document:
-    """A message as a document. Its id is made from the Message-ID, so copies in several folders are one."""
+    """Return a message as a document. Its id is made from the Message-ID, so copies in several folders are one."""
     identifier = mail.id or blake2b(raw, digest_size=16).hexdigest()
     metadata: dict[str, MetadataValue] = {
         "message_id": identifier,

@@ -35,7 +35,7 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,4
 
 
 def declared_charset(data: bytes) -> str | None:
-    """What the page's own `<meta charset>` says, if that is within the first 2,048 bytes."""
+    """Return what the page's own `<meta charset>` says, if that is within the first 2,048 bytes."""
     charset = _META_CHARSET.search(data[:2048])
     return charset[1].decode("ascii") if charset else None
 
@@ -57,7 +57,7 @@ class Tag:
     inside: str = ""
 
     def get(self, attribute: str) -> str:
-        """The attribute's value; "" without one."""
+        """Return the attribute's value; "" without one."""
         matched = re.search(
             rf"""(?:^|[\s"'/]){re.escape(attribute)}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", self.attributes, re.I
         )
@@ -65,7 +65,7 @@ class Tag:
 
 
 def tags(page: str) -> Iterator[Tag]:
-    """The page's tags in order; comments and declarations are not part of any text."""
+    """Yield the page's tags in order; comments and declarations are not part of any text."""
     position = 0
     while position < len(page) and (match := _TOKEN.search(page, position)):
         before = page[position : match.start()]
@@ -79,7 +79,7 @@ def tags(page: str) -> Iterator[Tag]:
 
 
 def page_text(page: str) -> tuple[str, str]:
-    """The title (`<title>`, else the first `<h1>`, else "") and the text.
+    """Return the title (`<title>`, else the first `<h1>`, else "") and the text.
 
     Blocks are set apart by blank lines, headings begin with `#` as in Markdown, scripts and styles are left out.
     """

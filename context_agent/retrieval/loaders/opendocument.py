@@ -15,7 +15,7 @@ _DELETED = "tracked-changes"
 
 
 def read_odt(reading: Reading) -> Iterator[Document]:
-    """The text of an OpenDocument file; headings begin with `#`."""
+    """Yield the text of an OpenDocument file; headings begin with `#`."""
     with opened_package(reading) as package:
         text = package.joined(_paragraphs(package))
     yield document(reading, text, first_heading(text))

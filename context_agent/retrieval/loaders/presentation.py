@@ -36,7 +36,7 @@ _TEXT = grammar(
 
 
 def read_pptx(reading: Reading) -> Iterator[Document]:
-    """The text of a presentation. A slide that is named twice is written once."""
+    """Yield the text of a presentation. A slide that is named twice is written once."""
     with opened_package(reading) as package:
         main = package.main_part()
         text = package.joined(_slides(package, main))

@@ -91,7 +91,7 @@ class _Unzipped(gzip.GzipFile):
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
-    """A table whose first row holds the column names. All values stay strings; empty cells are left out."""
+    """Yield a table whose first row holds the column names. All values stay strings; empty cells are left out."""
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
     if note:
@@ -106,7 +106,7 @@ def read_csv(reading: Reading) -> Iterator[Document]:
 
 
 def read_parquet(reading: Reading) -> Iterator[Document]:
-    """The rows of a parquet file, a few at a time. Needs the extra `docs`."""
+    """Yield the rows of a parquet file, a few at a time. Needs the extra `docs`."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -245,7 +245,7 @@ def _produced(array: Array) -> int:
 
 
 def _has_length(array: Array) -> bool:
-    """Whether the values are texts or bytes."""
+    """Return whether the values are texts or bytes."""
     from pyarrow import types
 
     kind = array.type
@@ -280,7 +280,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
 
 
 def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
-    """Whether the line is longer than `longest`; if so, reads the rest of it and drops it."""
+    """Return whether the line is longer than `longest`; if so, reads the rest of it and drops it."""
     if len(line) <= longest:
         return False
     while line and not line.endswith("\n"):
@@ -359,14 +359,14 @@ def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
 
 
 def _delimiter(text: io.TextIOWrapper) -> str:
-    """The delimiter that is most frequent in the header."""
+    """Return the delimiter that is most frequent in the header."""
     header = text.readline(2**16)
     text.seek(0)
     return max(",;\t|", key=header.count)
 
 
 def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
-    """The rows below the header; `line` of a notice is the one where the row begins."""
+    """Yield the rows below the header; `line` of a notice is the one where the row begins."""
     names = _column_names(_header(table))
     _check_columns(names, reading.options)
     while True:
@@ -393,7 +393,7 @@ def _header(table: _csv.Reader) -> list[str]:
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
-    """The header's names; an empty or repeated name gets the column's number."""
+    """Return the header's names; an empty or repeated name gets the column's number."""
     header = list(islice(header, MOST_COLUMNS + 1))
     if len(header) > MOST_COLUMNS:
         raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: check the delimiter")
@@ -415,7 +415,7 @@ def _check_columns(names: Iterable[str], options: LoadOptions) -> None:
 
 
 def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
-    """The row's document, or a notice about what it lacks."""
+    """Yield the row's document, or a notice about what it lacks."""
     if not isinstance(row, dict):
         reading.skip(f"{json_type(row)}, not an object with fields", number)
         return
@@ -430,7 +430,7 @@ def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
 
 
 def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
-    """The row's document; its id is empty if the row has none. Raises `DataError` for a row without text."""
+    """Return the row's document; its id is empty if the row has none. Raises `DataError` for a row without text."""
     options = reading.options
     text_key, text = _text(row, (options.text_key,) if options.text_key else TEXT_KEYS)
     id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else ID_KEYS)
@@ -469,7 +469,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """The key and the id, shortened and on one line; ("", "") if there is none. Raises `DataError`."""
+    """Return the key and the id, shortened and on one line; ("", "") if there is none. Raises `DataError`."""
     for key in keys:
         value = row.get(key)
         if value is None or value != value:  # noqa: PLR0124 - NaN, an empty cell of a table
@@ -486,7 +486,9 @@ def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """The key and the title on one line; ("", "") if there is none. A title that is not a string stays metadata."""
+    """Return the key and the title on one line; ("", "") if there is none. A title that is not a string stays
+    metadata.
+    """
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():

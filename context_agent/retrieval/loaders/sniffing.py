@@ -107,7 +107,7 @@ def check_written(reading: Reading, text: str) -> None:
 
 
 def read_other_text(reading: Reading) -> Iterator[Document]:
-    """The text of a file without a format of its own, titled by the file's name."""
+    """Yield the text of a file without a format of its own, titled by the file's name."""
     try:
         decoded = decode(content(reading), reading.options.encoding)
     except DataError as error:

@@ -62,7 +62,7 @@ class LoadOptions:
             raise ConfigError(f"max_mb must be at least 1; got {self.max_mb}")
 
     def too_large(self, part: str) -> str:
-        """The notice about a part of a source that exceeds the limit."""
+        """Return the notice about a part of a source that exceeds the limit."""
         return f"{part} is larger than {self.max_mb} MB: raise the limit with --max-mb (in Python: LoadOptions.max_mb)"
 
 
@@ -131,7 +131,7 @@ class LoadReport:
         self.ignored[reason] = self.ignored.get(reason, 0) + 1
 
     def ignored_text(self) -> str:
-        """A sentence about the ignored entries."""
+        """Return a sentence about the ignored entries."""
         folders, number = sorted(self.ignored.keys() - {RULES_FILE}), self.ignored.get(RULES_FILE, 0)
         parts = [f"folders named {', '.join(folders)}"] if folders else []
         if number:
@@ -139,7 +139,7 @@ class LoadReport:
         return f"not read: {' and '.join(parts)}. --no-ignore reads them"
 
     def lost(self) -> Iterator[Notice]:
-        """The listed notices about files and rows that were left out."""
+        """Return the listed notices about files and rows that were left out."""
         return (notice for notice in self.notices if notice.lost)
 
     def _list(self, notice: Notice) -> None:
@@ -226,7 +226,7 @@ def _no_url(source: str) -> str:
 def expand(
     sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions, *, ignore: bool = True
 ) -> Iterator[SourceFile]:
-    """The files and streams of the sources; others are reported. `ignore` applies the rules of folders."""
+    """Yield the files and streams of the sources; others are reported. `ignore` applies the rules of folders."""
     for source in _listed(sources):
         if isinstance(source, str) and source == "-":
             yield _from_stream(sys.stdin, extensions)
@@ -239,7 +239,7 @@ def expand(
 
 
 def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:
-    """A single source becomes a list: `load("notes")` must not read files `n`, `o`, `t` ..."""
+    """Return a single source becomes a list: `load("notes")` must not read files `n`, `o`, `t` ..."""
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         return [cast("Readable", sources)]
     return sources
@@ -252,7 +252,7 @@ def _from_stream(stream: IO[Any], extensions: Extensions) -> SourceFile:
 
 
 def _binary(stream: IO[Any]) -> BinaryIO:
-    """The binary buffer of a text stream; a `StringIO`, which has none, is encoded."""
+    """Return the binary buffer of a text stream; a `StringIO`, which has none, is encoded."""
     buffer: BinaryIO | None = getattr(stream, "buffer", None)
     if buffer is not None:
         return buffer
@@ -289,19 +289,19 @@ def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ig
 
 
 def kind_of(name: str) -> str:
-    """The kind of a file for a summary of many: its extension, or `extensionless`."""
+    """Return the kind of a file for a summary of many: its extension, or `extensionless`."""
     return Path(name).suffix.lower()[:LONGEST_KIND] or "extensionless"
 
 
 def extension_of(name: str, extensions: Extensions) -> str | None:
-    """The extension of a file name in lower case if it is among `extensions`; else "" if that is, else None."""
+    """Return the extension of a file name in lower case if it is among `extensions`; else "" if that is, else None."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     candidates = ("".join(suffixes[-2:]), *suffixes[-1:], "")
     return next((extension for extension in candidates if extension in extensions), None)
 
 
 def identifier(path: str) -> str:
-    """A relative path as a document id: letters of any script stay, special characters are percent-encoded.
+    """Return a relative path as a document id: letters of any script stay, special characters are percent-encoded.
 
     Different paths have different ids; composed and decomposed accents, which file systems mix, have the same id.
     """
@@ -311,7 +311,7 @@ def identifier(path: str) -> str:
 
 @contextmanager
 def opened(source: SourceFile) -> Iterator[BinaryIO]:
-    """The source's bytes, from the beginning, seekable. A stream of the caller stays open."""
+    """Yield the source's bytes, from the beginning, seekable. A stream of the caller stays open."""
     if isinstance(source.origin, Path) and source.folder is not None:
         with io.BufferedReader(_Frozen(source.origin.name, source.folder)) as frozen:
             yield cast("BinaryIO", frozen)
@@ -345,7 +345,7 @@ class _Frozen(io.FileIO):
 
 @contextmanager
 def _seekable(stream: BinaryIO) -> Iterator[BinaryIO]:
-    """The stream itself, or a temporary copy of a pipe."""
+    """Yield the stream itself, or a temporary copy of a pipe."""
     if stream.seekable():
         stream.seek(0)
         yield stream

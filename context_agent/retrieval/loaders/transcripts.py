@@ -22,7 +22,7 @@ _SPEAKER = re.compile(r"(?:>>\s?)?([^\W\d_][^:<>.!?,\n]{0,38}):\s")
 
 
 def read_transcript(reading: Reading) -> Iterator[Document]:
-    """The turns of a transcript. Cues of one speaker that follow each other are one turn."""
+    """Yield the turns of a transcript. Cues of one speaker that follow each other are one turn."""
     whole = conversation(reading, _turns(unix_lines(decoded(reading, content(reading)).text)))
     if whole is None:
         raise DataError("empty: it has no cue with text")

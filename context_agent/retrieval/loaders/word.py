@@ -28,7 +28,7 @@ _CHARACTERS = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 
 
 def read_docx(reading: Reading) -> Iterator[Document]:
-    """The text of a Word file; headings begin with `#`, and a merged cell is written once."""
+    """Yield the text of a Word file; headings begin with `#`, and a merged cell is written once."""
     with opened_package(reading) as package:
         main = package.main_part()
         text = package.joined(_blocks(package, main, _heading_marks(package, main)))

@@ -42,7 +42,9 @@ class Formats:
 
 
 def read_xlsx(reading: Reading) -> Iterator[Document]:
-    """The sheets of a workbook; formulas give their stored values. A sheet that is named twice is written once."""
+    """Yield the sheets of a workbook; formulas give their stored values. A sheet that is named twice is written
+    once.
+    """
     with opened_package(reading) as package:
         text = package.joined(_sheets(package, reading.options))
         properties = package.properties()

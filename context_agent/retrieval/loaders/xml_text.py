@@ -23,7 +23,7 @@ _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
-    """The elements of a file, titled by its first element `title`."""
+    """Yield the elements of a file, titled by its first element `title`."""
     check_head(reading)
     size = len(content(reading))
     reading.stream.seek(0)

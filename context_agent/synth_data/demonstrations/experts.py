@@ -35,7 +35,7 @@ def oracle_expert(
     profile: Profile,
     counter: TokenCounter | None = None,
 ) -> Expert:
-    """The expert that knows the gold. It explores like `explorer`, by default the embedded policy.
+    """Return the expert that knows the gold. It explores like `explorer`, by default the embedded policy.
 
     `counter` counts as the model that is to learn from it does; by default as the explorer does.
     """
@@ -54,7 +54,7 @@ def oracle_expert(
 
 
 def instructed_expert(policy: Policy) -> Expert:
-    """The policy itself, with the profile's prompt in view even if it reads none."""
+    """Return the policy itself, with the profile's prompt in view even if it reads none."""
     instructed = InstructedPolicy(policy)
     return lambda gold: instructed
 
@@ -76,11 +76,11 @@ class InstructedPolicy:
         return self._inner.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """The inner policy's instructions, or the profile's prompt if they are empty."""
+        """Return the inner policy's instructions, or the profile's prompt if they are empty."""
         return self._inner.instructions(profile) or profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """The inner policy's actor."""
+        """Return the inner policy's actor."""
         return self._inner.open(question, corpus, profile=profile, seed=seed)
 
 
@@ -93,11 +93,11 @@ class LabellingPolicy:
         self.counter = inner.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """The inner policy's instructions."""
+        """Return the inner policy's instructions."""
         return self._inner.instructions(profile)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """The inner policy's actor, with its actions relabelled."""
+        """Return the inner policy's actor, with its actions relabelled."""
         return LabellingActor(self._inner.open(question, corpus, profile=profile, seed=seed))
 
 
@@ -108,13 +108,13 @@ class LabellingActor:
         self._inner = inner
 
     async def act(self, view: View) -> Action:
-        """The inner actor's action."""
+        """Return the inner actor's action."""
         action = await self._inner.act(view)
         ranking = None if action.ranking is None else _labelled_ranking(action.ranking, view)
         return replace(action, calls=tuple(_labelled_call(call, view) for call in action.calls), ranking=ranking)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The inner actor's ranking for this view; empty if it has none."""
+        """Return the inner actor's ranking for this view; empty if it has none."""
         return self._inner.partial(view) if isinstance(self._inner, PartialRanker) else ()
 
 
@@ -140,12 +140,12 @@ def _queries(calls: Iterable[ToolCall]) -> list[str]:
 
 
 def _plain(title: str) -> str:
-    """A title without what stands in brackets behind it."""
+    """Return a title without what stands in brackets behind it."""
     return title.split(" (", maxsplit=1)[0].strip()
 
 
 def _named(block: Block) -> str:
-    """The block's label behind its title, as its header has them; a long title is left out."""
+    """Return the block's label behind its title, as its header has them; a long title is left out."""
     title, _, _ = block.header.partition(block.label)
     return f"{title}{block.label}" if len(title) <= LONGEST_NAME else block.label
 
@@ -238,11 +238,11 @@ class OraclePolicy:
         return self._counter or self._explorer.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """The profile's prompt, since a policy that imitates the episode will have it in view."""
+        """Return the profile's prompt, since a policy that imitates the episode will have it in view."""
         return profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
-        """An actor for one episode; `seed` determines the noise."""
+        """Return an actor for one episode; `seed` determines the noise."""
         explorer = self._explorer.open(question, corpus, profile=profile, seed=seed)
         return OracleActor(question, corpus, explorer, self._gold, self._settings, seed=seed, extended=self._extended)
 
@@ -278,7 +278,9 @@ class OracleActor:
         self._ending = False
 
     async def act(self, view: View) -> Action:
-        """The explorer's searches with the oracle's edits; the ranking if no gold is missing or no search is left."""
+        """Return the explorer's searches with the oracle's edits; the ranking if no gold is missing or no search is
+        left.
+        """
         if not self._ending:
             searches, pressed = await self._searches(view)
             if searches:
@@ -293,11 +295,11 @@ class OracleActor:
         return Action(ranking=self._ranking(view))
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """The ranking for this view if a limit ends the episode."""
+        """Return the ranking for this view if a limit ends the episode."""
         return self._ranking(view)
 
     async def _searches(self, view: View) -> tuple[tuple[ToolCall, ...], bool]:
-        """The next searches, none if all gold was seen, and whether the explorer needed room for its own."""
+        """Return the next searches, none if all gold was seen, and whether the explorer needed room for its own."""
         if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
             return (), False
         searches, pressed = self._waiting, False
@@ -316,7 +318,9 @@ class OracleActor:
         return tuple(self._declared(call) for call in calls), pressed
 
     async def _names(self, view: View, searches: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-        """The question if nothing was searched for yet, else names: of missing gold first, then what was explored."""
+        """Return the question if nothing was searched for yet, else names: of missing gold first, then what was
+        explored.
+        """
         explored = _queries(searches)
         if not self._searched:
             names, later = [self._question], explored
@@ -333,7 +337,7 @@ class OracleActor:
         return tuple(ToolCall(SEARCH, {"query": query}) for query in names)
 
     def _covers(self, searches: Iterable[ToolCall], title: str) -> bool:
-        """Whether the searches look for the title. With a pace, one that only contains it may be turns away."""
+        """Return whether the searches look for the title. With a pace, one that only contains it may be turns away."""
         queries = [query.casefold() for query in _queries(searches)]
         title = title.casefold()
         return title in queries if self._settings.pace else any(title in query for query in queries)
@@ -372,7 +376,7 @@ class OracleActor:
         return titles
 
     def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
-        """A prune of the waste in view, if one is due."""
+        """Return a prune of the waste in view, if one is due."""
         soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
         waste = [block for block in view.blocks if not self._meets(block)]
@@ -390,7 +394,7 @@ class OracleActor:
         return (ToolCall(PRUNE, {"chunk_ids": [block.id for block in view.blocks if block.id in dropped]}),)
 
     def _goes(self, block: Block, view: View) -> bool:
-        """Whether a block is pruned: waste, and by noise sometimes gold, but only if it can be restored."""
+        """Return whether a block is pruned: waste, and by noise sometimes gold, but only if it can be restored."""
         wrong = self._draw.random() < self._settings.noise
         return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
 

@@ -62,12 +62,12 @@ class ExpertEpisode:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """The row of the episode. The expert's name is stored as `teacher`."""
+        """Return the row of the episode. The expert's name is stored as `teacher`."""
         return {FIELD_KEYS.get(name, name): value for name, value in asdict(self).items()}
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
-        """The episode of a row. Raises `KeyError` if a field is missing."""
+        """Return the episode of a row. Raises `KeyError` if a field is missing."""
         names = (field.name for field in fields(ExpertEpisode))
         return ExpertEpisode(**{name: row[FIELD_KEYS.get(name, name)] for name in names})
 
@@ -121,7 +121,7 @@ class FilterVerdict:
 
 
 def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFilters) -> list[FilterVerdict]:
-    """A verdict for each episode, in their order. The verdicts do not depend on the order."""
+    """Return a verdict for each episode, in their order. The verdicts do not depend on the order."""
     verdicts = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
     _drop_repeated(verdicts, filters)
     _drop_zero(verdicts, filters)
@@ -129,13 +129,13 @@ def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFil
 
 
 def uniform_draw(seed: int, rule: str, file: str) -> float:
-    """A number in [0, 1) that depends on seed, rule and episode alone."""
+    """Return a number in [0, 1) that depends on seed, rule and episode alone."""
     digest = blake2b(f"{seed}:{rule}:{file}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
 def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
-    """The verdict by the rules for a single episode."""
+    """Return the verdict by the rules for a single episode."""
     seen, returned = episode.trajectory_recall, episode.output_recall
     if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
         return FilterVerdict(episode, False, "malformed")
@@ -202,7 +202,7 @@ def _kept_as(reason: str, verdicts: dict[str, FilterVerdict]) -> list[ExpertEpis
 def _beyond(
     episodes: Iterable[ExpertEpisode], order: Callable[[ExpertEpisode], tuple[float, ...]], most: int
 ) -> list[str]:
-    """The files of each task's episodes after the first `most` in that order."""
+    """Return the files of each task's episodes after the first `most` in that order."""
     by_task: dict[str, list[ExpertEpisode]] = defaultdict(list)
     for episode in episodes:
         by_task[episode.task].append(episode)
@@ -231,7 +231,7 @@ class EpisodeMeans:
 
     @staticmethod
     def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
-        """The means of these episodes."""
+        """Return the means of these episodes."""
         prunes = sum(episode.prunes for episode in episodes)
         return EpisodeMeans(
             episodes=len(episodes),
@@ -282,7 +282,7 @@ class DemonstrationReport:
         filters: DemonstrationFilters,
         **counts: int,
     ) -> DemonstrationReport:
-        """The report of these verdicts."""
+        """Return the report of these verdicts."""
         return DemonstrationReport(
             tasks=tasks,
             episodes=len(verdicts),
@@ -296,15 +296,15 @@ class DemonstrationReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data, with its keys in a fixed order."""
+        """Return the report as plain data, with its keys in a fixed order."""
         return asdict(self)
 
     def settled(self) -> dict[str, Any]:
-        """The report without `resumed` and `again`, so that a resumed run writes the same file."""
+        """Return the report without `resumed` and `again`, so that a resumed run writes the same file."""
         return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
 
     def figures(self) -> list[tuple[str, str, str]]:
-        """The rows of a table: a measure, its value over the played episodes, and over the kept ones."""
+        """Return the rows of a table: a measure, its value over the played episodes, and over the kept ones."""
         both = asdict(self.played_figures), asdict(self.kept_figures)
         return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
 

@@ -69,7 +69,7 @@ class FeedbackReport:
     replaced: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data."""
+        """Return the report as plain data."""
         return {
             "judgements": self.read,
             "tasks": self.tasks,
@@ -98,7 +98,7 @@ class _JudgedQuestion:
 def tasks_from_feedback(
     judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[list[Task], FeedbackReport]:
-    """The tasks in the order in which their questions were first judged, and the report."""
+    """Return the tasks in the order in which their questions were first judged, and the report."""
     cases, report = _judged_questions(judgements, trajectories, corpus)
     tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
     report.tasks = len(tasks)
@@ -112,7 +112,7 @@ class QuestionVerdicts:
     by_question: Mapping[str, Mapping[str, bool]]
 
     def key(self, question: str) -> str:
-        """A key that equal questions share."""
+        """Return a key that equal questions share."""
         return _question_key(question)
 
     def of(self, question: str) -> Mapping[str, bool]:
@@ -121,7 +121,7 @@ class QuestionVerdicts:
 
 
 def question_verdicts(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
-    """The settled verdicts over all searches and judges."""
+    """Return the settled verdicts over all searches and judges."""
     cases, _ = _judged_questions(judgements, trajectories, corpus)
     return QuestionVerdicts({key: _majority(case)[0] for key, case in cases.items()})
 
@@ -195,7 +195,9 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
 
 
 def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
-    """The majority verdict on each document, and the number of ties. Stores the number of conflicts in the case."""
+    """Return the majority verdict on each document, and the number of ties. Stores the number of conflicts in the
+    case.
+    """
     verdicts: dict[str, bool] = {}
     case.conflicts = 0
     for document, votes in case.votes.items():
@@ -290,7 +292,7 @@ class FeedbackScores:
         return (-recall, self.bad, -(self.rating or 0.0), self.missed, self.mistakes, self.tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """The row of an index, without the file."""
+        """Return the row of an index, without the file."""
         return asdict(self)
 
 
@@ -312,7 +314,7 @@ class FeedbackSelection:
         self.dropped.append(ReplayRow(path, {"reason": reason, **standing.to_json(), **more}))
 
     def counts(self) -> dict[str, Any]:
-        """The number of judged and kept trajectories, and of the dropped ones by rule."""
+        """Return the number of judged and kept trajectories, and of the dropped ones by rule."""
         dropped = {rule: self.reasons[rule] for rule in FEEDBACK_RULES if self.reasons[rule]}
         return {"judged": len(self.kept) + len(self.dropped), "kept": len(self.kept), "dropped": dropped}
 
@@ -368,7 +370,7 @@ def _keep_best(
 def _score_and_rule(
     path: Path, name: str, verdicts: Mapping[str, bool], judgements: Sequence[Judgement], filters: FeedbackFilters
 ) -> tuple[FeedbackScores, str | None, str]:
-    """The scores, the rule that drops the trajectory or None, and a detail."""
+    """Return the scores, the rule that drops the trajectory or None, and a detail."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return FeedbackScores(name), "unsound", trajectory
@@ -406,7 +408,7 @@ def _feedback_scores(
 
 
 def _ratings(judgements: Iterable[Judgement]) -> list[int]:
-    """The last rating of each judge; a judgement without a user counts as a judge of its own."""
+    """Return the last rating of each judge; a judgement without a user counts as a judge of its own."""
     ratings = {
         judgement.user or f"judgement:{judgement.id}": judgement.rating
         for judgement in judgements

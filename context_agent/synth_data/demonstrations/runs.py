@@ -105,13 +105,13 @@ class EpisodePlayer:
 
 
 def episode_rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:
-    """The input rows of the stage: each task once for each rollout."""
+    """Return the input rows of the stage: each task once for each rollout."""
     plain = [json.loads(encode_row(task.to_json())) for task in tasks]
     return [{"task": task, "rollout": number} for task in plain for number in range(rollouts)]
 
 
 def file_name(task: Task, rollout: int) -> str:
-    """The episode's file name: the task's id as far as it is safe, the digest of the task, and the rollout."""
+    """Return the episode's file name: the task's id as far as it is safe, the digest of the task, and the rollout."""
     digest = blake2b(encode_row(task.to_json()).encode(), digest_size=6).hexdigest()
     return f"{_UNSAFE.sub('-', task.id)[:LONGEST_NAME].strip('.')}-{digest}-{rollout}.jsonl"
 
@@ -178,7 +178,7 @@ class DemonstrationSettings:
     expert: str = ""
 
     def journaled(self, corpus: Corpus) -> dict[str, object]:
-        """What must be equal for a run to resume another: all that an episode depends on besides its task."""
+        """Return what must be equal for a run to resume another: all that an episode depends on besides its task."""
         return {
             "teacher": self.expert,
             "corpus": corpus.name,
@@ -261,7 +261,7 @@ def _unplayed(out: Path) -> Mapping[str, int]:
 
 
 def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
-    """The path of the episode's complete file; None if it is missing or cut."""
+    """Return the path of the episode's complete file; None if it is missing or cut."""
     for name in (NEW, KEPT, REJECTED):
         path = folder / name / episode.file
         if path.is_file() and path.stat().st_size == episode.bytes:
@@ -325,7 +325,7 @@ class ReplayResult:
     turns: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The row of a report."""
+        """Return the row of a report."""
         row: dict[str, Any] = {"file": str(self.path), "question": self.question, "version": self.version}
         if self.difference is None:
             return {**row, "same": True, "turns": self.turns}
@@ -351,14 +351,14 @@ class ReplaySummary:
 
     @staticmethod
     def of(results: Sequence[ReplayResult]) -> ReplaySummary:
-        """The counts of these results, with causes in the order of `Cause`."""
+        """Return the counts of these results, with causes in the order of `Cause`."""
         counted = Counter(result.difference.cause for result in results if result.difference is not None)
         causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
         versions = Counter(result.version or "unknown" for result in results)
         return ReplaySummary(len(results), len(results) - counted.total(), causes, dict(sorted(versions.items())))
 
     def to_json(self) -> dict[str, Any]:
-        """The summary as plain data."""
+        """Return the summary as plain data."""
         return {
             "checked": self.checked,
             "same": self.same,
@@ -404,7 +404,7 @@ async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> Repla
 
 
 def read_or_problem(path: Path) -> Trajectory | str:
-    """The trajectory of a file, or the reason why it cannot be read."""
+    """Return the trajectory of a file, or the reason why it cannot be read."""
     try:
         return read(path)
     except (TrajectoryError, RecursionError, AttributeError, ConfigError) as error:
@@ -412,7 +412,7 @@ def read_or_problem(path: Path) -> Trajectory | str:
 
 
 def trajectory_files(paths: Sequence[Path]) -> list[Path]:
-    """The trajectory files among these files and in these folders, each once, ordered by path.
+    """Return the trajectory files among these files and in these folders, each once, ordered by path.
 
     Files that are named themselves are not examined. Raises `DataError` for a path that does not exist, and if there is
     no trajectory.
@@ -470,7 +470,7 @@ def write_selection(
 
 
 def _indexed_names(index: Path) -> set[str]:
-    """The file names in an earlier list: only those files were copied by an earlier call."""
+    """Return the file names in an earlier list: only those files were copied by an earlier call."""
     names = set()
     for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
         with suppress(ValueError, TypeError, KeyError):

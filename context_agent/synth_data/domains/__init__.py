@@ -36,7 +36,7 @@ class Loader(Protocol):
         options: LoadOptions | None = None,
         report: LoadReport | None = None,
     ) -> Iterator[Document]:
-        """The documents; what cannot be read becomes a notice in the report, never an exception."""
+        """Return the documents; what cannot be read becomes a notice in the report, never an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ SHIPPED: Mapping[str, str] = {
 
 
 def load_domain(name: str) -> Domain:
-    """The domain of that name.
+    """Return the domain of that name.
 
     Raises `ConfigError` for an unknown name, and for an entry point that gives no domain.
     """
@@ -107,7 +107,7 @@ def load_domain(name: str) -> Domain:
 
 
 def domain_names() -> tuple[str, ...]:
-    """All names: the shipped ones, then the registered ones in alphabetical order."""
+    """Return all names: the shipped ones, then the registered ones in alphabetical order."""
     return (*SHIPPED, *sorted(name for name in _entry_points() if name not in SHIPPED))
 
 

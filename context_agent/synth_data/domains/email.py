@@ -25,7 +25,7 @@ _REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)
 def load_threads(
     sources: Readable | Iterable[Readable], *, options: LoadOptions | None = None, report: LoadReport | None = None
 ) -> Iterator[Document]:
-    """A document for each thread with its messages by date; `report.documents` counts threads."""
+    """Yield a document for each thread with its messages by date; `report.documents` counts threads."""
     report = report if report is not None else LoadReport()
     before = report.documents
     threads = _threads(list(load(sources, options=options, report=report, readers=READERS)))
@@ -36,7 +36,7 @@ def load_threads(
 
 
 def _threads(messages: list[Document]) -> list[list[Document]]:
-    """The messages by thread, in order of first arrival: messages that refer to each other belong together."""
+    """Return the messages by thread, in order of first arrival: messages that refer to each other belong together."""
     parent: dict[str, str] = {}
 
     def root(message_id: str) -> str:

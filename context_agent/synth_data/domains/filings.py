@@ -62,7 +62,7 @@ class FormSection:
 
 
 def read_filing(reading: Reading) -> Iterator[Document]:
-    """The documents of a submission, or of a single form."""
+    """Yield the documents of a submission, or of a single form."""
     data = reading.stream.read()
     text = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if not text.strip():
@@ -118,7 +118,8 @@ def _item_label(item: str) -> str:
 
 
 def split_items(text: str) -> list[FormSection]:
-    """The text split at its items. Of repeated headings (table of contents, references) the one with most text counts.
+    """Return the text split at its items. Of repeated headings (table of contents, references) the one with most text
+    counts.
 
     Items of different parts with the same number (10-Q) are labelled like `II-1`. The text before the first item, with
     the table of contents, is a section without an item; no text is lost.
@@ -145,7 +146,7 @@ def split_items(text: str) -> list[FormSection]:
 
 
 def _item_names(matches: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
-    """The item of each heading, with its part if two parts use the same numbers."""
+    """Return the item of each heading, with its part if two parts use the same numbers."""
     starts = [start for start, _ in parts]
     items = []
     of_item: dict[str, set[str]] = {}
@@ -158,7 +159,7 @@ def _item_names(matches: list[re.Match[str]], parts: list[tuple[int, str]]) -> l
 
 
 def _plain_text(raw: str) -> str:
-    """A text form without its page marks and table tags."""
+    """Return a text form without its page marks and table tags."""
     return unescape(re.sub(r"^</?(?:PAGE|TABLE|CAPTION|S|C|FN|F\d+)>.*$|</?(?:TABLE|CAPTION)>", "", raw, flags=re.M))
 
 
@@ -168,7 +169,7 @@ def _header_fields(head: str) -> dict[str, str]:
 
 
 def _inline_fields(page: str) -> dict[str, str]:
-    """The fields of a form in inline XBRL, from its `dei:` elements."""
+    """Return the fields of a form in inline XBRL, from its `dei:` elements."""
     fields = {}
     for name, label in _INLINE_FIELDS.items():
         if match := re.search(

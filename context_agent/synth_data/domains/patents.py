@@ -48,7 +48,7 @@ _STATUTE = re.compile(r"35\s+U\.?\s?S\.?\s?C\.?\s*(?:§\s*)?(10[1-3]|112)", re.I
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
-    """The patents of an XML file, one or many."""
+    """Yield the patents of an XML file, one or many."""
     text = decoded(reading, reading.stream.read()).text
     patents = 0
     for number, part in enumerate((xml for xml in _DECLARATION.split(text) if xml.strip()), start=1):
@@ -67,7 +67,7 @@ def read_xml(reading: Reading) -> Iterator[Document]:
 
 
 def read_patent_text(reading: Reading) -> Iterator[Document]:
-    """A patent or office action as plain text, with number, kind and cited patents in the metadata."""
+    """Yield a patent or office action as plain text, with number, kind and cited patents in the metadata."""
     text = unix_lines(decoded(reading, reading.stream.read()).text)
     action = bool(_REJECTED.search(text))
     own_number = None if action else _OWN_NUMBER.search(text[:4000])
@@ -90,7 +90,7 @@ def _undeclared(part: str) -> str:
 
 
 def _character(entity: re.Match[str]) -> str:
-    """The entity's character if HTML has it, else its name."""
+    """Return the entity's character if HTML has it, else its name."""
     character = unescape(entity[0])
     return entity[0][1:-1] if character == entity[0] else escape(character)
 
@@ -153,7 +153,7 @@ def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
 
 
 def _text(element: ET.Element | None) -> str:
-    """The element's text with blank lines between blocks and marked headings."""
+    """Return the element's text with blank lines between blocks and marked headings."""
     if element is None:
         return ""
     parts: list[str] = []
@@ -197,7 +197,7 @@ def _citations(text: str) -> list[str]:
 
 
 def _text_title(text: str) -> str:
-    """The text after `Title:`, else the first line."""
+    """Return the text after `Title:`, else the first line."""
     match = re.search(r"^[^\S\n]*+(?:Title(?: of Invention)?)\s*+:\s*+(.+)$", text[:4000], re.I | re.M)
     return match[1] if match else next((line for line in text.splitlines() if line.strip()), "")[:120]
 

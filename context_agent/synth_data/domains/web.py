@@ -54,7 +54,9 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def read_page(reading: Reading) -> Iterator[Document]:
-    """The page's main text; `url`, `date` and `links` (JSON, a list of addresses) are metadata if the page has them."""
+    """Yield the page's main text; `url`, `date` and `links` (JSON, a list of addresses) are metadata if the page has
+    them.
+    """
     data = reading.stream.read()
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
     page_tags = list(tags(page))
@@ -70,7 +72,7 @@ def read_page(reading: Reading) -> Iterator[Document]:
 
 
 def _main(page: str, page_tags: list[Tag]) -> str:
-    """The page as HTML without the parts that are not text."""
+    """Return the page as HTML without the parts that are not text."""
     main_elements = [span for span in _elements(page_tags) if _is_main(span[0])][:CANDIDATES]
     size = len(page_text(page)[1])
     best = max(main_elements, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
@@ -87,7 +89,9 @@ def _main(page: str, page_tags: list[Tag]) -> str:
 
 
 def _elements(page_tags: list[Tag]) -> list[tuple[Tag, int]]:
-    """Each closed element with the position after its end tag, ordered by start. Unclosed elements are ignored."""
+    """Return each closed element with the position after its end tag, ordered by start. Unclosed elements are
+    ignored.
+    """
     open_: dict[str, list[Tag]] = {}
     closed = []
     for tag in page_tags:
@@ -112,7 +116,7 @@ def _is_boilerplate(tag: Tag) -> bool:
 
 
 def _is_menu(tag: Tag, end: int, page: str) -> bool:
-    """Whether a list consists mostly of links."""
+    """Return whether a list consists mostly of links."""
     if tag.name not in ("ul", "ol") or end - tag.start > LONGEST_MENU:
         return False
     inside = page[tag.start : end]
@@ -122,7 +126,7 @@ def _is_menu(tag: Tag, end: int, page: str) -> bool:
 
 
 def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The page without these spans, which may be nested; each leaves a paragraph break."""
+    """Return the page without these spans, which may be nested; each leaves a paragraph break."""
     parts, position = [], 0
     for start, end in sorted(spans):
         if start >= position:
@@ -132,7 +136,7 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _url(page: str, page_tags: Iterable[Tag]) -> str:
-    """The canonical link, else og:url, else the address from which a browser saved the page."""
+    """Return the canonical link, else og:url, else the address from which a browser saved the page."""
     tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
@@ -141,7 +145,7 @@ def _url(page: str, page_tags: Iterable[Tag]) -> str:
 
 
 def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
-    """The content of the first of these names that the page has, by name, property or itemprop."""
+    """Return the content of the first of these names that the page has, by name, property or itemprop."""
     contents: dict[str, str] = {}
     for tag in page_tags:
         if tag.name == "meta" and not tag.closing:
@@ -151,7 +155,7 @@ def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
 
 
 def _date(page_tags: list[Tag]) -> str:
-    """The day of publication, ISO 8601, if the page gives it in a known form."""
+    """Return the day of publication, ISO 8601, if the page gives it in a known form."""
     times = (tag.get("datetime") for tag in page_tags if tag.name == "time" and not tag.closing)
     for stamp in (*(_meta(page_tags, (name,)) for name in _DATES), *times):
         if day := _DAY.search(stamp):

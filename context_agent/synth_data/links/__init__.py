@@ -78,7 +78,7 @@ class DraftCounts:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as plain data: kept by type and hops, dropped by reason."""
+        """Return the counts as plain data: kept by type and hops, dropped by reason."""
         return {
             "documents": self.documents,
             "links": self.links,
@@ -119,7 +119,7 @@ class LinkTasks:
             yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
 
     def shortcomings(self) -> list[str]:
-        """What the documents have of what questions are made of: a line for each."""
+        """Return what the documents have of what questions are made of: a line for each."""
         graph, rows = self._graph, range(len(self._graph.pages))
         links = [link for row in rows for link in graph.links(row)]
         described = sum(bool(page.kind) for page in graph.pages)
@@ -202,7 +202,7 @@ class DraftChecks:
         self._index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk, _ in chunks)
 
     def task(self, draft: Draft) -> Task:
-        """The task of a draft, without an id. Raises `DropRow` with the reason if a check fails."""
+        """Return the task of a draft, without an id. Raises `DropRow` with the reason if a check fails."""
         pages = [self._graph.pages[hop.page] for hop in draft.hops]
         self._check_words(draft)
         self._check_path(draft, pages)
@@ -256,7 +256,9 @@ class DraftChecks:
             raise DropRow("fits another document")
 
     def _fits(self, draft: Draft, row: int) -> bool:
-        """Whether another page fits what an intersection says: it names the same page, or one with the same fact."""
+        """Return whether another page fits what an intersection says: it names the same page, or one with the same
+        fact.
+        """
         assert draft.clues is not None
         page, clues = self._graph.pages[row], draft.clues
         if row == draft.fact.page or not clues.content <= page.vocabulary:
@@ -328,13 +330,13 @@ class DraftChecks:
 
 
 def holds_answer(padded: str, answer: str) -> bool:
-    """Whether the padded words contain the answer's words."""
+    """Return whether the padded words contain the answer's words."""
     sought = " ".join(words(answer))
     return bool(sought) and f" {sought} " in padded
 
 
 def answer_variants(answer: str) -> list[str]:
-    """The answer, a date in both orders, a name without stop words, and a number without separators."""
+    """Return the answer, a date in both orders, a name without stop words, and a number without separators."""
     variants = [answer]
     if (match := _DAY.match(answer)) is not None:
         day, month = match["day"] or match["day2"], match["month"] or match["month2"]

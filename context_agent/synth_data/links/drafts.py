@@ -56,7 +56,7 @@ class DescribedPage:
 
 
 def named_page(graph: LinkGraph, row: int) -> DescribedPage:
-    """A page by its bare title, or by its whole title if the bare title is ambiguous."""
+    """Return a page by its bare title, or by its whole title if the bare title is ambiguous."""
     page = graph.pages[row]
     return DescribedPage(row, page.bare if page.name in graph.rows_by_name else page.title)
 
@@ -105,14 +105,14 @@ def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> Descr
 
 
 def _kind_without_name(graph: LinkGraph, link: Link) -> str:
-    """The target's kind without words of its name."""
+    """Return the target's kind without words of its name."""
     page = graph.pages[link.target]
     kind = page.kind
     return page.head if set(words(kind)) - {page.head} & set(page.name.split()) else kind
 
 
 def question_for(page: DescribedPage, fact: Fact) -> str:
-    """The question for a fact of the described page."""
+    """Return the question for a fact of the described page."""
     return " ".join([*page.context, capitalize(fact.asks.replace("{x}", page.phrase))])
 
 
@@ -122,7 +122,7 @@ def article(kind: str) -> str:
 
 
 def capitalize(text: str) -> str:
-    """The text with a capital first letter."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -301,7 +301,7 @@ def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: R
 
 
 def _first_sentence_opening(graph: LinkGraph, row: int, via: int) -> str:
-    """What the first sentence says the page is, up to the linked name: `1929 American film directed by`."""
+    """Return what the first sentence says the page is, up to the linked name: `1929 American film directed by`."""
     page, target = graph.pages[row], graph.pages[via]
     match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."), re.S)
     if match is None or not target.kind:

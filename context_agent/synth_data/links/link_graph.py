@@ -121,7 +121,7 @@ class LinkGraph:
         return {name: rows for name, rows in rows_by_name.items() if len({self.pages[row].title for row in rows}) == 1}
 
     def links(self, row: int) -> list[Link]:
-        """The links of a page, at most one with and one without a relation for each target."""
+        """Return the links of a page, at most one with and one without a relation for each target."""
         if row not in self._links:
             links: dict[tuple[int, bool], Link] = {}
             for sentence in self.pages[row].sentences:
@@ -146,7 +146,7 @@ class LinkGraph:
         return links
 
     def _is_ambiguous(self, mention: Mention, row: int, text: str) -> bool:
-        """Whether the name probably means something else: the place in a film's title, or a common word."""
+        """Return whether the name probably means something else: the place in a film's title, or a common word."""
         single, work = " " not in mention.name, self.pages[row].head in WORK_HEADS
         if single and mention.name in self._common:
             return True
@@ -154,7 +154,7 @@ class LinkGraph:
         return work and not quoted and (single or _PREPOSITION.search(text[: mention.start]) is not None)
 
     def usable_links(self, row: int) -> list[Link]:
-        """The links that a question can follow: to pages with a kind, without a rival in the same sentence."""
+        """Return the links that a question can follow: to pages with a kind, without a rival in the same sentence."""
         if row not in self._usable_links:
             self._usable_links[row] = [
                 link for link in self.links(row) if self.pages[link.target].kind and not self._has_rival(link)
@@ -162,7 +162,7 @@ class LinkGraph:
         return self._usable_links[row]
 
     def _has_rival(self, link: Link) -> bool:
-        """Whether the sentence names another page of the same kind, which a description could mean as well."""
+        """Return whether the sentence names another page of the same kind, which a description could mean as well."""
         page = self.pages[link.target]
         return any(
             rival.sentence.index == link.sentence.index
@@ -184,7 +184,7 @@ class LinkGraph:
         return relations
 
     def facts(self, row: int) -> list[Fact]:
-        """The facts of a page: from the patterns first, then from sentences with one year or one count."""
+        """Return the facts of a page: from the patterns first, then from sentences with one year or one count."""
         if row not in self._facts:
             self._facts[row] = [*self._pattern_facts(row), *self._sentence_facts(row)]
         return self._facts[row]
@@ -233,7 +233,7 @@ class LinkGraph:
 
 
 def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
-    """The match of a sentence that states the relation of the page's subject with a single object."""
+    """Return the match of a sentence that states the relation of the page's subject with a single object."""
     text = sentence.unlinked
     if len(text) > LONGEST_MATCHED or (pattern.first and sentence.index):
         return None
@@ -250,14 +250,14 @@ def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> 
 
 
 def _continues(pattern: RelationPattern, text: str, match: re.Match[str]) -> bool:
-    """Whether the object is the first of a list, or the start of a longer name (`the Canadian singer …`)."""
+    """Return whether the object is the first of a list, or the start of a longer name (`the Canadian singer …`)."""
     if pattern.truth == "name" and _LIST_CONTINUES.match(text, match.end()):
         return True
     return match["y"].endswith("-based") or _NAME_CONTINUES.match(text, match.end()) is not None
 
 
 def with_subject_slot(page: Page, plain: str) -> str:
-    """The sentence with {x} for its subject; empty if it is not about the page's subject.
+    """Return the sentence with {x} for its subject; empty if it is not about the page's subject.
 
     The sentence starts with the bare title, a person's last name or a pronoun, or contains the title.
     """
@@ -277,7 +277,7 @@ def with_subject_slot(page: Page, plain: str) -> str:
 
 
 def _find_words(text: str, name: str) -> int:
-    """The position of the name in the text at word boundaries, else -1."""
+    """Return the position of the name in the text at word boundaries, else -1."""
     at = text.find(name) if name else -1
     while at >= 0:
         end = at + len(name)
@@ -288,19 +288,21 @@ def _find_words(text: str, name: str) -> int:
 
 
 def before_name(before: str) -> str:
-    """The text before a name without what belongs to the name (`the poet`); empty if the two cannot be separated."""
+    """Return the text before a name without what belongs to the name (`the poet`); empty if the two cannot be
+    separated.
+    """
     titled = _TITLE_BEFORE.search(before, max(0, len(before) - 500))
     prefix = before[: titled.start()] if titled else before
     return prefix.rstrip() + " " if _NAME_MAY_FOLLOW.search(prefix) else ""
 
 
 def content_words(text: str) -> set[str]:
-    """The normalised words that are not stop words."""
+    """Return the normalised words that are not stop words."""
     return {word for word in words(text) if word not in STOP}
 
 
 def without_name(plain: str, target: Page, by: str) -> str:
-    """The sentence with `by` in place of the target's name; empty if a part of the name remains."""
+    """Return the sentence with `by` in place of the target's name; empty if a part of the name remains."""
     if (at := _find_words(plain, target.bare)) < 0:
         return ""
     before, after = plain[:at], plain[at + len(target.bare) :].lstrip('"“” ')

@@ -166,12 +166,12 @@ EARLIER_QUESTIONS = {
 
 
 def date_preposition(date: str) -> str:
-    """The preposition of a date: `on` for a day, `in` for a month or a year."""
+    """Return the preposition of a date: `on` for a day, `in` for a month or a year."""
     return "on" if re.search(r"\b\d{1,2}\b", date) else "in"
 
 
 def year_of(date: str) -> int:
-    """The year of a date."""
+    """Return the year of a date."""
     digits: str = re.findall(r"\d{3,4}", date)[-1]
     return int(digits)
 
@@ -319,7 +319,7 @@ class Page:
 
 
 def read_pages(chunks: Iterable[Chunk]) -> Iterator[Page]:
-    """The documents of a corpus, whose chunks come document by document."""
+    """Yield the documents of a corpus, whose chunks come document by document."""
     for document, group in groupby(chunks, key=lambda chunk: chunk.document_id):
         document_chunks = list(group)
         yield Page(document, document_chunks[0].title, document_chunks)
@@ -338,7 +338,7 @@ def _is_class(text: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences, unchanged, without headings; an abbreviation does not end a sentence."""
+    """Return the sentences, unchanged, without headings; an abbreviation does not end a sentence."""
     sentences: list[str] = []
     for block in _BLOCK_ENDS.split(text):
         start = 0

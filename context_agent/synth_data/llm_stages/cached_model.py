@@ -43,7 +43,7 @@ class TokenPrices:
     output: float = 0.0
 
     def cost(self, prompt: int, completion: int) -> float:
-        """The cost of this many tokens."""
+        """Return the cost of this many tokens."""
         return (prompt * self.input + completion * self.output) / MILLION
 
 
@@ -128,7 +128,7 @@ class CostLedger:
                 self._changed.notify_all()
 
     def to_json(self) -> dict[str, Any]:
-        """The totals for a report, with `cost` if there are prices."""
+        """Return the totals for a report, with `cost` if there are prices."""
         totals: dict[str, Any] = {
             "calls": self.calls,
             "prompt_tokens": self.prompt,
@@ -188,7 +188,7 @@ class ReplyCache:
         return [(prompt, completion) for _, prompt, completion in self._replies.values()]
 
     def get(self, key: str) -> Events | None:
-        """The reply to a request, None if there is none."""
+        """Return the reply to a request, None if there is none."""
         reply = self._replies.get(key)
         return None if reply is None else reply[0]
 
@@ -239,7 +239,7 @@ class CachedEndpoint(Endpoint):
         return self.redact_value(read(events))
 
     def answer(self, request: tuple[str, Mapping[str, Any]]) -> Future[Events]:
-        """The events of the reply to a request that `RemoteEndpoint` sent; from any thread.
+        """Return the events of the reply to a request that `RemoteEndpoint` sent; from any thread.
 
         All calls are then made in one background event loop.
         """
@@ -303,13 +303,13 @@ class RemoteEndpoint(Endpoint):
 
 
 def _checked_events(body: Mapping[str, Any], events: Events) -> Events:
-    """The events. Raises `MalformedResponse` if they have no reply."""
+    """Return the events. Raises `MalformedResponse` if they have no reply."""
     read_reply(events, body)
     return events
 
 
 def request_key(path: str, body: Mapping[str, Any]) -> str:
-    """The digest of a request, without the server's address."""
+    """Return the digest of a request, without the server's address."""
     text = json.dumps([path, body], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 

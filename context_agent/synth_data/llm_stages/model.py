@@ -91,18 +91,18 @@ class PromptTemplates:
         return blake2b(text.encode(), digest_size=6).hexdigest()
 
     def instructions(self, name: str, **values: object) -> str:
-        """The prompt with its placeholders replaced."""
+        """Return the prompt with its placeholders replaced."""
         return self._templates[name].substitute({key: str(value) for key, value in values.items()}).strip()
 
     def messages(self, name: str, parts: Sequence[PromptPart], **values: object) -> list[dict[str, str]]:
-        """The prompt as the system message and the data as the user message."""
+        """Return the prompt as the system message and the data as the user message."""
         mark, data = fence(parts)
         system = f"{self.instructions(name, **values)}\n\n{DATA_RULE.format(mark=mark)}"
         return [{"role": "system", "content": system}, {"role": "user", "content": data}]
 
 
 def fence(parts: Sequence[PromptPart]) -> tuple[str, str]:
-    """The mark, and the parts enclosed by it. Markers of the harness and of chat templates are escaped."""
+    """Return the mark, and the parts enclosed by it. Markers of the harness and of chat templates are escaped."""
     texts = [escape_markers(part.text) for part in parts]
     mark = blake2b("\0".join(texts).encode(errors="replace"), digest_size=8).hexdigest()
     blocks = (f"<<< {mark} {part.name}\n{text}\n{mark} >>>" for part, text in zip(parts, texts, strict=True))
@@ -138,7 +138,7 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The largest JSON object in the text. Raises `ValueError` with a message for the model if there is none."""
+    """Return the largest JSON object in the text. Raises `ValueError` with a message for the model if there is none."""
     text = text[:LONGEST_REPLY]
     starts = [match.start() for match in re.finditer(r"\{", text)][:MOST_STARTS]
     if not starts:
@@ -162,7 +162,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _decode(text: str) -> tuple[Any, int]:
-    """The value at the start of the text and its length; commas before a closing bracket are ignored."""
+    """Return the value at the start of the text and its length; commas before a closing bracket are ignored."""
     try:
         return _DECODER.raw_decode(text)
     except ValueError:
@@ -264,7 +264,7 @@ class StructuredModel:
             self._replies.close()
 
     def answer(self, request: tuple[str, Mapping[str, Any]]) -> Future[Events]:
-        """The reply to a request of a worker process; see `CachedEndpoint.answer`."""
+        """Return the reply to a request of a worker process; see `CachedEndpoint.answer`."""
         assert isinstance(self.policy.endpoint, CachedEndpoint)
         return self.policy.endpoint.answer(request)
 
@@ -290,7 +290,7 @@ class StructuredModel:
         check: Check[FormT] | None = None,
         **values: object,
     ) -> FormT:
-        """The object that the model replies with, once it has the form and passes the check.
+        """Return the object that the model replies with, once it has the form and passes the check.
 
         After an invalid reply the model is told the problem and asked again. Raises `DropRow` after the last attempt,
         and what `CachedEndpoint.post` raises.
@@ -340,7 +340,7 @@ class StructuredModel:
 
 
 def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) -> FormT:
-    """The reply's object. Raises `InvalidReply`."""
+    """Return the reply's object. Raises `InvalidReply`."""
     if reply.finish == "length":
         raise InvalidReply("reply cut off", "the reply was longer than allowed and was cut off; be brief")
     try:
@@ -398,7 +398,7 @@ class StageContext:
         return "\n".join(f"  {kind.name}: {kind.description}" for kind in self.domain.truth_types)
 
     def truth_type(self, name: str) -> TruthType | None:
-        """The answer type of that name, ignoring case; None if the domain has no such type."""
+        """Return the answer type of that name, ignoring case; None if the domain has no such type."""
         return next((kind for kind in self.domain.truth_types if kind.name.lower() == name.strip().lower()), None)
 
     async def ask(
@@ -413,7 +413,7 @@ class StageContext:
         return await self.model.ask(prompt, parts, form, check, hint=self._hint(prompt), **values)
 
     async def explore(self, prompt: str, parts: Sequence[PromptPart], count: int) -> tuple[RankedDocument, ...]:
-        """The documents that the explorer ranks, best first; the justification of each is the fact it adds.
+        """Return the documents that the explorer ranks, best first; the justification of each is the fact it adds.
 
         The explorer is a search agent with this prompt instead of the profile's. Raises `DropRow` if it ranks nothing,
         `PolicyError` if the model fails.
@@ -457,12 +457,12 @@ class DocumentExcerpt:
         return "\n".join([*([self.title] if self.title else []), *(chunk.text for chunk in self.chunks)])
 
     def part(self, name: str) -> PromptPart:
-        """The excerpt as data for a prompt."""
+        """Return the excerpt as data for a prompt."""
         return PromptPart(name, self.text)
 
 
 async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] = ()) -> DocumentExcerpt:
-    """The chunks with these ids, or else the beginning of the document.
+    """Return the chunks with these ids, or else the beginning of the document.
 
     Raises `DropRow` if the corpus lacks the document, or if the excerpt has instructions for a model. The fences and
     checks of the prompts withstand such text, but it makes no good task.
@@ -476,7 +476,7 @@ async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] =
 
 
 async def document_chunks(corpus: Corpus, document: str) -> list[Chunk]:
-    """All chunks of a document. Raises `DropRow` if the corpus lacks it."""
+    """Return all chunks of a document. Raises `DropRow` if the corpus lacks it."""
     chunks = await off_loop(corpus, lambda: corpus.read(document))
     if not chunks:
         raise DropRow("document missing", f"the corpus has no document {document!r}")

@@ -57,13 +57,13 @@ class PipelinePlan:
             )
 
     def target(self, number: int) -> int:
-        """The hops that the verified task of this index should reach."""
+        """Return the hops that the verified task of this index should reach."""
         first, last = self.hops
         return first + number % (last - first + 1)
 
 
 def stages_folder(out: Path) -> Path:
-    """The folder for the files of the stages that lead to `out`."""
+    """Return the folder for the files of the stages that lead to `out`."""
     return out.with_name(f"{out.name}.stages")
 
 
@@ -147,7 +147,7 @@ class _Pipeline:
         return load_stage_rows(path)
 
     def single(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows without those that have the same documents as an earlier row."""
+        """Return the rows without those that have the same documents as an earlier row."""
         first: dict[frozenset[str], dict[str, Any]] = {}
         for row in rows:
             first.setdefault(frozenset(document["id"] for document in row["documents"]), row)
@@ -186,7 +186,7 @@ async def run_llm_stage(
 
 
 def load_stage_rows(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of a stage's output file; see `question_files.load_rows` for invalid lines and `problems`."""
+    """Return the rows of a stage's output file; see `question_files.load_rows` for invalid lines and `problems`."""
     return [dict(row.fields) for row in load_rows(path, _stage_row, problems=problems)]
 
 
@@ -203,5 +203,5 @@ def _stage_row(value: object, number: int, location: str) -> _StageRow:
 
 
 def distractor_settings(settings: DistractorSettings) -> dict[str, Any]:
-    """The settings that the journal of `distract` must share."""
+    """Return the settings that the journal of `distract` must share."""
     return {"distractors": settings.count, "least_distractors": settings.least, "checked": settings.checked}

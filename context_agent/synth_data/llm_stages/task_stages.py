@@ -105,7 +105,7 @@ def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
 
 
 async def explore(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The documents that the explorer gathers from the row's document. Raises `DropRow`."""
+    """Return the documents that the explorer gathers from the row's document. Raises `DropRow`."""
     start = await read_excerpt(context.corpus, str(row["seed"]))
     ranked = await context.explore("explore", [start.part("DOCUMENT")], SUPPORTING_DOCUMENTS)
     documents = [_document_row(document) for document in distinct_documents(ranked, SUPPORTING_DOCUMENTS)]
@@ -113,7 +113,9 @@ async def explore(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def distinct_documents(ranked: Sequence[RankedDocument], count: int) -> Sequence[RankedDocument]:
-    """The first `count` documents. Raises `DropRow` if there are fewer, or if their facts are missing or repeated."""
+    """Return the first `count` documents. Raises `DropRow` if there are fewer, or if their facts are missing or
+    repeated.
+    """
     if len(ranked) < count:
         raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count}")
     facts = {normalize(document.justification) for document in ranked[:count]} - {""}
@@ -127,7 +129,7 @@ def _document_row(document: RankedDocument) -> dict[str, Any]:
 
 
 async def write(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The task that the model writes from the row's documents. Raises `DropRow`."""
+    """Return the task that the model writes from the row's documents. Raises `DropRow`."""
     excerpts = [await read_excerpt(context.corpus, document, chunks) for document, chunks in _row_documents(row)]
     written = await context.ask(
         "write",
@@ -140,7 +142,7 @@ async def write(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts: Sequence[DocumentExcerpt]) -> Task:
-    """The task of level 0; its supporting documents are not verified yet."""
+    """Return the task of level 0; its supporting documents are not verified yet."""
     return Task(
         id=name,
         question=written.question.strip(),
@@ -159,7 +161,7 @@ def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts:
 
 
 def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, Any]:
-    """The labels with the aliases of the new answer, if it has any."""
+    """Return the labels with the aliases of the new answer, if it has any."""
     aliases = [alias.strip() for alias in written.aliases if alias.strip()]
     rest = {key: value for key, value in labels.items() if key != "aliases"}
     return {**rest, "aliases": aliases} if aliases else rest
@@ -198,7 +200,7 @@ def check_written(
 
 
 async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The task of the next level. Raises `DropRow`."""
+    """Return the task of the next level. Raises `DropRow`."""
     task = task_of(row, f"task {row.get('id')!r}")
     if task.hops >= context.domain.max_hops:
         raise DropRow("maximum hops reached", f"tasks of {context.domain.name} have at most {task.hops} hops")
@@ -216,7 +218,7 @@ async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def extended_task(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> Task:
-    """The task with one more hop; its quotes, facts and distractors are those of no verified task yet."""
+    """Return the task with one more hop; its quotes, facts and distractors are those of no verified task yet."""
     return replace(
         task,
         id=f"{task.id.removesuffix(f'-{task.level}')}-{task.level + 1}",
@@ -239,7 +241,7 @@ def extended_task(context: StageContext, task: Task, written: WrittenTask, excer
 
 
 async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
-    """The bridging document, which states the old answer, and two others; the task has none of them already."""
+    """Return the bridging document, which states the old answer, and two others; the task has none of them already."""
     explored = await context.explore("bridge", parts, ADDED_DOCUMENTS)
     ranked = distinct_documents([document for document in explored if document.id not in task.gold], ADDED_DOCUMENTS)
     excerpts = [
@@ -261,7 +263,7 @@ def _check_extension(context: StageContext, task: Task, written: WrittenTask, ex
 
 
 def _bridge_answers(task: Task) -> list[str]:
-    """The answers of the lower levels, which the question only describes."""
+    """Return the answers of the lower levels, which the question only describes."""
     return [str(answer) for answer in task.labels.get("bridges", ())]
 
 
@@ -270,7 +272,7 @@ def _support(excerpt: DocumentExcerpt) -> Support:
 
 
 def _is_name(title: str) -> bool:
-    """Whether a title identifies its document; a date or one short word occurs in many sentences."""
+    """Return whether a title identifies its document; a date or one short word occurs in many sentences."""
     return len(normalize(title)) >= 4 and any(char.isupper() for char in title)
 
 
@@ -280,7 +282,7 @@ def _truth_type_name(context: StageContext, written: WrittenTask) -> str:
 
 
 def _row_documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """The row's documents with their chunks. Raises `DataError` for a row that `explore` did not write."""
+    """Return the row's documents with their chunks. Raises `DataError` for a row that `explore` did not write."""
     try:
         return [(str(document["id"]), [str(chunk) for chunk in document["chunks"]]) for document in row["documents"]]
     except (KeyError, TypeError) as error:
@@ -299,7 +301,7 @@ class ExtractedQuotes(BaseModel):
 
 
 async def verify(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """The task with the quotes that prove it, and its facts as chunk ids. Raises `DropRow`."""
+    """Return the task with the quotes that prove it, and its facts as chunk ids. Raises `DropRow`."""
     task = task_of(row, f"task {row.get('id')!r}")
     if not task.supporting:
         raise DropRow("no supporting items", task.id)
@@ -337,7 +339,9 @@ def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerp
 
 
 async def _verify_document(context: StageContext, task: Task, support: Support) -> tuple[Support, tuple[str, ...]]:
-    """The supporting document with its quotes, and the fact: the chunks that state one of the document's quotes."""
+    """Return the supporting document with its quotes, and the fact: the chunks that state one of the document's
+    quotes.
+    """
     excerpt = await read_excerpt(context.corpus, support.id, support.chunks)
     extracted = await context.ask(
         "verify",
@@ -367,7 +371,8 @@ def _first_missing(quotes: Sequence[str], source: str) -> str:
 
 
 async def _fact_chunks(context: StageContext, quotes: Sequence[str], excerpt: DocumentExcerpt) -> tuple[str, ...]:
-    """The chunks that state the fact; all chunks of the excerpt if the quotes stand in the title or span two chunks.
+    """Return the chunks that state the fact; all chunks of the excerpt if the quotes stand in the title or span two
+    chunks.
 
     In a domain that scores by fact, every chunk of the corpus counts that states at least two thirds of the quotes. A
     chunk that only shares a name or a year with the fact does not.
@@ -417,7 +422,7 @@ class DistractorSettings:
 
 
 async def distract(context: StageContext, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
-    """The task with distractors found by a model's queries. Raises `DropRow`."""
+    """Return the task with distractors found by a model's queries. Raises `DropRow`."""
     task = task_of(row, f"task {row.get('id')!r}")
     proposal = await context.ask(
         "distract",
@@ -431,7 +436,7 @@ async def distract(context: StageContext, settings: DistractorSettings, row: Map
 
 
 async def distract_by_words(corpus: Corpus, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
-    """The task with distractors found by the question and the sentences of the clues. Raises `DropRow`."""
+    """Return the task with distractors found by the question and the sentences of the clues. Raises `DropRow`."""
     task = task_of(row, f"task {row.get('id')!r}")
     queries = [task.question, *_SENTENCE.split(task.clues)]
     return await _with_distractors(corpus, task, [query for query in queries if query.strip()], settings, None)
@@ -458,14 +463,16 @@ async def _with_distractors(
 
 
 async def _candidates(corpus: Corpus, queries: Sequence[str]) -> list[str]:
-    """The documents of all hits, ordered by rank: the first hit of each query, then the second of each, and so on."""
+    """Return the documents of all hits, ordered by rank: the first hit of each query, then the second of each, and so
+    on.
+    """
     results = await off_loop(corpus, lambda: [corpus.search(query, k=HITS_PER_QUERY) for query in queries])
     ranked = [hits[rank].chunk.document_id for rank in range(HITS_PER_QUERY) for hits in results if rank < len(hits)]
     return list(dict.fromkeys(ranked))
 
 
 async def _lacks_answer(corpus: Corpus, task: Task, document: str, judge: StageContext | None) -> bool:
-    """Whether no chunk of the document reveals the answer, by rule and, with a judge, by the model's verdict."""
+    """Return whether no chunk of the document reveals the answer, by rule and, with a judge, by the model's verdict."""
     try:
         chunks = await document_chunks(corpus, document)
     except DropRow:

@@ -56,12 +56,12 @@ GOLD_ABSENT = "gold not in the corpus"
 
 
 def queries_path(folder: Path, split: str) -> Path:
-    """The question file of a split."""
+    """Return the question file of a split."""
     return folder / f"queries.{split}.jsonl"
 
 
 def load_splits(folder: Path) -> dict[str, list[Task]]:
-    """The tasks of a folder by split: train, dev and test first, others by name.
+    """Return the tasks of a folder by split: train, dev and test first, others by name.
 
     Raises `DataError` if it has no split.
     """
@@ -95,7 +95,7 @@ def write_folder(
 
 
 def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
-    """The splits of the folder. Raises `DataError` if two of them share an id, a question or a document."""
+    """Return the splits of the folder. Raises `DataError` if two of them share an id, a question or a document."""
     splits = load_splits(folder)
     check_splits(splits, twins=twins)
     questions = {first: [task.as_question for task in tasks] for first, tasks in splits.items()}
@@ -135,7 +135,9 @@ def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
 
 
 def tasks_in_corpus(tasks: Sequence[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
-    """The tasks whose gold, supporting and bridging documents are all in the corpus, and the others with the reason."""
+    """Return the tasks whose gold, supporting and bridging documents are all in the corpus, and the others with the
+    reason.
+    """
     document_ids = {document.id for document in documents}
     present = [task for task in tasks if task.named_documents <= document_ids]
     return present, [(task, GOLD_ABSENT) for task in tasks if not task.named_documents <= document_ids]
@@ -187,7 +189,7 @@ def _write_datasets(tables: DatasetDict, folder: Path) -> list[Path]:
 
 
 def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
-    """The splits in memory. Raises `ConfigError` for text that UTF-8 cannot encode."""
+    """Return the splits in memory. Raises `ConfigError` for text that UTF-8 cannot encode."""
     datasets = _datasets()
     columns = features()
     try:
@@ -204,7 +206,7 @@ def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
 
 
 def features() -> Features:
-    """The columns of a task."""
+    """Return the columns of a task."""
     datasets = _datasets()
     text, number = datasets.Value("string"), datasets.Value("int64")
     texts = datasets.List(text)
@@ -224,7 +226,7 @@ def features() -> Features:
 
 
 def table_row(task: Task) -> dict[str, Any]:
-    """The task as a row of the table."""
+    """Return the task as a row of the table."""
     return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
 
 
@@ -336,12 +338,12 @@ class CardDetails:
         return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
-        """The details as plain data."""
+        """Return the details as plain data."""
         return asdict(self)
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> CardDetails:
-        """The details of `to_json`."""
+        """Return the details of `to_json`."""
         return CardDetails(
             tuple(StageSummary(**stage) for stage in row.get("stages", ())),
             row.get("licence", ""),
@@ -367,7 +369,7 @@ def write_card(folder: Path, details: CardDetails) -> Path:
 
 
 def stage_of(out: Path) -> StageSummary:
-    """The summary of the stage that wrote this file, from the files beside it.
+    """Return the summary of the stage that wrote this file, from the files beside it.
 
     Raises `DataError` if they are missing.
     """
@@ -383,7 +385,7 @@ def stage_of(out: Path) -> StageSummary:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines that are not empty. `splitlines` would also split at separators inside texts."""
+    """Return the lines that are not empty. `splitlines` would also split at separators inside texts."""
     return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
 
 
@@ -395,7 +397,7 @@ def data_card(
     licence: str = "",
     about: str = "",
 ) -> str:
-    """The card as Markdown. `report` is the content of split.json; empty if the set was split by other means."""
+    """Return the card as Markdown. `report` is the content of split.json; empty if the set was split by other means."""
     tasks = [task for part in splits.values() for task in part]
     sections = [
         _front_matter(splits, licence),

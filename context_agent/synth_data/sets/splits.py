@@ -52,7 +52,7 @@ def split_tasks(
     giants: Literal["cut", "keep"] = "cut",
     twins: Mapping[str, str] | None = None,
 ) -> TaskSplits:
-    """The tasks in splits, with ids `<name>/<split>/<id>`.
+    """Return the tasks in splits, with ids `<name>/<split>/<id>`.
 
     `giants="keep"` puts a component that fits no split into the one with the most capacity: nothing is dropped, and the
     shares are not met. `twins` maps a document to the one that it duplicates. Raises `ConfigError` for an invalid name
@@ -202,7 +202,7 @@ def grow_region(
     targets: Mapping[int, float],
     draw: random.Random,
 ) -> tuple[set[int], set[int]]:
-    """A region of about `targets` rows of each kind, and the rows outside that share a key with it.
+    """Return a region of about `targets` rows of each kind, and the rows outside that share a key with it.
 
     Greedy: the next row has the kind that lacks most rows, and its new keys have the fewest users; ties are random.
     Each key enters once, so the work is linear in the uses of keys, apart from the heaps.
@@ -240,7 +240,7 @@ def grow_region(
 
 
 def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: str) -> dict[int, Task]:
-    """The assigned tasks by row, with split and namespaced id. A namespace of this set is not added twice."""
+    """Return the assigned tasks by row, with split and namespaced id. A namespace of this set is not added twice."""
     prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
     plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]
     ids = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]

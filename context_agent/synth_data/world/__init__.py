@@ -84,7 +84,7 @@ class ClosedWorld:
         return [task for split in SPLITS for task in self.stream(split)]
 
     def stream(self, split: str) -> Iterator[Task]:
-        """A split's tasks one by one; raises the error of `tasks` at the end."""
+        """Yield a split's tasks one by one; raises the error of `tasks` at the end."""
         target, count = self._share(split), 0
         for task in islice(self._generate(split), target):
             count += 1
@@ -105,7 +105,7 @@ class ClosedWorld:
         return maker.tasks(range(first, last + 1))
 
     def _shortage(self) -> str:
-        """The error message, with the number of tasks that could be made if each split had its share."""
+        """Return the error message, with the number of tasks that could be made if each split had its share."""
         available = [sum(1 for _ in islice(self._generate(split), self._share(split))) for split in SPLITS]
         most = min(int(count / share) for count, share in zip(available, SPLIT_SHARES, strict=True))
         first, last = self.settings.hops
@@ -115,7 +115,7 @@ class ClosedWorld:
         )
 
     def _share(self, split: str) -> int:
-        """The number of tasks of a split."""
+        """Return the number of tasks of a split."""
         total = self.settings.tasks or TASKS_PER_ENTITY * self.settings.entities
         small = {
             small_split: max(1, round(total * share))
@@ -142,7 +142,7 @@ def make(
     distractors: int = 5,
     vocabulary: str = "full",
 ) -> ClosedWorld:
-    """A closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
+    """Return a closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
 
     `hops` is the smallest and the largest number of documents that a question needs. `vocabulary="small"` uses about
     two hundred words and documents of one sentence. Raises `ConfigError`.
@@ -199,7 +199,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 def _rows(
     world: ClosedWorld, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
 ) -> Iterator[dict[str, Any]]:
-    """A split's tasks as rows, counted by type and hops."""
+    """Yield a split's tasks as rows, counted by type and hops."""
     for task in world.stream(split):
         counted[split][f"{task.type}, {task.hops}"] += 1
         if report is not None:

@@ -52,7 +52,7 @@ class Lexicon:
     years: range
 
     def words(self, relation: str) -> Sequence[str]:
-        """The words that can be the object of a relation."""
+        """Return the words that can be the object of a relation."""
         return {"trade": self.trades, "craft": self.crafts, "sort": self.sorts}[relation]
 
 
@@ -99,7 +99,7 @@ SMALL_WORDS = {
 
 
 def small_lexicon(rng: Random) -> Lexicon:
-    """Every name that the short lists allow, which limits the size of such a world."""
+    """Return every name that the short lists allow, which limits the size of such a world."""
     part = SMALL_WORDS
     every = {
         "person": _all_pairs(part["given"], part["family"]),
@@ -121,7 +121,7 @@ def small_lexicon(rng: Random) -> Lexicon:
 
 
 def _name_part_count(count: int) -> int:
-    """The number of given or family names for which each is shared and a third of the pairs is used."""
+    """Return the number of given or family names for which each is shared and a third of the pairs is used."""
     return max(8, math.ceil(math.sqrt(3 * count)))
 
 
@@ -212,7 +212,7 @@ class Graph:
         return sources
 
     def members(self, kind: str, split: str) -> list[Entity]:
-        """The entities of a kind in one part."""
+        """Return the entities of a kind in one part."""
         return self.by_kind.get((kind, split), [])
 
     @cached_property
@@ -224,13 +224,13 @@ class Graph:
         return by_kind
 
     def written(self, entity: Entity, relation: Relation) -> str:
-        """The object of a relation as texts write it."""
+        """Return the object of a relation as texts write it."""
         value = entity.objects[relation.name]
         return self.entities[int(value)].mention if relation.to_entity else str(value)
 
 
 def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
-    """A world of this many entities. Raises `ConfigError` for an invalid size or vocabulary."""
+    """Return a world of this many entities. Raises `ConfigError` for an invalid size or vocabulary."""
     if vocabulary not in VOCABULARIES:
         raise ConfigError(f"unknown vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
     if entities < FEWEST_ENTITIES:
@@ -253,13 +253,13 @@ def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
 
 
 def _sizes(entities: int) -> list[int]:
-    """The number of entities of each part."""
+    """Return the number of entities of each part."""
     small = [max(SMALLEST_PART, round(entities * share)) for share in SPLIT_SHARES[1:]]
     return [entities - sum(small), *small]
 
 
 def _counts(size: int) -> dict[str, int]:
-    """The number of entities of each kind: at least one of each, most of them persons."""
+    """Return the number of entities of each kind: at least one of each, most of them persons."""
     counts = {kind: max(1, int(size * share)) for kind, share in SHARES.items()}
     return {"person": size - sum(counts.values()), **counts}
 
@@ -275,7 +275,7 @@ def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> 
 
 
 def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random) -> list[Entity]:
-    """The entities in random order, so that a number reveals neither kind nor split."""
+    """Return the entities in random order, so that a number reveals neither kind nor split."""
     names = {kind: iter(every) for kind, every in lexicon.names.items()}
     drawn = [
         (kind, next(names[kind]), split)

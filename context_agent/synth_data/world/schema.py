@@ -50,15 +50,15 @@ class Wording:
     relations: tuple[Relation, ...]
 
     def of(self, kind: str) -> tuple[Relation, ...]:
-        """The relations of a kind of entity."""
+        """Return the relations of a kind of entity."""
         return tuple(relation for relation in self.relations if relation.source == kind)
 
     def relation(self, source: str, name: str) -> Relation:
-        """The relation of that name."""
+        """Return the relation of that name."""
         return next(relation for relation in self.relations if relation.source == source and relation.name == name)
 
     def words(self) -> set[str]:
-        """Every lower-case word of the sentences: no invented name may be one of them."""
+        """Return every lower-case word of the sentences: no invented name may be one of them."""
         texts = [
             text
             for relation in self.relations
@@ -212,7 +212,7 @@ FULL = Wording(
 
 
 def _small_relation(name: str, source: str, target: str, *, noun: str = "", earlier: str = "") -> Relation:
-    """A relation in few words, stated as `x has the noun y` and queried as `who (what) is the noun of x`.
+    """Return a relation in few words, stated as `x has the noun y` and queried as `who (what) is the noun of x`.
 
     The same word states and asks: a small model need not learn synonyms.
     """

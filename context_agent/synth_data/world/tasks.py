@@ -77,7 +77,7 @@ def evaluate(graph: Graph, query: Query) -> Answers:
 
 
 def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answers:
-    """The subjects of a relation to the described entities."""
+    """Return the subjects of a relation to the described entities."""
     return frozenset(
         subject
         for target in evaluate(graph, query)
@@ -96,7 +96,9 @@ class QueryStep:
 
 
 def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
-    """A description of the query's unique answer that names only where it starts, and the documents in hop order."""
+    """Return a description of the query's unique answer that names only where it starts, and the documents in hop
+    order.
+    """
     match query:
         case NamedEntity(number):
             return graph.entities[number].mention, []
@@ -131,7 +133,7 @@ def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Q
 
 
 def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
-    """The question in words, and the documents that answer it in hop order."""
+    """Return the question in words, and the documents that answer it in hop order."""
     if isinstance(query, Follow):
         described, before = describe_query(graph, query.of, rng)
         text = rng.choice(query.relation.asks).format(x=described)
@@ -147,12 +149,12 @@ def put_question(graph: Graph, query: Query, rng: Random) -> tuple[str, list[Que
 
 
 def _clue(relation: Relation, subject: str) -> str:
-    """The statement about the subject, without its object."""
+    """Return the statement about the subject, without its object."""
     return capitalize(relation.says[0].format(x=subject, y=relation.hidden))
 
 
 def capitalize(text: str) -> str:
-    """The text with a capital first letter."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -185,7 +187,7 @@ class QueryStreams:
         return entities
 
     def _chains(self, hops: int, rng: Random) -> Iterator[Query]:
-        """Every start with every path of relations: first each start once, then each again with another path."""
+        """Yield every start with every path of relations: first each start once, then each again with another path."""
         paths = {kind: self._paths(kind, hops) for kind in KINDS}
         for every in paths.values():
             rng.shuffle(every)
@@ -209,7 +211,7 @@ class QueryStreams:
         return paths
 
     def _path_exists(self, start: Entity, path: tuple[Relation, ...]) -> bool:
-        """Whether the entity has every relation of the path."""
+        """Return whether the entity has every relation of the path."""
         here = start
         for relation in path:
             if relation.name not in here.objects:
@@ -267,7 +269,9 @@ class QueryStreams:
                             yield Intersection(entity.kind, (first, ends[0]), (second, ends[1]))
 
     def _describe(self, number: int, depth: int, without: int, rng: Random) -> Query | None:
-        """A description of an entity over `depth` documents that avoids the entity `without`; None if there is none."""
+        """Return a description of an entity over `depth` documents that avoids the entity `without`; None if there is
+        none.
+        """
         if depth == 0:
             return NamedEntity(number)
         subjects = [
@@ -326,7 +330,7 @@ class TaskGenerator:
                 yield self._finish(task, next(numbers), rng)
 
     def _lane(self, hops: int, rng: Random) -> Iterator[Task]:
-        """The tasks over this many documents; the types take turns until each is exhausted."""
+        """Yield the tasks over this many documents; the types take turns until each is exhausted."""
         candidates = QueryStreams(self._graph, self._split, self._seed)
         streams = {kind: candidates.stream(kind, hops) for kind in TURNS}
         turns = list(TURNS)
@@ -341,7 +345,7 @@ class TaskGenerator:
                     yield task
 
     def task(self, query: Query, rng: Random) -> Task | None:
-        """The task of a query, without id and distractors; None if a check fails."""
+        """Return the task of a query, without id and distractors; None if a check fails."""
         matches = evaluate(self._graph, query)
         if len(matches) != 1:
             return None
@@ -423,7 +427,7 @@ class TaskGenerator:
 
 
 def contains_words(text: str, answer: str) -> bool:
-    """Whether the text contains the answer at word boundaries, in any case."""
+    """Return whether the text contains the answer at word boundaries, in any case."""
     low, sought = text.lower(), answer.lower()
     return sought in low and re.search(rf"(?<!\w){re.escape(sought)}(?!\w)", low) is not None
 
@@ -441,7 +445,7 @@ class EntityDocument:
 
 
 def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
-    """The document of an entity; the same seed gives the same words."""
+    """Return the document of an entity; the same seed gives the same words."""
     rng = Random(f"prose/{seed}/{entity.number}")
     relations = [relation for relation in graph.wording.of(entity.kind) if relation.name in entity.objects]
     rng.shuffle(relations)
@@ -466,7 +470,7 @@ def _write_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relati
 
 
 def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
-    """A sentence that names its subject, or mostly uses a pronoun if it is not the first."""
+    """Return a sentence that names its subject, or mostly uses a pronoun if it is not the first."""
     by_name = first or rng.random() < _NAME_RATE
     pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
     return rng.choice(relation.says).format(x=entity.mention if by_name else pronoun, y=graph.written(entity, relation))

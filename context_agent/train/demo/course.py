@@ -83,12 +83,12 @@ class DemoEvaluator:
         self._questions = plan.test_questions(world)
 
     def read(self, evaluation: DemoEvaluation) -> DemoScores | None:
-        """The scores of every temperature, None where one was not asked yet."""
+        """Return the scores of every temperature, None where one was not asked yet."""
         scores = self._known(evaluation)
         return scores if len(scores) == len(self._plan.temperatures) else None
 
     def evaluate(self, evaluation: DemoEvaluation, advance: OnUpdate) -> DemoScores:
-        """The scores of every temperature. Raises `DataError` where an episode could not be run to an end."""
+        """Return the scores of every temperature. Raises `DataError` where an episode could not be run to an end."""
         scores = self._known(evaluation)
         missing = [
             temperature for temperature in self._plan.temperatures if temperature_name(temperature) not in scores
@@ -132,7 +132,7 @@ class DemoEvaluator:
         return self._plan.out / "evaluations" / f"{evaluation.name}-{temperature_name(temperature)}.jsonl"
 
     def _about(self, evaluation: DemoEvaluation, temperature: float) -> dict[str, object]:
-        """The settings that decide the scores."""
+        """Return the settings that decide the scores."""
         return {
             "trained": evaluation.trained,
             "questions": len(self._questions),
@@ -144,7 +144,7 @@ class DemoEvaluator:
 
     @contextmanager
     def _agents(self, evaluation: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
-        """An agent for each temperature on one model."""
+        """Yield an agent for each temperature on one model."""
         rl = self._plan.rl
         run = replace(rl, model=self._plan.trained_model(evaluation.model), episodes=evaluation.episodes)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
@@ -216,7 +216,7 @@ class DemoCourse:
             material.make(self._note, advance)
 
     def _one_shot(self) -> list[float]:
-        """The recall of one search for each held-out question of a language model, as a reference."""
+        """Return the recall of one search for each held-out question of a language model, as a reference."""
         if self._plan.material is None:
             return []
         with open_corpus(self._plan.rl.data) as corpus:
@@ -267,7 +267,7 @@ def _write_questions(path: Path, questions: Sequence[Question]) -> None:
 
 
 def is_trained(run: RunConfig) -> bool:
-    """Whether the run's folder holds its final model. Raises `ConfigError` if it holds another run's."""
+    """Return whether the run's folder holds its final model. Raises `ConfigError` if it holds another run's."""
     out = Path(run.out)
     if not (out / "final").is_dir():
         return False
@@ -281,7 +281,7 @@ def is_trained(run: RunConfig) -> bool:
 
 
 def one_shot_recalls(corpus: Corpus, questions: Sequence[Question]) -> list[float]:
-    """The share of each question's gold among the first documents of one search with the question itself."""
+    """Return the share of each question's gold among the first documents of one search with the question itself."""
     recalls = []
     for question in questions:
         hits = corpus.search(question.question, k=ONE_SHOT_DEPTH * 10)

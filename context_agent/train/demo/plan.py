@@ -201,7 +201,7 @@ class DemoMaterial:
         return tuple(self.out / "lessons" / str(window) for window in self.windows)
 
     def data(self) -> dict[str, Any]:
-        """The table `[data]` of both runs."""
+        """Return the table `[data]` of both runs."""
         has_test = self.source is None or queries_path(self.folder, "test").is_file()
         return {
             "questions": [str(queries_path(self.folder, "train"))],
@@ -212,13 +212,15 @@ class DemoMaterial:
         }
 
     def held_out(self) -> list[Question]:
-        """The questions with gold that select nothing."""
+        """Return the questions with gold that select nothing."""
         test = queries_path(self.folder, "test")
         questions = load_questions(test if test.is_file() else queries_path(self.folder, "dev"))
         return [question for question in questions if question.gold]
 
     def is_made(self) -> bool:
-        """Whether `out` holds all of it. Raises `ConfigError` if it holds other material or the source is invalid."""
+        """Return whether `out` holds all of it. Raises `ConfigError` if it holds other material or the source is
+        invalid.
+        """
         settings = self._settings()
         about = self.out / MATERIAL_FILE
         if about.is_file() and read_json(about) != settings:
@@ -308,28 +310,28 @@ class DemoPlan:
         return ABLATION if self.ablation else ""
 
     def has(self, phase: str) -> bool:
-        """Whether the phase is this variant's, or both variants'."""
+        """Return whether the phase is this variant's, or both variants'."""
         return phase in (LESSONS, DEMONSTRATIONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
 
     def path(self, name: str) -> Path:
-        """The file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
+        """Return the file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
         path = self.out / name
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
     def trained_model(self, folder: Path) -> ModelConfig:
-        """The model that a run left in that folder: all weights, or adapters for the same base."""
+        """Return the model that a run left in that folder: all weights, or adapters for the same base."""
         if self.material is not None:
             return replace(self.rl.model, adapter=str(folder))
         return replace(self.rl.model, name=str(folder))
 
     def half(self, placed: Sequence[int]) -> EpisodeConfig:
-        """The harness with half the window: a language model's own, else half of what episodes placed in it."""
+        """Return the harness with half the window: a language model's own, else half of what episodes placed in it."""
         if self.material is not None:
             return replace(self.rl.episodes, window=self.rl.episodes.window // 2, windows=())
         return half_window(placed, self.rl.episodes)
 
     def test_questions(self, world: ToyEnvironment | None) -> list[Question]:
-        """The test questions, which select nothing. Raises `ConfigError` if there is none."""
+        """Return the test questions, which select nothing. Raises `ConfigError` if there is none."""
         held_out = world.questions["test"] if world is not None else self.material.held_out() if self.material else []
         questions = held_out[: self.questions]
         if not questions:
@@ -341,7 +343,7 @@ class DemoPlan:
 
 
 def make_plan(options: DemoOptions) -> DemoPlan:
-    """The runs as they will be. Raises `ConfigError` for values that no run takes."""
+    """Return the runs as they will be. Raises `ConfigError` for values that no run takes."""
     recipe = RECIPES[options.model]
     quick = QUICK[options.model] if options.quick else {}
     if options.data is not None and not recipe.tasks:
@@ -378,7 +380,7 @@ def make_plan(options: DemoOptions) -> DemoPlan:
 def _demonstrations(
     options: DemoOptions, recipe: DemoRecipe, quick: Mapping[str, Mapping[str, Any]]
 ) -> tuple[DemoMaterial | None, RunConfig]:
-    """The run on demonstrations, and the material of a language model."""
+    """Return the run on demonstrations, and the material of a language model."""
     own = _without_none({"seed": options.seed, "threads": options.threads})
     changes = {**quick.get("sft", {}), "out": str(options.out / "sft"), **own}
     name = f"{recipe.prefix}sft"
@@ -401,7 +403,7 @@ def _read_demo_run(name: str, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig:
-    """The harness with half the window that the median episode would have filled had nothing been pruned.
+    """Return the harness with half the window that the median episode would have filled had nothing been pruned.
 
     `placed` is how many tokens that is, for each episode.
     A call may show what it could before, as far as the hard cutoff allows. Never less than the least window that the

@@ -89,7 +89,7 @@ class DemoScore:
 
 
 def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> DemoScore:
-    """The measures of a whole episode. Raises `DataError` for one that something other than its policy ended."""
+    """Return the measures of a whole episode. Raises `DataError` for one that something other than its policy ended."""
     outcome = measure_outcome(trajectory, question, gold_of(question, corpus))
     assert trajectory.end is not None
     return DemoScore(
@@ -145,14 +145,14 @@ def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
 
 
 def paired_gain(scores: Sequence[DemoScore], reference: Sequence[DemoScore]) -> Figure:
-    """The paired difference of recall over the same tasks. Raises `DataError` if the tasks differ."""
+    """Return the paired difference of recall over the same tasks. Raises `DataError` if the tasks differ."""
     return Figure.of(paired_differences(scores, reference))
 
 
 def paired_differences(
     scores: Sequence[DemoScore], reference: Sequence[DemoScore], measure: str = "recall"
 ) -> list[float]:
-    """The scores minus the reference, task by task."""
+    """Return the scores minus the reference, task by task."""
     if [score.question for score in scores] != [score.question for score in reference] or not scores:
         raise DataError("two evaluations are compared on the same questions, at least one")
     return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(scores, reference, strict=True)]
@@ -166,7 +166,7 @@ def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any
 
 
 def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[DemoScore] | None:
-    """The scores of a file, None where there is none or it is of another evaluation. Raises `DataError`."""
+    """Return the scores of a file, None where there is none or it is of another evaluation. Raises `DataError`."""
     if not path.is_file():
         return None
     try:
@@ -189,7 +189,9 @@ class PlottedRuns:
 
 
 def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | None = None) -> str:
-    """The plot as SVG text, a panel a metric; also written as a PNG. Raises `MissingExtraError` without matplotlib."""
+    """Return the plot as SVG text, a panel a metric; also written as a PNG. Raises `MissingExtraError` without
+    matplotlib.
+    """
     with canvas() as figure_type:
         from matplotlib.ticker import MaxNLocator
 
@@ -220,7 +222,7 @@ def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Fl
 
 
 def running_mean(values: Floats) -> Floats:
-    """The running mean over a part of the run, at its ends over as much of that as there is."""
+    """Return the running mean over a part of the run, at its ends over as much of that as there is."""
     if not len(values):
         return values
     window = np.ones(max(1, len(values) // SMOOTH))
@@ -310,7 +312,7 @@ class DemoReport:
     targets: tuple[DemoTarget, ...]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """A row for each evaluation, under `head`."""
+        """Yield a row for each evaluation, under `head`."""
         for name, by_temperature in self.data["evaluations"].items():
             for temperature, figures in by_temperature.items():
                 yield (
@@ -332,7 +334,7 @@ def write_report(
     seconds: Mapping[str, Any],
     one_shot: Sequence[float] = (),
 ) -> DemoReport:
-    """The report, written into the demo's folder: report.json, report.html, plot.svg and plot.png.
+    """Return the report, written into the demo's folder: report.json, report.html, plot.svg and plot.png.
 
     `one_shot` has the recall of one search for each question, if that is a reference.
     """
@@ -375,7 +377,7 @@ def make_report(
     limits: DemoTargets,
     one_shot: Sequence[float] = (),
 ) -> DemoReport:
-    """All figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by temperature."""
+    """Return all figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by temperature."""
     head = temperature_name(limits.temperature)
     gains = _paired_gains(scores["after"], scores["before"])
     halves = _paired_gains(scores["half"], scores["half_unpruned"])
@@ -413,44 +415,44 @@ def _paired_gains(scores: ScoresByTemperature, reference: ScoresByTemperature) -
 
 
 def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> DemoTarget:
-    """The target for the demonstrations against one search with the question."""
+    """Return the target for the demonstrations against one search with the question."""
     gain = Figure.of([score.recall - recall for score, recall in zip(before, one_shot, strict=True)])
     return DemoTarget("recall, demonstrations less one search", format_difference(gain), "low > 0", gain.low > 0)
 
 
 def gain_target(gain: Figure, least: float, sure: float) -> DemoTarget:
-    """The target for the gain of output recall, and for the low end of its interval."""
+    """Return the target for the gain of output recall, and for the low end of its interval."""
     reached = gain.mean >= least and gain.low > sure
     target = f">= +{least:.3f}, low > +{sure:.3f}"
     return DemoTarget("recall, rewards less demonstrations", format_difference(gain), target, reached)
 
 
 def accuracy_target(accuracy: float | None, limits: DemoTargets) -> DemoTarget:
-    """The target for the accuracy of prunes."""
+    """Return the target for the accuracy of prunes."""
     reached = accuracy is not None and accuracy >= limits.accuracy
     return DemoTarget("prune accuracy", format_figure(accuracy), f">= {limits.accuracy:.3f}", reached)
 
 
 def half_window_target(gain: Figure, least: float) -> DemoTarget:
-    """The target for half the window."""
+    """Return the target for half the window."""
     target = f">= +{least:.3f}, low > 0" if least else "low > 0"
     reached = gain.mean >= least and gain.low > 0
     return DemoTarget("half window, pruning less not", format_difference(gain), target, reached)
 
 
 def time_target(minutes: float, limits: DemoTargets, *, complete: bool) -> DemoTarget:
-    """The target for the time of a seed; it is missed if not all of it was measured."""
+    """Return the target for the time of a seed; it is missed if not all of it was measured."""
     elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
     return DemoTarget("minutes", elapsed, f"<= {limits.minutes:.0f}", complete and minutes <= limits.minutes)
 
 
 def format_difference(difference: Figure) -> str:
-    """A difference with its interval."""
+    """Return a difference with its interval."""
     return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 
 def format_figure(value: Any) -> str:
-    """A figure as a table has it."""
+    """Return a figure as a table has it."""
     if value is None:
         return "none"
     if isinstance(value, Mapping):
@@ -495,7 +497,7 @@ PAGE_EPISODES = 8
 
 
 def _episode(trajectory: Trajectory) -> str:
-    """The question and what the policy did, turn by turn."""
+    """Return the question and what the policy did, turn by turn."""
     turns = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     items = "".join(f"<li>{escape('; '.join(_steps(action)))}</li>" for action in turns)
     return f"<details><summary>{escape(trajectory.header.question)}</summary><ol>{items}</ol></details>"

@@ -161,7 +161,7 @@ def save_calibration(path: Path, result: JudgeCalibration) -> None:
 
 
 def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str]:
-    """The warnings of a calibration that vouches for a judge.
+    """Return the warnings of a calibration that vouches for a judge.
 
     Raises `ConfigError` for a file that is none, is of another judge, or says that the judge cannot be trusted.
     """
@@ -185,7 +185,7 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
 def _units(
     labelled: Sequence[LabelledRanking], verdicts: Sequence[JudgeVerdict], good: float, yes: float
 ) -> list[list[JudgedPair]]:
-    """The pairs of each question, in an order that does not depend on the order of judging."""
+    """Return the pairs of each question, in an order that does not depend on the order of judging."""
     units: dict[str, list[JudgedPair]] = defaultdict(list)
     for item, verdict in zip(labelled, verdicts, strict=True):
         if verdict.score is not None:
@@ -282,7 +282,9 @@ RANKING_LENGTH = 5
 def recorded_rankings(
     paths: Iterable[Path], questions: Sequence[Question], corpus: Corpus | None, note: Callable[[str], None]
 ) -> Iterator[LabelledRanking]:
-    """The rankings that recorded episodes ended with, for questions with gold; others are passed over, and counted."""
+    """Yield the rankings that recorded episodes ended with, for questions with gold; others are passed over, and
+    counted.
+    """
     by_id = {question.id: question for question in questions if has_gold(question)}
     by_text = {normalised(item.question): item for item in by_id.values()}
     foreign = 0
@@ -329,7 +331,9 @@ def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> La
 
 
 def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:
-    """Each gold document, or the document of a gold chunk with that chunk first; as many as the gold has needs."""
+    """Return each gold document, or the document of a gold chunk with that chunk first; as many as the gold has
+    needs.
+    """
     result: dict[str, RankedDocument] = {}
     for document in gold.documents:
         result[document] = _document(corpus, document, ())
@@ -368,7 +372,7 @@ def judge_gate(
     rank: int = 0,
     ranks: int = 1,
 ) -> Iterator[JudgePool | None]:
-    """The judge of a run with this folder; None if the settings name no judge.
+    """Yield the judge of a run with this folder; None if the settings name no judge.
 
     Raises `ConfigError` for a judge that nothing vouches for, or that would be all there is to learn from.
     """
@@ -388,7 +392,7 @@ def questions_with_gold(questions: Sequence[Question]) -> list[Question]:
 
 
 def _gate_warnings(judge: RankingJudge) -> list[str]:
-    """What should be known of the judge. Raises `ConfigError` where it is not to be trusted."""
+    """Return what should be known of the judge. Raises `ConfigError` where it is not to be trusted."""
     settings = judge.settings
     if settings.uncalibrated:
         return ["it was never compared with gold (judge.uncalibrated)"]

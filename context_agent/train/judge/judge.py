@@ -78,7 +78,9 @@ class Rubric:
         return sum(shares) / sum(criterion.weight for criterion in self.criteria)
 
     def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
-        """What is wrong with a judge's scores: a short reason and a message to the judge. None if they are valid."""
+        """Return what is wrong with a judge's scores: a short reason and a message to the judge. None if they are
+        valid.
+        """
         for criterion in self.criteria:
             score = scores.get(criterion.name)
             if score is None:
@@ -91,7 +93,7 @@ class Rubric:
         return None
 
     def words(self) -> str:
-        """The criteria as a judge reads them."""
+        """Return the criteria as a judge reads them."""
         return "\n".join(
             f"- {criterion.name} ({criterion.low} to {criterion.high}): {criterion.asks}" for criterion in self.criteria
         )
@@ -112,7 +114,7 @@ DEFAULT_RUBRIC = Rubric(
 
 
 def load_rubric(path: str | Path | None) -> Rubric:
-    """The rubric of a TOML file, the one that ships for None. Raises `ConfigError` naming the file."""
+    """Return the rubric of a TOML file, the one that ships for None. Raises `ConfigError` naming the file."""
     if path is None:
         return DEFAULT_RUBRIC
     try:
@@ -208,7 +210,7 @@ class JudgeConfig:
         return TokenPrices(self.price_in, self.price_out)
 
     def cap(self, ranks: int = 1) -> SpendingCap:
-        """The cap of one of so many ranks: an equal share, and at least one call or token."""
+        """Return the cap of one of so many ranks: an equal share, and at least one call or token."""
         tokens, calls = (
             None if limit is None else max(1, limit // ranks) for limit in (self.max_tokens_total, self.max_calls)
         )
@@ -251,10 +253,10 @@ class JudgeProtocol(Protocol):
     settings: JudgeConfig
 
     def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
-        """A verdict on each, in order. Blocks; not to be called inside an event loop."""
+        """Return a verdict on each, in order. Blocks; not to be called inside an event loop."""
 
     def metrics(self) -> dict[str, float]:
-        """What all calls so far came to, by name."""
+        """Return what all calls so far came to, by name."""
 
 
 class JudgeReply(BaseModel):
@@ -327,7 +329,9 @@ class RankingJudge:
         return judge_identity(self.settings, self.rubric, self._model.prompts.digest)
 
     def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
-        """A verdict on each, in order; as many at once as the settings allow. Not to be called in an event loop."""
+        """Return a verdict on each, in order; as many at once as the settings allow. Not to be called in an event
+        loop.
+        """
         return self._runner.run(self._verdicts(rankings))
 
     def metrics(self) -> dict[str, float]:
@@ -366,7 +370,7 @@ class RankingJudge:
             raise InvalidReply(*problem)
 
     def _named(self, reply: JudgeReply) -> dict[str, float]:
-        """The scores under the names that the rubric has, however the judge cased them."""
+        """Return the scores under the names that the rubric has, however the judge cased them."""
         return {
             criterion.name: reply.scores[criterion.name.lower()]
             for criterion in self.rubric.criteria
@@ -374,7 +378,7 @@ class RankingJudge:
         }
 
     def _parts(self, ranking: JudgedRanking) -> list[PromptPart] | None:
-        """What the judge reads; None for an empty ranking."""
+        """Return what the judge reads; None for an empty ranking."""
         chosen = self.settings
         chunks = [(document.title, chunk) for document in ranking.documents for chunk in document.chunks]
         if not chunks:
@@ -389,7 +393,7 @@ class RankingJudge:
 
 
 def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[str, Any]:
-    """What verdicts depend on: the model, what it reads and by what it judges."""
+    """Return what verdicts depend on: the model, what it reads and by what it judges."""
     return {
         **{name: getattr(settings, name) for name in CALIBRATED_SETTINGS},
         "rubric": rubric.digest,
@@ -426,7 +430,7 @@ class JudgePool:
     """Consecutive steps in which the judge was asked and gave no verdict."""
 
     def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
-        """The term of each whole episode.
+        """Return the term of each whole episode.
 
         Raises `PolicyError` if the judge gave no verdict in `max_failed_steps` steps in a row.
         """
@@ -464,24 +468,24 @@ class JudgePool:
 
 
 def is_judged(settings: JudgeConfig, question: Question) -> bool:
-    """Whether episodes of the question are judged."""
+    """Return whether episodes of the question are judged."""
     return settings.questions == "all" or not has_gold(question)
 
 
 def has_gold(question: Question) -> bool:
-    """Whether there is gold to measure by."""
+    """Return whether there is gold to measure by."""
     return bool(question.gold or question.facts)
 
 
 def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
-    """The ranking that an episode ended with; empty if a limit or an invalid ranking ended it."""
+    """Return the ranking that an episode ended with; empty if a limit or an invalid ranking ended it."""
     end = trajectory.end
     documents = end.documents if end is not None and end.stop_reason == "finished" else ()
     return JudgedRanking(question.question, documents, question.answer)
 
 
 def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | None]) -> list[float | None]:
-    """The scores; None for every episode of a group in which one is absent."""
+    """Return the scores; None for every episode of a group in which one is absent."""
     lacking = {
         group for group, verdict in zip(groups, verdicts, strict=True) if verdict is not None and verdict.score is None
     }

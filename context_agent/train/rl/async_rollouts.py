@@ -119,18 +119,20 @@ class BackgroundRollouts:
                     raise PolicyError("the rollout thread has ended")
 
     def has_ended(self, episode: str) -> bool:
-        """Whether the episode has ended."""
+        """Return whether the episode has ended."""
         return episode in self._ended
 
     def oldest_version(self, episode: str) -> int | None:
-        """The oldest policy version in the episode; None before its first call and for versions without a number."""
+        """Return the oldest policy version in the episode; None before its first call and for versions without a
+        number.
+        """
         if (ended := self._ended.get(episode)) is not None:
             return ended[1]
         running = self._running.get(episode)
         return running.oldest_version if running is not None else None
 
     def take(self, episode: str) -> EpisodeResult:
-        """The result of an ended episode, which is then forgotten."""
+        """Return the result of an ended episode, which is then forgotten."""
         with self._changed:
             return self._ended.pop(episode)[0]
 
@@ -345,7 +347,7 @@ class AsyncRollouts:
         return []
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """The requests of the step; those of later steps start in the background.
+        """Return the requests of the step; those of later steps start in the background.
 
         The first call also starts the groups that an interrupted run has left: before it the sampler has no model.
         """
@@ -359,7 +361,7 @@ class AsyncRollouts:
         return self._rollouts.draw(step)
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        """The groups that are ready, of this step and of earlier ones; waits until there are enough of them."""
+        """Return the groups that are ready, of this step and of earlier ones; waits until there are enough of them."""
         started = time.perf_counter()
         ready = self._background.wait(lambda: self._ready_groups(step))
         waited = time.perf_counter() - started
@@ -376,7 +378,7 @@ class AsyncRollouts:
         return PlayedEpisodes(requests_taken, results, waited, metrics)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """How many sampled rows have which age, and how many episodes were paused for new weights."""
+        """Return how many sampled rows have which age, and how many episodes were paused for new weights."""
         # Weights that an interrupted run has lost were newer than those now trained: such a row counts as fresh.
         ages = [max(0, row_age(item.row, update)) for item in rows if not item.demonstrated]
         metrics = {f"staleness/{age}": float(count) for age, count in sorted(Counter(ages).items())}
@@ -404,7 +406,7 @@ class AsyncRollouts:
         return [group for group in self._groups if _step_of(group) <= step]
 
     def _ready_groups(self, step: int) -> list[str] | None:
-        """The groups that the step trains on; None while it has to wait."""
+        """Return the groups that the step trains on; None while it has to wait."""
         due = self._due(step)
         ready = [group for group in due if all(self._background.has_ended(r.episode) for r in self._groups[group])]
         late = set(due).difference(ready)
@@ -415,14 +417,14 @@ class AsyncRollouts:
         return None if any(self._is_stale_after(group, step) for group in late) else ready
 
     def _is_stale_after(self, group: str, step: int) -> bool:
-        """Whether the group's rows would be too old in the last update of the next step."""
+        """Return whether the group's rows would be too old in the last update of the next step."""
         versions = [self._background.oldest_version(request.episode) for request in self._groups[group]]
         oldest = min((version for version in versions if version is not None), default=None)
         last_update = (step + 2) * self._config.substeps - 1
         return oldest is not None and last_update - oldest > self._limits.staleness
 
     def _increase(self, name: str, total: float) -> float:
-        """How much a total has grown since the last call."""
+        """Return how much a total has grown since the last call."""
         before, self._totals[name] = self._totals.get(name, 0.0), float(total)
         return float(total) - before
 
@@ -490,7 +492,7 @@ def _open_worker(
     engine: Engine,
     weights: WeightSync,
 ) -> Iterator[tuple[RolloutWorker, WeightSync]]:
-    """The worker with its weight sync: this process with a server, else a copy of the model.
+    """Yield the worker with its weight sync: this process with a server, else a copy of the model.
 
     The copy is in a process of its own or in a thread.
     """

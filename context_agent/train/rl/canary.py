@@ -123,7 +123,7 @@ class Canary:
         return {"sampler/canary_difference": difference}
 
     def _problem(self, scores: CanaryScores, difference: float) -> str:
-        """What is wrong with the scores; empty if nothing is."""
+        """Return what is wrong with the scores; empty if nothing is."""
         about = f"the sampler does not have the weights of update {scores.version}: of a fixed row"
         if not difference <= self._bound:
             return (
@@ -142,7 +142,7 @@ class Canary:
         return ""
 
     def _resemblance(self, scores: CanaryScores) -> str:
-        """The earlier version that explains the sampler's scores better than its own, in words."""
+        """Return the earlier version that explains the sampler's scores better than its own, in words."""
         distances = {before.version: _size(scores.sampler - before.trainer) for before in self._scores}
         nearest = min(distances, key=distances.__getitem__, default=None)
         if nearest is None or distances[nearest] >= _size(scores.sampler - scores.trainer):

@@ -43,11 +43,11 @@ class Demonstrations:
         self._files = {question: paths[: config.demonstrations] for question, paths in files.items()}
 
     def count(self, question: Question) -> int:
-        """How many episodes of the question's group are demonstrations."""
+        """Return how many episodes of the question's group are demonstrations."""
         return len(self._files.get(question.id, ()))
 
     def join(self, played: PlayedEpisodes) -> PlayedEpisodes:
-        """The played episodes with the demonstrations of their groups, and the number of groups that have none.
+        """Return the played episodes with the demonstrations of their groups, and the number of groups that have none.
 
         A group of which no sampled episode was completed gets none: there is nothing to compare it with. Raises
         `TrajectoryError` for a file that is no longer readable.
@@ -66,11 +66,11 @@ class Demonstrations:
         )
 
     def rows(self, episode: ScoredEpisode) -> list[TrainingRow]:
-        """The rows that teach the model the demonstration's actions."""
+        """Return the rows that teach the model the demonstration's actions."""
         return demonstrated_rows(episode.trajectory, self._renderer, group_id=episode.question.id)
 
     def _episodes(self, group: str, question: Question) -> list[tuple[RolloutRequest, Trajectory]]:
-        """The group's demonstrations under the ids of the rollouts that they replace: its last."""
+        """Return the group's demonstrations under the ids of the rollouts that they replace: its last."""
         episodes = []
         for number, path in enumerate(self._files.get(question.id, ()), self._config.rollouts - self.count(question)):
             request = RolloutRequest(question, 0, f"{group}-{number:03d}", demonstrated=True)
@@ -82,7 +82,7 @@ class Demonstrations:
 def open_demonstrations(
     run: RunConfig, renderer: TokenRenderer, questions: Sequence[Question], note: Notify
 ) -> Demonstrations:
-    """The run's demonstrations, none if `rollouts.demonstrations` is 0.
+    """Return the run's demonstrations, none if `rollouts.demonstrations` is 0.
 
     An unreadable, cut or aborted trajectory is reported and skipped; one of another question is counted. Raises
     `DataError` for one of another profile or tokenizer or of a larger window, and if no question has any.
@@ -112,7 +112,7 @@ def open_demonstrations(
 
 
 def _whole_header(path: Path, note: Notify) -> Header | None:
-    """The header of a trajectory that can be rewarded; None, with a message, for any other."""
+    """Return the header of a trajectory that can be rewarded; None, with a message, for any other."""
     try:
         trajectory = read(path)
         trajectory.verify()

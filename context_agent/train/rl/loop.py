@@ -129,7 +129,7 @@ class ReinforcementLoop:
             yield CHECKPOINT
 
     def collect(self, step: int) -> RolloutStep:
-        """The rollouts of a step. Raises `PolicyError` if none of its episodes can be rewarded."""
+        """Return the rollouts of a step. Raises `PolicyError` if none of its episodes can be rewarded."""
         played = self._play(step, self.rollouts.draw(step))
         questions, refilled = len({request.question.id for request in played.requests}), 0
         for remaining in reversed(range(self.config.refill + 1)):
@@ -153,7 +153,7 @@ class ReinforcementLoop:
         return self.step
 
     def advantages(self, step: int, episodes: Sequence[ScoredEpisode]) -> EpisodeAdvantages:
-        """The advantage of each episode over the others of its question."""
+        """Return the advantage of each episode over the others of its question."""
         rewards = [
             EpisodeReward(episode.id, episode.question.id, episode.reward.total, episode.demonstrated)
             for episode in episodes
@@ -168,14 +168,14 @@ class ReinforcementLoop:
         )
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """The rows of an update; the rollouts are collected at the first update of their step."""
+        """Return the rows of an update; the rollouts are collected at the first update of their step."""
         step, substep = divmod(update, self.config.substeps)
         if self._pending.step != step:
             self._pending = StepRows(step, minibatches(self.collect(step).rows, self.config.substeps))
         return self._pending.substeps[substep]
 
     def update_rows(self, trainer: RowTrainer, update: int) -> Sequence[WeightedRow]:
-        """The rows of an update that are fresh enough to train on, with everything measured so far reported."""
+        """Return the rows of an update that are fresh enough to train on, with everything measured so far reported."""
         before = self.step
         rows = self.rows(update)
         if self.canary is not None:
@@ -262,7 +262,7 @@ def weighted_rows(
     gamma: float,
     rows_of: Callable[[ScoredEpisode], list[TrainingRow]],
 ) -> tuple[WeightedRow, ...]:
-    """The rows of the episodes that are trained on, with their advantages; `gamma` weighs earlier steps less."""
+    """Return the rows of the episodes that are trained on, with their advantages; `gamma` weighs earlier steps less."""
     weighted: list[WeightedRow] = []
     for episode in episodes:
         advantage = advantages.by_episode.get(episode.id)
@@ -420,7 +420,7 @@ def _open_evaluator(
     run: TrainingRun,
     open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
 ) -> Iterator[DevEvaluator | None]:
-    """The evaluator; None if there is nothing to evaluate, or another rank does it."""
+    """Yield the evaluator; None if there is nothing to evaluate, or another rank does it."""
     questions = _dev_questions(config, data)
     if not questions or not run.main:
         yield None

@@ -45,7 +45,7 @@ class RecordedCall:
 
     @staticmethod
     def of(data: JsonObject) -> RecordedCall:
-        """The call of a record's plain data."""
+        """Return the call of a record's plain data."""
         sample = dict(data["sample"])
         sample |= {"ids": tuple(sample["ids"]), "logprobs": tuple(sample["logprobs"])}
         return RecordedCall(data["prompt"], Sample(**{**sample, "finish": Finish(sample["finish"])}))
@@ -218,7 +218,7 @@ class RolloutLog:
                     del self.consumed[step]
 
     def _needed_lines(self, step: int) -> list[bytes]:
-        """The lines that a process needs which consumes the rollouts of `step`, or of a later step, next."""
+        """Return the lines that a process needs which consumes the rollouts of `step`, or of a later step, next."""
         trained = {group for consumed in self.consumed.values() if consumed.step < step for group in consumed.groups}
 
         def is_needed(record: JsonObject) -> bool:
@@ -238,11 +238,11 @@ class RolloutLog:
 
 
 def finished_record(trajectory: Trajectory) -> JsonObject:
-    """The record of a finished episode."""
+    """Return the record of a finished episode."""
     events = [encode(event) for event in trajectory.events]
     return {"kind": "done", "header": encode_header(trajectory.header), "events": events}
 
 
 def paused_record(episode: str, first: int, calls: Sequence[RecordedCall]) -> JsonObject:
-    """The record of an unfinished episode: its calls from the `first` on, which the log does not have yet."""
+    """Return the record of an unfinished episode: its calls from the `first` on, which the log does not have yet."""
     return {"kind": "parked", "episode": episode, "first": first, "calls": [asdict(call) for call in calls]}

@@ -82,7 +82,7 @@ class RunningEpisode:
         self._recorded = self.logged
 
     def replay(self, prompt: str) -> Sample | None:
-        """The recorded reply of the next call; None after the last one.
+        """Return the recorded reply of the next call; None after the last one.
 
         Raises `PolicyError` if it was sampled on another prompt.
         """
@@ -130,7 +130,7 @@ class PausableEngine:
         return self.engine.name
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """The recorded reply, or the engine's. Raises `PolicyError` if the record does not fit."""
+        """Return the recorded reply, or the engine's. Raises `PolicyError` if the record does not fit."""
         running, digest = CURRENT_EPISODE.get(), prompt_digest(request.prompt)
         if running is not None and (recorded := running.replay(digest)) is not None:
             return recorded
@@ -144,7 +144,7 @@ class PausableEngine:
         return sample
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """The engine's score, also while calls are held back."""
+        """Return the engine's score, also while calls are held back."""
         if not isinstance(self.engine, ScoringEngine):
             raise PolicyError(f"the engine {self.engine.name} does not score given ids, which training needs")
         return await self.engine.score(ids)
@@ -176,7 +176,7 @@ class PausableEngine:
 
 
 def prompt_digest(prompt: Sequence[int]) -> str:
-    """The digest of a prompt's ids."""
+    """Return the digest of a prompt's ids."""
     return hashlib.sha256(array("q", prompt).tobytes()).hexdigest()[:16]
 
 
@@ -184,7 +184,9 @@ class RolloutWorker(Protocol):
     """Plays episodes for one event loop. It starts paused: no policy call goes through before `resume`."""
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """The result of an episode. Its recorded calls are replayed; each new one is added to `running` at once."""
+        """Return the result of an episode. Its recorded calls are replayed; each new one is added to `running` at
+        once.
+        """
 
     async def pause(self) -> None:
         """Holds back new calls, and returns when no call is in progress."""
@@ -193,7 +195,7 @@ class RolloutWorker(Protocol):
         """Lets calls through again."""
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """What the weights that sample find of the ids."""
+        """Return what the weights that sample find of the ids."""
 
 
 class LocalWorker:
@@ -221,7 +223,7 @@ class LocalWorker:
         self._engine.resume()
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """The engine's."""
+        """Return the engine's."""
         return await self._engine.score(ids)
 
 
@@ -277,7 +279,7 @@ class RolloutProcess:
             raise self._gone() from None
 
     def put(self, model: Any, version: str) -> int:
-        """The model's current weights sample from the next batch on. Does not wait for the current batch.
+        """Return the model's current weights sample from the next batch on. Does not wait for the current batch.
 
         Returns the bytes of what has changed.
 
@@ -349,7 +351,7 @@ class RolloutProcess:
             raise self._gone() from None
 
     def _listening(self) -> asyncio.AbstractEventLoop:
-        """The event loop of the episodes; the first call starts the thread that delivers messages to it."""
+        """Return the event loop of the episodes; the first call starts the thread that delivers messages to it."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._hear, args=(self._loop,), name="ctx1-hear", daemon=True).start()
@@ -533,7 +535,7 @@ class RolloutSetup:
 
 
 def play_in_pool(pool: RolloutPool, engine: Engine, requests: Sequence[RolloutRequest]) -> list[EpisodeResult]:
-    """The results of the requests, in order, the same as in one process.
+    """Return the results of the requests, in order, the same as in one process.
 
     `engine` is the trainer's, to which weight syncs give the newest weights. An episode whose process dies twice has an
     error as its result.

@@ -110,30 +110,32 @@ class RolloutSource(Protocol):
     """Where the episodes of a step come from: played on request (`Rollouts`), or ahead of time (`AsyncRollouts`)."""
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """The episodes that a step asks for on this rank."""
+        """Return the episodes that a step asks for on this rank."""
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """The episodes of `count` further questions of a step, after `first` earlier ones; fewer if none are left."""
+        """Return the episodes of `count` further questions of a step, after `first` earlier ones; fewer if none are
+        left.
+        """
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        """The episodes that the step trains on; blocks until they are there."""
+        """Return the episodes that the step trains on; blocks until they are there."""
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """What is known of an update's rows."""
+        """Return what is known of an update's rows."""
 
     def checkpointed(self) -> None:
         """Called when a checkpoint is written: what no kept checkpoint needs may be dropped."""
 
 
 def group_of(episode: str) -> str:
-    """The group in an episode's id: the episodes of one question in one step."""
+    """Return the group in an episode's id: the episodes of one question in one step."""
     return episode.rpartition("-")[0]
 
 
 def step_questions(
     step: int, questions: Sequence[Question], curriculum: Curriculum, config: RolloutConfig
 ) -> list[Question]:
-    """The questions of a step, in order."""
+    """Return the questions of a step, in order."""
     admitted = curriculum.admitted(questions, step / config.steps)
     return draw_questions(admitted, config.groups, seed=config.seed, step=step)
 
@@ -141,7 +143,7 @@ def step_questions(
 def further_questions(
     step: int, questions: Sequence[Question], curriculum: Curriculum, config: RolloutConfig
 ) -> list[Question]:
-    """The questions that may take the place of those of a step, in the order in which they do."""
+    """Return the questions that may take the place of those of a step, in the order in which they do."""
     drawn = {question.id for question in step_questions(step, questions, curriculum, config)}
     others = [q for q in curriculum.admitted(questions, step / config.steps) if q.id not in drawn]
     return random.Random(f"{config.seed}:{step}:refill").sample(others, len(others))
@@ -150,7 +152,7 @@ def further_questions(
 def episode_request(
     question: Question, config: RolloutConfig, step: int, group: int, rollout: int, *, budget: Budget | None = None
 ) -> RolloutRequest:
-    """The request of one rollout of the question in group `group` of a step; its seed and its id are unique."""
+    """Return the request of one rollout of the question in group `group` of a step; its seed and its id are unique."""
     seed = (config.seed + step + 1) * SEED_STRIDE + group * config.rollouts + rollout
     return RolloutRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}", budget=budget)
 
@@ -158,7 +160,7 @@ def episode_request(
 async def play_episodes(
     agent: SearchAgent, requests: Sequence[RolloutRequest], concurrency: int
 ) -> list[EpisodeResult]:
-    """The results of the requests, in order; at most `concurrency` episodes run at a time.
+    """Return the results of the requests, in order; at most `concurrency` episodes run at a time.
 
     An episode that fails before it starts has its error as its result and stops no other. An engine that batches is
     told how many episodes are running, so that batches do not depend on timing.
@@ -180,7 +182,7 @@ async def play_episodes(
 
 
 async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeResult:
-    """The result of one episode; its trajectory has the request's id. Raises only `ConfigError`."""
+    """Return the result of one episode; its trajectory has the request's id. Raises only `ConfigError`."""
     question = request.question
     try:
         result = await agent.asearch(
@@ -195,7 +197,7 @@ async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeRe
 
 
 def is_complete(result: EpisodeResult) -> TypeGuard[Trajectory]:
-    """Whether an episode was ended by its policy or a limit, so that it can be rewarded."""
+    """Return whether an episode was ended by its policy or a limit, so that it can be rewarded."""
     return isinstance(result, Trajectory) and not is_aborted(result)
 
 
@@ -236,13 +238,13 @@ class Rollouts:
         self._play = play or self._play_here
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """Every rollout of this rank's questions of the step that is to be sampled."""
+        """Return every rollout of this rank's questions of the step that is to be sampled."""
         questions = step_questions(step, self._questions, self._curriculum, self._config)
         groups = range(self._rank, len(questions), self._ranks)
         return [request for group in groups for request in self._group(step, group, questions[group])]
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """Every rollout of further questions of this rank, whose groups are numbered after those of the step."""
+        """Return every rollout of further questions of this rank, whose groups are numbered after those of the step."""
         others = further_questions(step, self._questions, self._curriculum, self._config)
         places = range(self._rank + first * self._ranks, len(others), self._ranks)[:count]
         groups = self._config.groups
@@ -390,7 +392,8 @@ def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
 def demonstration_metrics(
     episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
 ) -> dict[str, float]:
-    """How many demonstrations the groups of a step have and how many are trained on, with the mean of their rewards.
+    """Return how many demonstrations the groups of a step have and how many are trained on, with the mean of their
+    rewards.
 
     Empty if there is none.
     """
@@ -502,7 +505,7 @@ def _expect(agent: SearchAgent, episodes: int) -> None:
 
 
 def _first_error(results: Sequence[EpisodeResult]) -> str:
-    """The first error that ended an episode, in parentheses."""
+    """Return the first error that ended an episode, in parentheses."""
     errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
     error = next((error for error in errors if error), None)
     return f" ({error})" if error else ""

@@ -258,7 +258,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """The model in evaluation mode, so that it samples without dropout."""
+        """Yield the model in evaluation mode, so that it samples without dropout."""
         training = self.model.training
         self.model.eval()
         try:
@@ -267,7 +267,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             self.model.train(training)
 
     def _prepare_inputs(self, generation_batch: Any) -> list[PassInputs]:
-        """The forward passes of this step on this rank, as many as every other rank has."""
+        """Return the forward passes of this step on this rank, as many as every other rank has."""
         items = list(self.source.rows(self.state.global_step))
         self._check(items)
         batches = forward_passes(items, self.row_loss.pass_tokens)
@@ -316,7 +316,9 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
     def compute_loss(
         self, model: Any, inputs: PassInputs, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """The share of a pass in the loss of the update. Gradients are averaged over ranks, so ranks multiply it."""
+        """Return the share of a pass in the loss of the update. Gradients are averaged over ranks, so ranks multiply
+        it.
+        """
         logps, entropies = self._token_logps(model, inputs)
         self._measured.add(self.row_loss, inputs, logps.detach(), entropies)
         losses = token_losses(self.row_loss, inputs, logps) * inputs.row_weights
@@ -342,13 +344,13 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return spread(output.log_probs), spread(output.entropy).detach()
 
     def _routed(self, inputs: PassInputs) -> AbstractContextManager[ExpertReplay | None]:
-        """The scope in which the pass's ids are routed as they were when they were sampled."""
+        """Return the scope in which the pass's ids are routed as they were when they were sampled."""
         if inputs.experts is None:
             return nullcontext()
         return replayed_experts(self.accelerator.unwrap_model(self.model), inputs.experts)
 
     def _experts(self, batch: ForwardPass, width: int) -> torch.Tensor | None:
-        """The recorded experts of a pass, padded; None if none are replayed."""
+        """Return the recorded experts of a pass, padded; None if none are replayed."""
         if not self.row_loss.router_replay or not any(item.row.experts for item in batch):
             return None
         found = routers(self.accelerator.unwrap_model(self.model))
@@ -436,7 +438,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
 
 
 def _placeholders(args: GRPOConfig) -> Dataset:
-    """A dataset of the right length; the rows come from the source."""
+    """Return a dataset of the right length; the rows come from the source."""
     return Dataset.from_dict({"prompt": [""] * (args.generation_batch_size // args.num_generations)})
 
 

@@ -119,12 +119,13 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers as integers, which differ wherever the numbers do in any bit, shape (numbers,)."""
+    """Return the numbers as integers, which differ wherever the numbers do in any bit, shape (numbers,)."""
     return tensor.detach().reshape(-1).contiguous().view(_BITS[tensor.element_size()])
 
 
 def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The bytes that differ, as an exclusive or: first bytes of all numbers together, then the second ones, and so on.
+    """Return the bytes that differ, as an exclusive or: first bytes of all numbers together, then the second ones, and
+    so on.
 
     An update moves a number by little, so its high bytes mostly stay. What is mostly 0 is compressed (`z`), and bytes
     that are 0 throughout are left out.
@@ -143,7 +144,7 @@ def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch
 
 
 def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) -> tuple[bool, torch.Tensor]:
-    """Whether a file has all numbers of a tensor, and their bits: those that they have, or those that flip."""
+    """Return whether a file has all numbers of a tensor, and their bits: those that they have, or those that flip."""
     values = tensors.get(f"{index}")
     if values is not None:
         if len(values) != tensor.numel() or values.dtype != tensor.dtype:
@@ -165,7 +166,9 @@ def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) 
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: its JSON header begins behind 8 bytes that tell the header's length."""
+    """Return the metadata of a safetensors file: its JSON header begins behind 8 bytes that tell the header's
+    length.
+    """
     (length,) = struct.unpack_from("<Q", content)
     metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
     return metadata
@@ -213,7 +216,7 @@ class WeightSender:
         return self._pending.size
 
     def _confirmed(self) -> bytes:
-        """The digest of the weights that the receiver has taken, which are known from now on."""
+        """Return the digest of the weights that the receiver has taken, which are known from now on."""
         try:
             return read_changes(self._channel.path, self._known, base=self._base)[1]
         except DataError:

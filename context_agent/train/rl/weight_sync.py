@@ -181,7 +181,7 @@ class ModelHolder(Protocol):
         """Samples with this model from now on. `put` brings new values of its `trained` parameters, by index."""
 
     def put(self, model: Any, version: str) -> int:
-        """The model's current weights sample from the next batch on. Does not wait for the current batch.
+        """Return the model's current weights sample from the next batch on. Does not wait for the current batch.
 
         Returns the bytes that were sent.
         """
@@ -282,7 +282,7 @@ class CombinedSync:
 
 
 def served_engine(config: RunConfig) -> VllmEngine:
-    """The engine of the run's server; weight syncs set its model and version."""
+    """Return the engine of the run's server; weight syncs set its model and version."""
     chosen = config.engine
     return VllmEngine(
         chosen.base_url, config.model.name, version="0", timeout=chosen.timeout, concurrency=config.rollouts.concurrency
@@ -291,7 +291,7 @@ def served_engine(config: RunConfig) -> VllmEngine:
 
 @contextmanager
 def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engine, WeightSync]]:
-    """The engine that samples, and its weight sync."""
+    """Yield the engine that samples, and its weight sync."""
     chosen = config.engine
     if chosen.kind == "transformers":
         shared = local_engine(config, loaded.model)

@@ -72,13 +72,15 @@ class SearchTask(vf.Task[SearchData, vf.State, vf.TaskConfig]):  # type: ignore[
 
     @vf.reward  # type: ignore[untyped-decorator, unused-ignore]
     async def episode(self, trace: vf.Trace) -> float:
-        """The reward of `ctx1 train rl` at the end of its curriculum; that of a cut episode if verifiers stopped it."""
+        """Return the reward of `ctx1 train rl` at the end of its curriculum; that of a cut episode if verifiers stopped
+        it.
+        """
         scored = _scored(self.data, trace)
         return _opened(self.data.run)[0].rewards.cut if scored is None else scored.reward.total
 
     @vf.metric  # type: ignore[untyped-decorator, unused-ignore]
     async def measures(self, trace: vf.Trace) -> dict[str, float]:
-        """The terms of the reward, recall, pruning, turns and calls."""
+        """Return the terms of the reward, recall, pruning, turns and calls."""
         scored = _scored(self.data, trace)
         return {} if scored is None else episode_metrics([scored]) | dict(scored.reward.terms)
 
@@ -87,7 +89,7 @@ class SearchTaskset(vf.Taskset[SearchTask, SearchTasksetConfig]):  # type: ignor
     """The questions of a run file that have gold."""
 
     def load(self) -> Iterable[SearchTask]:
-        """A task for each question. Raises `ConfigError` for a run that verifiers cannot carry out."""
+        """Yield a task for each question. Raises `ConfigError` for a run that verifiers cannot carry out."""
         if not self.config.run:
             raise ConfigError("the taskset needs a run file: set env.taskset.run to its path")
         path = str(Path(self.config.run).resolve())
@@ -120,7 +122,9 @@ class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unus
         mcp_urls: dict[str, str],
         data: SearchData,
     ) -> vf.ProgramResult:
-        """The episode's trajectory goes into the trace's `info`. Fails if a server or the corpus ended the episode."""
+        """Return the episode's trajectory goes into the trace's `info`. Fails if a server or the corpus ended the
+        episode.
+        """
         run, corpus, _ = _opened(data.run)
         with lent_key(secret) as variable:
             policy = ChatPolicy(
@@ -145,7 +149,7 @@ class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unus
 
 
 def load_environment(run: str | Path, *, split: Literal["train", "dev"] = "train", **agent: Any) -> vf.Env:
-    """The environment of a run file; `agent` are fields of verifiers' `AgentConfig`, e.g. `max_turns`.
+    """Return the environment of a run file; `agent` are fields of verifiers' `AgentConfig`, e.g. `max_turns`.
 
     Needs the plugin in examples/verifiers on the import path: verifiers looks environments up by the name of a module.
     """
@@ -159,7 +163,7 @@ def _question(data: SearchData) -> Question:
 
 
 def _scored(data: SearchData, trace: vf.Trace) -> ScoredEpisode | None:
-    """The episode with its reward; None if none was played to its end."""
+    """Return the episode with its reward; None if none was played to its end."""
     trajectory = trajectory_of({"id": trace.id, "info": trace.info})
     if trajectory is None or is_aborted(trajectory):
         return None
@@ -173,7 +177,7 @@ def _scored(data: SearchData, trace: vf.Trace) -> ScoredEpisode | None:
 
 @lru_cache(maxsize=1)
 def _opened(path: str) -> tuple[RunConfig, Corpus, dict[str, list[Question]]]:
-    """A run, its corpus and its questions; opened once in a process, closed when it exits."""
+    """Return a run, its corpus and its questions; opened once in a process, closed when it exits."""
     run = read_run(path)
     _refuse_unsupported(run)
     stack = ExitStack()

@@ -56,7 +56,9 @@ class RecordedRollout:
 
 
 def trace_of(trajectory: Trajectory, question: Question, reward: EpisodeRewardTerms | None = None) -> dict[str, Any]:
-    """The episode as a trace, in plain data. Nodes have token ids if a token policy played it, else messages alone."""
+    """Return the episode as a trace, in plain data. Nodes have token ids if a token policy played it, else messages
+    alone.
+    """
     header, end = trajectory.header, trajectory.end
     data = {**task_fields(question), "question": asdict(question)}
     rewards = {} if reward is None else {"episode": {"score": reward.total, "weight": 1.0}}
@@ -77,12 +79,12 @@ def trace_of(trajectory: Trajectory, question: Question, reward: EpisodeRewardTe
 
 
 def task_fields(question: Question) -> dict[str, Any]:
-    """The fields of a task that verifiers knows."""
+    """Return the fields of a task that verifiers knows."""
     return {"id": question.id, "prompt": question.question}
 
 
 def record_of(trajectory: Trajectory) -> list[Any]:
-    """The trajectory as plain data, for a trace's `info`."""
+    """Return the trajectory as plain data, for a trace's `info`."""
     return [json.loads(line) for line in to_lines(trajectory)]
 
 
@@ -98,7 +100,7 @@ def write_traces(traces: Iterable[Mapping[str, Any]], folder: str | Path) -> Pat
 
 
 def _nodes(trajectory: Trajectory) -> list[Node]:
-    """A chain of nodes for each stretch of calls that continue each other."""
+    """Return a chain of nodes for each stretch of calls that continue each other."""
     actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     whole = _whole_calls(trajectory, len(actions))
     nodes: list[Node] = []
@@ -144,7 +146,7 @@ def _tokens(ids: Sequence[int], *, sampled: bool) -> Node:
 
 
 def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
-    """The rollouts of a `traces.jsonl`, or of the folder with one, by whatever agent.
+    """Yield the rollouts of a `traces.jsonl`, or of the folder with one, by whatever agent.
 
     Traces without a sampled message, and those that verifiers marked as failed, are left out. Raises `DataError` for a
     line that is no episode and for a trace that cannot be trained on.
@@ -167,7 +169,7 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
 
 
 def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollout:
-    """A trace in plain data as rows, one for each path that samples something. Raises `DataError`."""
+    """Return a trace in plain data as rows, one for each path that samples something. Raises `DataError`."""
     try:
         group = str(trace["task"].get("key") or trace["task"].get("hash") or trace["task"]["data"]["id"])
         rows = tuple(_rows(trace, group, version))
@@ -178,7 +180,9 @@ def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollou
 
 
 def trajectory_of(trace: Mapping[str, Any]) -> Trajectory | None:
-    """The trajectory in a trace of this harness; None in another agent's. Raises `TrajectoryError` if it is broken."""
+    """Return the trajectory in a trace of this harness; None in another agent's. Raises `TrajectoryError` if it is
+    broken.
+    """
     record = trace.get("info", {}).get(RECORD)
     return None if record is None else from_lines(f"trace {trace['id']}", [json.dumps(line) for line in record])
 
@@ -201,7 +205,7 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
 
 
 def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
-    """A log-probability for each id of a node: 0 where it is not trained."""
+    """Return a log-probability for each id of a node: 0 where it is not trained."""
     mask, values = node["mask"], node.get("logprobs") or []
     if not fresh:
         return [0.0] * len(mask)
@@ -215,7 +219,7 @@ def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
 
 
 def _leaves(nodes: Sequence[Node]) -> Iterator[int]:
-    """The ends of the paths that verifiers trains on: no attempt to compact the context that was given up."""
+    """Return the ends of the paths that verifiers trains on: no attempt to compact the context that was given up."""
     parents = {node.get("parent") for node in nodes}
     links = [(index, link["type"], link["node"]) for index, node in enumerate(nodes) for link in _links(node)]
     accepted = {node for _, kind, node in links if kind == "compaction"}
@@ -228,7 +232,7 @@ def _links(node: Node) -> Sequence[Mapping[str, Any]]:
 
 
 def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
-    """The nodes from the root to the leaf. Parents come first, so that a path ends."""
+    """Return the nodes from the root to the leaf. Parents come first, so that a path ends."""
     path = [leaf]
     while (parent := nodes[path[-1]].get("parent")) is not None:
         if not 0 <= parent < path[-1]:
@@ -238,6 +242,6 @@ def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
 
 
 def _version(episode: Mapping[str, Any]) -> str:
-    """The oldest weights that sampled the episode, if a trainer recorded them."""
+    """Return the oldest weights that sampled the episode, if a trainer recorded them."""
     policy = ((episode.get("run") or {}).get("work") or {}).get("policy") or {}
     return str(policy.get("start", ""))

@@ -83,7 +83,9 @@ def refuse_unsupported(run: RunConfig) -> None:
 
 
 def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
-    """The settings that decide what is learned, by verl's dotted names; `disagreements` compares them with verl's."""
+    """Return the settings that decide what is learned, by verl's dotted names; `disagreements` compares them with
+    verl's.
+    """
     return {
         "algorithm.adv_estimator": "grpo",
         "algorithm.norm_adv_by_std_in_grpo": False,
@@ -109,7 +111,7 @@ def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
 
 
 def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTrainer = VerlTrainer.FSDP) -> dict[str, Any]:
-    """All of verl's settings for the run, nested like its configuration. `dev` is the number of dev questions.
+    """Return all of verl's settings for the run, nested like its configuration. `dev` is the number of dev questions.
 
     The number of machines, the sharding of weights and the servers are not part of a run: configs/verl/ has files for
     them. Raises `ConfigError`.
@@ -120,7 +122,7 @@ def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTraine
 
 
 def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
-    """The differences of verl's configuration from the run in what decides what is learned."""
+    """Return the differences of verl's configuration from the run in what decides what is learned."""
     differences = []
     for key, expected in binding_verl_settings(run).items():
         actual = _lookup(config, key)
@@ -313,7 +315,7 @@ def prepare(
 
 
 def with_absolute_paths(run: RunConfig) -> RunConfig:
-    """The run with absolute paths: Ray starts its workers in other folders."""
+    """Return the run with absolute paths: Ray starts its workers in other folders."""
     data, model = run.data, run.model
     if data.path is not None:
         data = replace(data, path=str(Path(data.path).resolve()))
@@ -324,7 +326,7 @@ def with_absolute_paths(run: RunConfig) -> RunConfig:
 
 
 def _training(run: RunConfig, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
-    """The questions of every step, in order."""
+    """Yield the questions of every step, in order."""
     index = 0
     for number in range(run.rollouts.steps):
         for question in step_questions(number, questions, run.curriculum, run.drawing):

@@ -137,7 +137,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
 def outputs(
     episode: ScoredEpisode, engine: VerlEngine, timing: AgentLoopMetrics, extra: Mapping[str, Any]
 ) -> list[AgentLoopOutput]:
-    """An output for each of the episode's rows. All carry the reward, the timing, and the extra fields."""
+    """Return an output for each of the episode's rows. All carry the reward, the timing, and the extra fields."""
     rows = sampled_rows(episode.trajectory, group_id=episode.question.id)
     return [_output(row, episode, engine.experts(row.input_ids), timing, extra) for row in rows]
 
@@ -160,7 +160,7 @@ def _output(
 
 
 def _episode_measures(episode: ScoredEpisode) -> dict[str, float]:
-    """The episode's measures under names that every episode has: verl makes a column of each."""
+    """Return the episode's measures under names that every episode has: verl makes a column of each."""
     return {"prune_accuracy": 1.0, **episode_metrics([episode])}
 
 

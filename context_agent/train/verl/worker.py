@@ -80,7 +80,9 @@ class VerlEngine:
         return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
     def experts(self, row: Sequence[int]) -> Any:
-        """The routed experts of a row's tokens, by token, layer and slot; None if the servers do not report them."""
+        """Return the routed experts of a row's tokens, by token, layer and slot; None if the servers do not report
+        them.
+        """
         return self._experts.get(tuple(row))
 
     def _sample(self, prompt: Ids, output: Any, stop: frozenset[int]) -> Sample:
@@ -128,14 +130,14 @@ class WorkerContext:
     _gold: dict[str, Gold] = field(default_factory=dict)
 
     def gold(self, question: Question) -> Gold:
-        """The question's gold in the corpus, looked up once."""
+        """Return the question's gold in the corpus, looked up once."""
         if question.id not in self._gold:
             self._gold[question.id] = gold_of(question, self.corpus)
         return self._gold[question.id]
 
 
 def worker_context(plain: Mapping[str, Any]) -> WorkerContext:
-    """The context of a run in plain data (`RunConfig.plain`); opened once in a process, closed when it exits."""
+    """Return the context of a run in plain data (`RunConfig.plain`); opened once in a process, closed when it exits."""
     return _open_context(json.dumps(plain, sort_keys=True))
 
 

@@ -119,7 +119,7 @@ class FakeEngine:
         self.samples: list[Sample] = []
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """The next reply. Raises `PolicyError` after the last one."""
+        """Return the next reply. Raises `PolicyError` after the last one."""
         reply = self._next(request)
         end = next((index + 1 for index, token in enumerate(reply) if token in request.stop), len(reply))
         ids = tuple(reply[: min(end, request.max_tokens)])
@@ -139,5 +139,5 @@ class FakeEngine:
 
 
 def invented_logprob(position: int, token: int) -> float:
-    """A log-probability for a test: between -3 and 0, determined by the position in the sequence and the id."""
+    """Return a log-probability for a test: between -3 and 0, determined by the position in the sequence and the id."""
     return -3.0 * math.modf(position * 0.754877666 + token * 0.569840291)[0]

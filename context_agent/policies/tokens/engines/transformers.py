@@ -50,7 +50,7 @@ class _Entry:
 
 
 def supported(model: Any) -> bool:
-    """Whether every layer of the model attends to all earlier tokens and nothing else."""
+    """Return whether every layer of the model attends to all earlier tokens and nothing else."""
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
@@ -66,7 +66,7 @@ class PrefixCache:
         self._entries: list[_Entry] = []
 
     def states(self, model: Any, ids: Sequence[int]) -> tuple[States, int]:
-        """The states of all but the last of the ids, and for how many of them they were known."""
+        """Return the states of all but the last of the ids, and for how many of them they were known."""
         import torch
         from transformers import DynamicCache
 
@@ -99,7 +99,7 @@ class PrefixCache:
 
 
 def stacked(rows: Sequence[States]) -> Any:
-    """The states of several prompts as one cache, padded on the left."""
+    """Return the states of several prompts as one cache, padded on the left."""
     import torch
     from transformers import DynamicCache
 
@@ -115,7 +115,7 @@ def stacked(rows: Sequence[States]) -> Any:
 
 
 def row_states(cache: Any, row: int, start: int, end: int) -> States:
-    """The states of one row of a batch, from position `start` to `end`, as a copy."""
+    """Return the states of one row of a batch, from position `start` to `end`, as a copy."""
     return tuple(
         (layer.keys[row : row + 1, :, start:end].clone(), layer.values[row : row + 1, :, start:end].clone())
         for layer in cache.layers
@@ -127,7 +127,7 @@ def _first(states: States, count: int) -> list[tuple[torch.Tensor, torch.Tensor]
 
 
 def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many ids both begin with."""
+    """Return how many ids both begin with."""
     most = min(len(first), len(second))
     return next((place for place in range(most) if first[place] != second[place]), most)
 
@@ -347,7 +347,7 @@ class TransformersEngine:
                 return
 
     def _collect(self, first: PendingSample) -> tuple[list[PendingSample], bool]:
-        """The requests of the next few milliseconds, and whether the engine was closed meanwhile."""
+        """Return the requests of the next few milliseconds, and whether the engine was closed meanwhile."""
         batch, until = [first], time.monotonic() + self._wait
         while len(batch) < min(self._max_batch, self._expected or self._max_batch):
             try:
@@ -390,20 +390,20 @@ class TransformersEngine:
         pending.answer.set_result(Score(logprobs, version))
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """The scope in which the model computes as it does in training."""
+        """Return the scope in which the model computes as it does in training."""
         import torch
 
         return nullcontext() if self._autocast is None else torch.autocast(self.model.device.type, self._autocast)
 
     def _prefixes_of(self, version: str) -> PrefixCache | None:
-        """The cache for these weights; None for a model whose states cannot be cut at any place."""
+        """Return the cache for these weights; None for a model whose states cannot be cut at any place."""
         if self._prefix_version != (id(self.model), version):
             self._prefix_version = (id(self.model), version)
             self._prefixes = PrefixCache() if self._cacheable else None
         return self._prefixes
 
     def _current_version(self) -> str:
-        """The version that samples, after taking staged weights."""
+        """Return the version that samples, after taking staged weights."""
         if self.staged is not None:
             with self.staged.lock:
                 self.version = self.staged.take(self.model)
@@ -411,7 +411,7 @@ class TransformersEngine:
 
 
 def split_by_length(batch: list[PendingSample], most_ids: int | None = None) -> list[list[PendingSample]]:
-    """The batch in parts of prompts of similar length; nothing for an empty batch.
+    """Return the batch in parts of prompts of similar length; nothing for an empty batch.
 
     A batch of more than `most_ids` padded ids is split into parts of at most that many, or of one prompt. Any other
     batch is split in two if that saves `SPLIT_SHARE` of its padded ids.
@@ -493,7 +493,7 @@ def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int, prefix
 
 
 def _read(model: Any, prompt: Sequence[int], prefixes: PrefixCache, recording: bool) -> tuple[States, int, Any]:
-    """The states of a prompt, how many of its ids were cached, and its experts if they are recorded."""
+    """Return the states of a prompt, how many of its ids were cached, and its experts if they are recorded."""
     return prefixes.experts(model, prompt) if recording else (*prefixes.states(model, prompt), None)
 
 
@@ -506,7 +506,7 @@ class Sampler:
         self._generators: list[torch.Generator | None] = [None for _ in batch]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """A logits processor: scores, shape (batch, vocabulary), with all but each row's token at -inf."""
+        """Return a logits processor: scores, shape (batch, vocabulary), with all but each row's token at -inf."""
         import torch
 
         # Temperature 0 scales by 1: its log-probabilities are the model's own.
@@ -525,13 +525,13 @@ class Sampler:
         return torch.full_like(scores, -torch.inf).scatter_(1, index, 0.0)
 
     def finished(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Which rows need no further token, shape (batch,)."""
+        """Return which rows need no further token, shape (batch,)."""
         import torch
 
         return torch.tensor([pending.done for pending in self._batch], device=input_ids.device)
 
     def _choose(self, logprobs: torch.Tensor) -> list[int]:
-        """A token per row: the likeliest at temperature 0, padding for a row that is done, else a random one."""
+        """Return a token per row: the likeliest at temperature 0, padding for a row that is done, else a random one."""
         tokens = [self._pad_id] * len(self._batch)
         active = [row for row, pending in enumerate(self._batch) if not pending.done]
         greedy = [row for row in active if self._batch[row].request.temperature == 0]
@@ -618,5 +618,5 @@ def likeliest(logprobs: torch.Tensor, top_p: Sequence[float]) -> tuple[torch.Ten
 
 
 def _rows(values: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-    """The given rows, without a copy if they are all of them."""
+    """Return the given rows, without a copy if they are all of them."""
     return values if len(rows) == len(values) else values[list(rows)]

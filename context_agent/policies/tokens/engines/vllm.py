@@ -120,7 +120,7 @@ class VllmEngine:
 
 
 def _score(events: Events, ids: list[int], version: str) -> Score:
-    """The scores in a response: for each id after the first an object with its log-probability, by id."""
+    """Return the scores in a response: for each id after the first an object with its log-probability, by id."""
     choices = events[0].get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise MalformedResponse("the answer has no choices")
@@ -137,13 +137,13 @@ def _score(events: Events, ids: list[int], version: str) -> Score:
 
 
 def _prompt_logprob(entry: object, token: int) -> Any:
-    """The log-probability in an entry of `prompt_logprobs`, unchecked; an empty text if there is none."""
+    """Return the log-probability in an entry of `prompt_logprobs`, unchecked; an empty text if there is none."""
     found = entry.get(str(token)) if isinstance(entry, dict) else None
     return found.get("logprob", "") if isinstance(found, dict) else ""
 
 
 def _sample(events: Events, prompt: list[int], version: str) -> Sample:
-    """The sample in a response. Raises `MalformedResponse` if a retry may help, else `PolicyError`."""
+    """Return the sample in a response. Raises `MalformedResponse` if a retry may help, else `PolicyError`."""
     answer = events[0]
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -169,7 +169,7 @@ def _sample(events: Events, prompt: list[int], version: str) -> Sample:
 
 
 def _experts(value: object, positions: int) -> Experts:
-    """The experts in a response: an array in numpy's format, of shape (positions, layers, top k), in base64."""
+    """Return the experts in a response: an array in numpy's format, of shape (positions, layers, top k), in base64."""
     if not isinstance(value, str):
         raise PolicyError(
             "the server returned no routed_experts, which loss.router_replay = true needs: start vLLM 0.22 or newer "
@@ -201,7 +201,7 @@ def _experts(value: object, positions: int) -> Experts:
 
 
 def _is_logprob(value: object) -> bool:
-    """Whether a value is a log-probability; vLLM sends null for minus infinity."""
+    """Return whether a value is a log-probability; vLLM sends null for minus infinity."""
     return value is None or (type(value) in (int, float) and value <= ROUNDING)  # type: ignore[operator]
 
 
