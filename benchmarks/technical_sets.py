@@ -11,7 +11,7 @@ The sets policy, essays, jargon, handbook, music and kicad are for tests: no wei
 
 Without `--packages` it reads the installed packages. `doc-rfc-std` is in Debian's non-free section, because RFCs may be
 copied but not changed. A set is a folder with `corpus.jsonl.gz`, `queries.train.jsonl`, `queries.dev.jsonl` and a
-`README.md` that names versions and licences. The same versions of the packages give the same files, byte for byte.
+`README.md` that names versions and licenses. The same versions of the packages give the same files, byte for byte.
 Questions are those of `technical_questions.jsonl` and, for training, templates over cross-references. The program
 prints which share of a question's words its gold documents have, beside that of other sets: a question that copies its
 documents is found by its words.

@@ -3,7 +3,7 @@
     python benchmarks/train_overhead.py
 
 Model forward and backward, generation and retrieval are the work; the rest (the harness, rows, rewards, batching, the
-optimiser, the Trainer's own loop, metrics) should take a tenth of a step at most. Times are taken around the calls;
+optimizer, the Trainer's own loop, metrics) should take a tenth of a step at most. Times are taken around the calls;
 moments in which several threads are at one part are counted once. Needs the extra `train`.
 """
 

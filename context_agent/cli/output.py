@@ -1,4 +1,4 @@
-"""What commands print: data on stdout, everything else on stderr; colours and progress bars on terminals only."""
+"""What commands print: data on stdout, everything else on stderr; colors and progress bars on terminals only."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def filter_tasks(
 
     Their gold is in the index, they are no near-duplicates, and they are neither trivial nor unsolvable. With
     --passes N the policy attempts every task N times. The bridge policy is deterministic, so its attempts differ by
-    effort: from one search up to all its searches. Each task that stays is labelled with its attempts and its
+    effort: from one search up to all its searches. Each task that stays is labeled with its attempts and its
     difficulty. To resume an interrupted run, run the same command again. The exit code is 1 if a row could not be read
     or an attempt failed.
     """

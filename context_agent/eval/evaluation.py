@@ -349,7 +349,7 @@ def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
 
 
 def _description(note: Mapping[str, Any]) -> str:
-    """Return a benchmark in one line: split, size, licence, source."""
+    """Return a benchmark in one line: split, size, license, source."""
     parts = [f"split {note['split']}" if note["split"] else "", f"{note['questions']:,} questions"]
     parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"licence {note['licence']}", note["source"]]
     return ", ".join(part for part in parts if part)

@@ -3,7 +3,7 @@
 Gold ids may name documents or chunks. The corpus decides which, never the look of an id: `a_1` is chunk 1 of document
 `a` in one corpus, a document in another, and both in a third.
 
-A text contains an answer if it has the same words in the same order. Both are normalised first: Unicode NFKD without
+A text contains an answer if it has the same words in the same order. Both are normalized first: Unicode NFKD without
 combining marks, casefolded; apostrophes, and commas between digits, are dropped; every other character that is neither
 a letter nor a digit separates words; the articles a, an and the are dropped unless the answer has no other word. In
 scripts written without spaces (Chinese, Japanese, Thai) each character is a word. This tests presence only: a document
@@ -137,7 +137,7 @@ def _fact_numbers(facts: Iterable[Iterable[str]], ids: frozenset[str]) -> dict[s
 
 
 def words(text: str) -> list[str]:
-    """Return the text's normalised words, with articles."""
+    """Return the text's normalized words, with articles."""
     letters = (letter for letter in normal_form("NFKD", text.casefold()) if not unicodedata.combining(letter))
     spaced = _UNSPACED.sub(r" \g<0> ", _DROPPED.sub("", "".join(letters)))
     return re.findall(r"[^\W_]+", spaced)
@@ -187,7 +187,7 @@ class MissingGold:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """What two splits share: ids, and pairs of ids (train, test) whose questions have the same normalised text."""
+    """What two splits share: ids, and pairs of ids (train, test) whose questions have the same normalized text."""
 
     ids: tuple[str, ...]
     questions: tuple[tuple[str, str], ...]
@@ -219,7 +219,7 @@ def missing_gold(corpus: Corpus, questions: Iterable[Question]) -> MissingGold:
 
 
 def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
-    """Return what the two splits share: ids, and questions with the same normalised text."""
+    """Return what the two splits share: ids, and questions with the same normalized text."""
     train_ids = {question.id for question in train}
     first_of_text: dict[str, str] = {}
     for question in train:

@@ -6,7 +6,7 @@ it with `await pageData("name")` (see `page.js`).
 
 Drawings are SVG from matplotlib figures: with real text, for light and dark pages, and reproducible byte for byte.
 Style attributes become presentation attributes, because the page's security policy forbids inline styles. Everything
-drawn in `INK` takes the colour of the surrounding text.
+drawn in `INK` takes the color of the surrounding text.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, bidirectional overrides, which can reverse a line, and lone surrogates."""
 INK = "#102030"
-"""A placeholder for the text colour of the page."""
+"""A placeholder for the text color of the page."""
 PALETTE = ("#2f8fd8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98")
-"""Colours that colour-blind readers can distinguish, after Okabe and Ito (2008), with a lighter blue that is readable
-on a dark background, grey instead of sky blue, and without black and yellow."""
+"""Colors that color-blind readers can distinguish, after Okabe and Ito (2008), with a lighter blue that is readable
+on a dark background, gray instead of sky blue, and without black and yellow."""
 DASHES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_NAME = 40
@@ -137,7 +137,7 @@ def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> st
     """Return the figure as SVG text; call it inside `canvas`. Ids start with `name`; `title` is the label for screen
     readers.
 
-    A standalone drawing has text colours for light and dark; otherwise it takes those of the page.
+    A standalone drawing has text colors for light and dark; otherwise it takes those of the page.
     """
     import matplotlib as mpl
 

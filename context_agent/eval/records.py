@@ -159,7 +159,7 @@ class RunLog:
 def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[RunLog]:
     """Yield the log of a run with these settings, with the records that an earlier run with the same settings wrote.
 
-    `notes` are written beside the settings and may differ (the licence of a benchmark, missing gold). Raises
+    `notes` are written beside the settings and may differ (the license of a benchmark, missing gold). Raises
     `ConfigError` if the folder belongs to other settings, `CorpusLockedError` if another run is writing to it.
     """
     busy = CorpusLockedError(f"another evaluation is writing to {folder}: wait until it ends, or choose another --out")

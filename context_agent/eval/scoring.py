@@ -299,7 +299,7 @@ class Replay:
         """The shown chunks that are gold."""
         self.pruned: set[str] = set()
         """Ids of the chunks that a prune removed from view at some time, restored or not. A summary keeps its chunks in
-        view: a summarised chunk counts as pruned once the last summary of it is pruned."""
+        view: a summarized chunk counts as pruned once the last summary of it is pruned."""
         self.seen: frozenset[int] = frozenset()
         self._gold = gold
         self._prefix = 0

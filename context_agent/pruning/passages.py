@@ -353,7 +353,7 @@ def _last_line(text: str) -> str:
 
 
 def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[list[int]]:
-    """Return the rows, ascending, in runs of neighbours that share a stub."""
+    """Return the rows, ascending, in runs of neighbors that share a stub."""
     grouped: list[list[int]] = []
     for row in sorted(rows):
         if grouped and grouped[-1][-1] == row - 1 and share_stub(row - 1, row):

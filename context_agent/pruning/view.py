@@ -213,7 +213,7 @@ class View:
     def citable_blocks(self) -> tuple[Block, ...]:
         """What a ranking may cite: the blocks in view, and the hidden ones that a summary in view stands for.
 
-        Oldest first. A chunk in view has only its blocks in view; a summarised chunk has its latest block.
+        Oldest first. A chunk in view has only its blocks in view; a summarized chunk has its latest block.
         """
         visible = self.visible
         blocks = [segment for segment in visible if isinstance(segment, Block)]

@@ -5,10 +5,10 @@ twice (recall@5 on the train queries of 2wiki, hotpotqa, musique: .668/.745/.469
 twice). Words are runs of letters and digits; `languages` cuts scripts without spaces into terms. Scores use tantivy's
 fixed k1 = 1.2 and b = 0.75.
 
-An index may hold texts in several languages: each is analysed in its own. A word of a query then has a form in each
+An index may hold texts in several languages: each is analyzed in its own. A word of a query then has a form in each
 language of the index. The forms count as one term, which is as frequent as all of them together.
 
-A query is never parsed: its analysed words become a disjunction of terms, so any character is allowed.
+A query is never parsed: its analyzed words become a disjunction of terms, so any character is allowed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ A rarer one counts unless the query shows that it is in another language.
 CLEAR_STOP_WORDS = 2
 """Stop words that a query must have more in another language than in that of most texts to be in that language."""
 MAX_QUERY_CHARACTERS = 100_000
-"""Only this much of a query is analysed."""
+"""Only this much of a query is analyzed."""
 LONGEST_WORD = 80
 """Bytes; longer words (encoded blobs) are not indexed."""
 TITLE_WEIGHT = 2
@@ -209,7 +209,7 @@ class Bm25Index:
         counts = {code: self._searcher.doc_freq("language", code) for code in LANGUAGES}
         self.languages = {code: counts[code] for code in sorted(counts, key=lambda code: -counts[code]) if counts[code]}
         """How many texts are in each language, the most frequent first. Deleted ones may still count."""
-        # Languages without a stemmer are analysed alike.
+        # Languages without a stemmer are analyzed alike.
         alike: dict[str, list[str]] = {}
         for code in self.languages:
             alike.setdefault(STEMMED.get(code, ""), []).append(code)
@@ -293,7 +293,7 @@ class Bm25Index:
 
 
 _TOKENIZER = "context_agent_terms"
-"""The name of the tokenizer, which is part of every index on disk: it takes analysed terms apart."""
+"""The name of the tokenizer, which is part of every index on disk: it takes analyzed terms apart."""
 _EVERY = "1"
 """A term of every text, which shows whether deleted texts are still counted."""
 

@@ -113,7 +113,7 @@ class Corpus(Protocol):
         """Relevance of each chunk to the query, shape (n,): the reranker's score, else the cosine similarity."""
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """In how many chunks each analysed term occurs, shape (n,); zeros without a BM25 index."""
+        """In how many chunks each analyzed term occurs, shape (n,); zeros without a BM25 index."""
 
 
 @runtime_checkable

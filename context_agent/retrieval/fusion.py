@@ -21,7 +21,7 @@ about it.
 
 A working retriever's weight is the geometric mean of its odds of finding a related chunk, s / (1 - s) for a share of
 successes s, over both kinds of queries: a retriever counts by how far it moves the odds that a hit is relevant. Probes
-still share more words with what they look for than a user's questions do, which favours BM25; so a working retriever
+still share more words with what they look for than a user's questions do, which favors BM25; so a working retriever
 has at least `LEAST_WEIGHT` of the best one's.
 
 These weights are those of an ordinary question. A question may use words that the corpus does not have: it names a

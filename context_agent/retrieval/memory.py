@@ -73,7 +73,7 @@ class MemoryCorpus:
         """Chunks the documents (chunks stay as they are), embeds and indexes everything.
 
         `embedder` is an embedder, a spec or a function from texts to vectors, by default the static one. With
-        `vectors`, L2-normalised, shape (chunks, d), the chunks are not embedded. `chunk_size` and `overlap` are in
+        `vectors`, L2-normalized, shape (chunks, d), the chunks are not embedded. `chunk_size` and `overlap` are in
         tokens of `counter`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever
         before calibration (to break one on purpose, or to time it).
 

@@ -1,11 +1,11 @@
 """Whether a text contains a quote, an answer or a fact.
 
 **Quotes.** `find_quote` applies the comparisons of the published pipeline (Context-1, section 2) from strict to loose:
-exact, whitespace folded, links stripped, punctuation normalised, first five long words in order. What the report leaves
+exact, whitespace folded, links stripped, punctuation normalized, first five long words in order. What the report leaves
 open is decided for precision:
 
 - A quote starts and ends at word boundaries: "art" is not found in "party". Scripts without spaces are exempt.
-- Punctuation, case and Unicode forms are normalised together. A mark between letters is dropped, others become spaces.
+- Punctuation, case and Unicode forms are normalized together. A mark between letters is dropped, others become spaces.
 - The five words must follow one another in the text without another content word between them; the quote's other
   content words must follow in order and nearby. So function words may differ and the quote may skip text, but a word
   that the text lacks makes it a paraphrase. Numbers and negations are content words whatever their length.
@@ -305,7 +305,7 @@ def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
 
 @lru_cache(maxsize=1024)
 def answer_forms(answer: str) -> tuple[str, ...]:
-    """Return the notations of the answer, normalised."""
+    """Return the notations of the answer, normalized."""
     canonical = _canonical(answer)
     distinct = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
     return tuple(form for form in distinct if form)
@@ -323,7 +323,7 @@ def _stands_unspaced(form: str, text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _canonical(text: str) -> str:
-    """Normalised text with ungrouped numbers in digits."""
+    """Normalized text with ungrouped numbers in digits."""
     ungrouped = _GROUPED.sub("", text)
     scaled = _SCALED.sub(lambda match: _scaled(match[1], match[2]), ungrouped)
     return normalize(scaled)

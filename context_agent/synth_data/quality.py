@@ -489,7 +489,7 @@ class TaskFilter:
         self._corpus, self._pass_at_n = corpus, pass_at_n
 
     async def work(self, row: Mapping[str, Any], repeated: str) -> RowOutcome:
-        """Return the labelled task of a row, or why it is dropped; `repeated` says which task it repeats, empty for
+        """Return the labeled task of a row, or why it is dropped; `repeated` says which task it repeats, empty for
         none.
         """
         task = task_of(row, f"task {row['id']!r}")

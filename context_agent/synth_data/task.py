@@ -126,7 +126,7 @@ def document_of_chunk(chunk_id: str) -> str:
 
 
 def question_key(text: str) -> str:
-    """Return what equal questions share: the normalised words; the text itself if it has no words."""
+    """Return what equal questions share: the normalized words; the text itself if it has no words."""
     return normalised(text) or text.strip()
 
 

@@ -138,7 +138,7 @@ def book(package: bytes, pages: Mapping[str, bytes] | None = None, container: by
 
 
 def pdf(objects: Iterable[bytes], *, trailer: bytes = b"") -> bytes:
-    """Return a PDF of the objects, numbered from 1; the first is the catalogue."""
+    """Return a PDF of the objects, numbered from 1; the first is the catalog."""
     data, offsets = bytearray(b"%PDF-1.7\n"), []
     for number, content in enumerate(objects, 1):
         offsets.append(len(data))

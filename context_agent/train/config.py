@@ -499,7 +499,7 @@ class RunConfig:
 
     @property
     def updates(self) -> int:
-        """Optimiser updates of the reinforcement learning."""
+        """Optimizer updates of the reinforcement learning."""
         return self.rollouts.steps * self.rollouts.substeps
 
     @property

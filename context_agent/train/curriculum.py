@@ -34,7 +34,7 @@ class RolloutConfig:
     - `groups`: questions of a step.
     - `rollouts`: episodes of each question.
     - `demonstrations`: how many of these are demonstrations from `data.trajectories` instead of sampled.
-    - `substeps`: optimiser updates of a step.
+    - `substeps`: optimizer updates of a step.
     - `concurrency`: episodes at the same time.
     - `seed`: random seed of draws and sampling; 0 for the run's.
     - `baseline`: what is subtracted from a reward (`advantages.Baseline`).

@@ -23,7 +23,7 @@ LayerWeights = list[tuple[Floats, Floats]]
 
 
 def initial_layers(sizes: Sequence[int], draw: np.random.Generator) -> LayerWeights:
-    """He initialisation (He et al., 2015)."""
+    """He initialization (He et al., 2015)."""
     layers = []
     for inputs, outputs in pairwise(sizes):
         weight = draw.standard_normal((inputs, outputs)) * math.sqrt(2 / inputs)

@@ -1,6 +1,6 @@
 """Supervised fine-tuning on demonstrations: TRL's SFTTrainer on rows of token ids; `ctx1 train sft`.
 
-Nothing is tokenised here, and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns
+Nothing is tokenized here, and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns
 and all but the first of several calls; the rows hold what the harness shows and what a model would reply.
 """
 

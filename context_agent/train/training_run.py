@@ -8,7 +8,7 @@ OUT/final/            the trained model, or its adapters
 OUT/best/             the model with the best evaluation, and `evaluation.json`: which one that was
 
 `TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer writes weights (safetensors),
-optimiser, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
+optimizer, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
 """
 
 from __future__ import annotations

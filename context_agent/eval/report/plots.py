@@ -100,7 +100,7 @@ def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True
 
 def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str:
     """Return each system and window by cost and recall; points on the Pareto front are circled, connected and
-    labelled.
+    labeled.
     """
     measure, cost = leading_metric(summary.metrics), cost_metric(summary)
     styles = _styles(summary)
@@ -237,7 +237,7 @@ def _format_cost_axis(panel: Axes, costs: Sequence[float]) -> None:
 
 
 def _styles(summary: EvalSummary) -> dict[str, Style]:
-    """Return the style of each system. Systems without a context take colours separately; they are dotted and have no
+    """Return the style of each system. Systems without a context take colors separately; they are dotted and have no
     mark.
     """
     with_context = {cell.system for cell in summary.cells if cell.window}

@@ -379,7 +379,7 @@ def prune_result(answer: PruneAnswer) -> CallToolResult:
 
 
 def joined_text(chunks: Sequence[Chunk]) -> str:
-    """Neighbouring chunks as one text: an overlap appears once, and a gap becomes a line break."""
+    """Neighboring chunks as one text: an overlap appears once, and a gap becomes a line break."""
     parts: list[str] = []
     end = 0
     for chunk in chunks:

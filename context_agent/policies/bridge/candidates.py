@@ -143,7 +143,7 @@ class AnalyzedQuestion:
     names: tuple[str, ...]
     """The entities' folded words."""
     pairs: tuple[str, ...]
-    """Neighbouring words, padded with blanks."""
+    """Neighboring words, padded with blanks."""
     cues: tuple[float, ...]
 
     @cached_property

@@ -200,7 +200,7 @@ class ClientReader:
 
 
 class ChromaDense:
-    """Approximate nearest neighbours by Chroma's index, ids only.
+    """Approximate nearest neighbors by Chroma's index, ids only.
 
     Scores are cosines if the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors
     have length 1 (three are checked). Otherwise they are negative distances, which have the same order.

@@ -9,7 +9,7 @@ same rows give the same graph. Without the package usearch, none is made, and no
 usearch follows the numbers in its file without checking them, and an index folder may come from a stranger. So
 `VectorGraph` checks the whole file before its first search: .5 s for a million rows. The format is that of usearch 2
 with keys of 64 bits and slots of 32: a table of vectors, a header, the level of each node, and for each node its key,
-its level, and one list of neighbours for each level, each with its length and room for as many as it may have.
+its level, and one list of neighbors for each level, each with its length and room for as many as it may have.
 """
 
 from __future__ import annotations

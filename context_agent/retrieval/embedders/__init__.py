@@ -59,10 +59,10 @@ class Embedder(Protocol):
         """Length of each vector. May call the model and raise `EmbedderError`."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of texts to be found, shape (n, d), L2-normalised. Raises `EmbedderError`."""
+        """Vectors of texts to be found, shape (n, d), L2-normalized. Raises `EmbedderError`."""
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of a text to search by, shape (d,), L2-normalised. Raises `EmbedderError`."""
+        """Vector of a text to search by, shape (d,), L2-normalized. Raises `EmbedderError`."""
 
 
 def load_embedder(spec: str) -> Embedder:

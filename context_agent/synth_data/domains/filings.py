@@ -121,7 +121,7 @@ def split_items(text: str) -> list[FormSection]:
     """Return the text split at its items. Of repeated headings (table of contents, references) the one with most text
     counts.
 
-    Items of different parts with the same number (10-Q) are labelled like `II-1`. The text before the first item, with
+    Items of different parts with the same number (10-Q) are labeled like `II-1`. The text before the first item, with
     the table of contents, is a section without an item; no text is lost.
     """
     chosen: dict[str, re.Match[str]] = {}

@@ -99,7 +99,7 @@ class LinkGraph:
             raise CorpusError("no document has a title, and links are found by titles: index documents with titles")
         self.linked_from: dict[int, set[int]] = defaultdict(set)
         self.mentioned_in: dict[str, set[int]] = defaultdict(set)
-        """Normalised names, titles or not, to the pages whose text has them."""
+        """Normalized names, titles or not, to the pages whose text has them."""
         self._common = {word for page in self.pages for word in _LOWER.findall(page.text) if word in self.rows_by_name}
         self._links: dict[int, list[Link]] = {}
         self._usable_links: dict[int, list[Link]] = {}
@@ -113,7 +113,7 @@ class LinkGraph:
         return sum(map(len, self._links.values()))
 
     def _index(self) -> dict[str, list[int]]:
-        """Normalised bare titles to pages, without those that different titles share (`Get Low`, `Get Low (song)`)."""
+        """Normalized bare titles to pages, without those that different titles share (`Get Low`, `Get Low (song)`)."""
         rows_by_name: dict[str, list[int]] = defaultdict(list)
         for row, page in enumerate(self.pages):
             if page.name:
@@ -174,7 +174,7 @@ class LinkGraph:
         )
 
     def _sentence_relations(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
-        """Normalised object to the relation that the sentence states of the page's subject."""
+        """Normalized object to the relation that the sentence states of the page's subject."""
         page, relations = self.pages[row], {}
         for pattern in PATTERNS:
             if not pattern.noun:
@@ -297,7 +297,7 @@ def before_name(before: str) -> str:
 
 
 def content_words(text: str) -> set[str]:
-    """Return the normalised words that are not stop words."""
+    """Return the normalized words that are not stop words."""
     return {word for word in words(text) if word not in STOP}
 
 

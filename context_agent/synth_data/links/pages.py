@@ -259,18 +259,18 @@ class Page:
 
     @cached_property
     def name(self) -> str:
-        """The normalised words of the bare title; empty if the title is no name."""
+        """The normalized words of the bare title; empty if the title is no name."""
         name = "" if self.title.startswith("List of ") else " ".join(words(self.bare))
         return "" if len(name) < 3 or name in STOP or name.isdigit() else name
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """All normalised words, with those of the title."""
+        """All normalized words, with those of the title."""
         return frozenset(words(self.text)) | frozenset(words(self.title))
 
     @cached_property
     def padded(self) -> str:
-        """Title and text as normalised words between spaces, for the search of names."""
+        """Title and text as normalized words between spaces, for the search of names."""
         return f" {' '.join(words(self.title))} | {' '.join(words(self.text))} "
 
     @cached_property

@@ -10,7 +10,7 @@
 `labels` differ from set to set and are a column of JSON text.
 
 The data card says what a set contains, how it was made and verified, and its limits. It is Markdown with the front
-matter of the `datasets` hub. All counts come from the files. Missing information, such as a licence, is "not stated".
+matter of the `datasets` hub. All counts come from the files. Missing information, such as a license, is "not stated".
 """
 
 from __future__ import annotations

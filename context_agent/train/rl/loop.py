@@ -2,7 +2,7 @@
 
 A step draws questions, plays `rollouts` episodes of each in the production harness, rewards them, and turns rewards
 into advantages by group (GRPO, arXiv 2402.03300). Its rows are trained in `substeps` updates of the policy, with the
-loss of the run file (CISPO, arXiv 2506.13585, by default). TRL does an update: loss, optimiser, distribution
+loss of the run file (CISPO, arXiv 2506.13585, by default). TRL does an update: loss, optimizer, distribution
 (`trl_adapter`).
 """
 
@@ -104,7 +104,7 @@ class ReinforcementLoop:
         return self.config.steps * self.config.substeps
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
-        """Trains from `update` on. TRL takes an optimiser step on the rows that are yielded.
+        """Trains from `update` on. TRL takes an optimizer step on the rows that are yielded.
 
         Raises `PolicyError` for a sampler without the newest weights, and `DataError` if the whole run had nothing to
         train on.

@@ -1,4 +1,4 @@
-"""Fits the training loop (`train.rl.loop`) to TRL's GRPO trainer, which keeps optimiser, accelerate and checkpoints.
+"""Fits the training loop (`train.rl.loop`) to TRL's GRPO trainer, which keeps optimizer, accelerate and checkpoints.
 
 TRL drives training itself and expects one completion for a prompt. Here the loop drives training, and an episode whose
 context was edited has several rows. Four things are done to fit the two together:
@@ -6,7 +6,7 @@ context was edited has several rows. Four things are done to fit the two togethe
 - `LoopDriver` runs the loop, a generator, inside TRL's training: TRL resumes it when it needs the rows of an update and
   again when the update is done.
 - `RowTrainer._prepare_inputs` takes the rows of an update in place of generating completions.
-- `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimiser steps.
+- `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimizer steps.
   Log-probabilities come from TRL's fused output layer, for trained positions only.
 - `RowTrainer.compute_loss` has the losses of `rl.losses`. TRL's average GRPO within each pass, so that a row's weight
   depends on the rows that share its pass, and their metrics need passes of the same shape on all ranks.
@@ -72,7 +72,7 @@ class UpdateSource(Protocol):
     """Provides the rows of each update."""
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """This rank's rows for an optimiser step, counted from 0; the rows of all ranks together are the update.
+        """This rank's rows for an optimizer step, counted from 0; the rows of all ranks together are the update.
 
         Called once for each update, in order. A resumed run begins with the update after its checkpoint.
         """
@@ -200,7 +200,7 @@ class InitialWeights:
 
 
 class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no types
-    """Trains a causal language model on the rows of an `UpdateSource`, one optimiser step for each update."""
+    """Trains a causal language model on the rows of an `UpdateSource`, one optimizer step for each update."""
 
     def __init__(
         self,

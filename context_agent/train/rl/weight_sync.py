@@ -54,7 +54,7 @@ class WeightSync(Protocol):
         """Called once, when the trainer is made."""
 
     def before_update(self) -> None:
-        """Called before the optimiser changes weights."""
+        """Called before the optimizer changes weights."""
 
     def after_update(self) -> None:
         """Called when it has."""

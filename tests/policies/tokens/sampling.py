@@ -90,7 +90,7 @@ class Watched(TokenPolicy):
 
         class Watching(TokenActor):
             def __init__(self) -> None:
-                """Delegates to `actor`, so the base class is not initialised."""
+                """Delegates to `actor`, so the base class is not initialized."""
 
             async def act(self, view: View) -> Action:
                 views.append(view)

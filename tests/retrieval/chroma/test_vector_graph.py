@@ -146,10 +146,10 @@ def test_each_number_that_leads_out_of_the_file_is_noticed(graph_bytes: bytes) -
         with_number(graph_bytes, header + 64 + 32, ROWS, 8),  # The entry is no row.
         with_number(graph_bytes, header + 64 + 32, flat, 8),  # The entry is not at the top.
         with_number(graph_bytes, tall_node + 10, 49),  # A list longer than its room.
-        with_number(graph_bytes, tall_node + 14, ROWS),  # A neighbour that is no row.
+        with_number(graph_bytes, tall_node + 14, ROWS),  # A neighbor that is no row.
         with_number(graph_bytes, tall_node, ROWS, 8),  # A key that is no row.
         with_number(graph_bytes, upper, 25),  # The same on an upper level.
-        with_number(graph_bytes, upper + 4, flat),  # A neighbour that has no list on this level.
+        with_number(graph_bytes, upper + 4, flat),  # A neighbor that has no list on this level.
     ):
         assert not is_sound(file, ROWS, DIMENSION)
 

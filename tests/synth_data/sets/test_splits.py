@@ -70,7 +70,7 @@ def test_a_giant_component_is_cut_and_what_crosses_is_dropped_and_counted():
 
 
 def test_the_held_out_parts_of_a_giant_have_its_mix_of_hops():
-    """Tasks of one hop have the fewest neighbours. If only cost counted, a test split would consist of them."""
+    """Tasks of one hop have the fewest neighbors. If only cost counted, a test split would consist of them."""
     draw = random.Random(0)
     tasks = [
         task(str(number), *(f"d{document_id}" for document_id in draw.sample(range(1200), hops)), hops=hops)

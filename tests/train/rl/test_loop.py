@@ -218,7 +218,7 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
 def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
     straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The optimiser's file of update 9 is on a device that is always full."""
+    """The optimizer's file of update 9 is on a device that is always full."""
     from context_agent.train.checkpoints import Checkpoints
 
     original_open = Checkpoints.open

@@ -90,7 +90,7 @@ def trainer(
 
 
 def gradients(row_trainer: Any) -> dict[str, Any]:
-    """Trains one step and returns the gradients that reach the optimiser."""
+    """Trains one step and returns the gradients that reach the optimizer."""
     captured: dict[str, Any] = {}
 
     class CaptureGradients(transformers.TrainerCallback):  # type: ignore[misc]
