@@ -363,14 +363,27 @@ class SearchAgent:
         effort: str | None = None,
         budget: Budget | int | None = None,
     ) -> SearchResult:
-        """Return the ranked documents for a question; blocks. Works inside a running event loop too (in a thread of its
-        own).
+        """Return the ranked documents for a question.
 
-        `seed`, `effort` and `budget` replace the agent's own for this question; rollout n samples with seed + n.
-        Of all documents that were seen and kept, the result has the `k` best.
-        Raises `ConfigError` for an empty question, one that is not text, a `k` that is not a whole number of at least
-        1, an unknown effort or a budget that is too small, `BudgetError` for a
-        question that the budget cannot hold, and the error of a policy or corpus that failed before anything was found.
+        The call blocks. Inside a running event loop it works in a thread of its own.
+
+        Args:
+            question: What to search for.
+            k: The number of documents to return. There are fewer if fewer were seen and kept.
+            where: A filter on metadata.
+            question_id: An id that the trajectory stores.
+            seed: Replaces the agent's seed. Rollout n samples with seed + n.
+            effort: Replaces the policy's effort.
+            budget: Replaces the agent's budget.
+
+        Returns:
+            The documents, best first, with the confidence and the trajectories.
+
+        Raises:
+            ConfigError: The question is empty or not text, `k` is not a whole number of at least 1, the effort is not
+                known, or the budget is too small.
+            BudgetError: The budget cannot hold the question.
+            ContextAgentError: The policy or the corpus failed before anything was found.
         """
         return _run(
             self.asearch(question, k=k, where=where, question_id=question_id, seed=seed, effort=effort, budget=budget)
