@@ -68,17 +68,18 @@ class ChunkOptions:
     ] = None
 
 
+DomainOption = Annotated[
+    str | None,
+    Option("Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"),
+]
+
+
 @essential("domain remove_missing watch no_ignore path collection url embedder language strict")
 @command
 def index(
     sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
     *,
-    domain: Annotated[
-        str | None,
-        Option(
-            "Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"
-        ),
-    ] = None,
+    domain: DomainOption = None,
     remove_missing: Annotated[bool, Option("Remove documents from the index that the sources no longer contain.")],
     strict: Annotated[bool, Option("Exit with 1 if anything could not be read.")],
     watch: Annotated[bool, Option("Keep running and update the index as files change. Ctrl-C ends it.")],

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from context_agent.cli import output
 from context_agent.cli.command import Argument, Json, Option, command, essential
-from context_agent.cli.index import ReadOptions, loader_of
+from context_agent.cli.index import DomainOption, ReadOptions, loader_of
 
 MOST_KINDS = 50
 """Kinds of files that are listed."""
@@ -18,12 +18,7 @@ MOST_KINDS = 50
 def sources(
     sources: Annotated[tuple[str, ...], Argument("SOURCE...")],
     *,
-    domain: Annotated[
-        str | None,
-        Option(
-            "Read the sources as web, filings, patents, email, email-messages, or a domain of yours.", metavar="NAME"
-        ),
-    ] = None,
+    domain: DomainOption = None,
     verbose: Annotated[bool, Option("Name the first files of each kind that is not read.")],
     reading: ReadOptions,
     as_json: Json,
