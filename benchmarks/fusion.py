@@ -33,8 +33,9 @@ from multihop import DEPTH, embedders, load_chunks, recall
 from context_agent._support.question_files import Question, load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import Embedder
-from context_agent.retrieval.fusion import DENSE, SPARSE, Retriever, reciprocal_rank_fusion, score_fusion
+from context_agent.retrieval.fusion import reciprocal_rank_fusion, score_fusion
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
 from context_agent.types import Chunk
 
 SETS = "2wiki,hotpotqa,musique,newsfacts"

@@ -53,8 +53,8 @@ from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
-from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, train
 from context_agent.train.bridge_calibration import calibrate

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import context_agent
 from context_agent._support.question_files import load_questions
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.tokens import HarmonyCounter
 
 HITS, DUMP = 8, 40

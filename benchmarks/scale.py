@@ -49,8 +49,8 @@ from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import GREP_LIMIT
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.fusion import VectorTable
-from context_agent.retrieval.grep import Pattern, required_literal
+from context_agent.retrieval.index.dense import VectorTable
+from context_agent.retrieval.index.grep import Pattern, required_literal
 from context_agent.types import Document
 
 ADDED = "added"

@@ -28,8 +28,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.task import Task
 from context_agent.tokens import HarmonyCounter

@@ -193,7 +193,7 @@ def _systems(run: SystemOptions, index: options.CorpusOptions) -> tuple[System, 
 
 def _with_vectors(systems: tuple[System, ...], benchmarks: list[PreparedBenchmark]) -> tuple[System, ...]:
     """Return the default systems without `dense` if an index has no vectors that can be searched."""
-    from context_agent.retrieval.fusion import DENSE
+    from context_agent.retrieval.retriever import DENSE
 
     without = [prepared.benchmark.name for prepared in benchmarks if DENSE not in prepared.retrievers]
     if not without:

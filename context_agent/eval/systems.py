@@ -32,8 +32,10 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage
 from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
 from context_agent.pruning import relevance
+from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
-from context_agent.retrieval.fusion import DENSE, SPARSE, Calibration, Retriever, gather, reciprocal_rank_fusion
+from context_agent.retrieval.fusion import gather, reciprocal_rank_fusion
+from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.types import Chunk, RankedChunk, RankedDocument
 

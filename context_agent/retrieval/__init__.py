@@ -6,7 +6,9 @@
 | `memory` | `MemoryCorpus`: everything in memory |
 | `chroma` | `ChromaCorpus` and `index_documents`: a Chroma collection in a folder or on a server |
 | `engines` | `EngineCorpus`: a search engine that the user runs, a framework's retriever, an endpoint or an MCP tool |
-| `fusion` | dense and BM25 retrievers, reciprocal rank fusion, retriever weights |
-| `bm25`, `grep`, `rerankers` | the BM25 index, regular expressions over all texts, rerankers |
+| `retriever`, `fusion` | the protocol of a retriever, and how the hits of several are fused |
+| `calibration` | how much each retriever counts, measured in the corpus |
+| `index` | an index in a folder: BM25, dense search, regular expressions over all texts, the stored rows |
+| `rerankers` | cross-encoders that order the fused hits again |
 | `loaders`, `chunker`, `embedders` | files to documents, documents to chunks, texts to vectors |
 """

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import (
     CANDIDATES,
@@ -29,21 +29,11 @@ from context_agent.retrieval.corpus import (
     compile_where,
 )
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
-from context_agent.retrieval.fusion import (
-    Bm25Retriever,
-    Calibration,
-    DenseRetriever,
-    Probes,
-    Retriever,
-    VectorTable,
-    calibrate,
-    gather,
-    hits_of,
-    probes_of,
-    query_vectors,
-    sample_rows,
-)
-from context_agent.retrieval.grep import Pattern, TextTable, scan
+from context_agent.retrieval.fusion import gather, hits_of
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index, Bm25Retriever
+from context_agent.retrieval.index.dense import DenseRetriever, VectorTable
+from context_agent.retrieval.index.grep import Pattern, TextTable, scan
+from context_agent.retrieval.retriever import Retriever, query_vectors
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
 

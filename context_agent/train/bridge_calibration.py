@@ -25,8 +25,8 @@ from context_agent.policies.bridge.calibration import ScoreCalibration, log_odds
 from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.networks import document_rows
 from context_agent.pruning.budget import Budget
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Corpus, Where
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, OnBridgeProgress, TrainedBridge, fold_of, play
 from context_agent.types import Chunk, Hit

@@ -9,8 +9,8 @@ import pytest
 
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, PatternError, RerankerError
 from context_agent.retrieval.corpus import Corpus, Where
-from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Document
 from tests.retrieval.fakes import HashEmbedder, people

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from context_agent.retrieval.embedders.local import MiniLMEmbedder
-from context_agent.retrieval.fusion import DENSE, SPARSE, KnowsWords, query_weights
+from context_agent.retrieval.fusion import query_weights
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.retriever import DENSE, SPARSE, KnowsWords
 from context_agent.types import Document
 
 CODES = {

@@ -51,7 +51,8 @@ from context_agent.retrieval.chroma.store import (
 )
 from context_agent.retrieval.chroma.stored_embedder import sparse_functions, stored_embedder
 from context_agent.retrieval.corpus import PER_RETRIEVER, Where, cached_by_filter
-from context_agent.retrieval.fusion import DENSE, RRF_K, FusedCandidate, QueryVectors
+from context_agent.retrieval.fusion import RRF_K, FusedCandidate
+from context_agent.retrieval.retriever import DENSE, QueryVectors
 from context_agent.types import Chunk
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from chromadb.execution.expression.plan import Search
 
     from context_agent.retrieval.embedders import Embedder
-    from context_agent.retrieval.fusion import Retriever
+    from context_agent.retrieval.retriever import Retriever
 
 _TIE_MARGIN = 8
 """Additional results, so that equal scores at the cut are mostly ordered by id and not by Chroma."""

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
+from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
 from context_agent.retrieval.chroma.database import MissingCollectionError, StoredCollection
@@ -37,19 +38,10 @@ from context_agent.retrieval.chroma.store import PAGE, Location
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_count, check_question
 from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
 from context_agent.retrieval.embedders.local import StaticEmbedder
-from context_agent.retrieval.fusion import (
-    Bm25Retriever,
-    Calibration,
-    Probes,
-    Retriever,
-    calibrate,
-    gather,
-    hits_of,
-    probes_of,
-    query_vectors,
-    sample_rows,
-)
-from context_agent.retrieval.grep import Pattern
+from context_agent.retrieval.fusion import gather, hits_of
+from context_agent.retrieval.index.bm25 import Bm25Retriever
+from context_agent.retrieval.index.grep import Pattern
+from context_agent.retrieval.retriever import Retriever, query_vectors
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:

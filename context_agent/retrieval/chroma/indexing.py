@@ -31,6 +31,7 @@ from context_agent.errors import (
     CorpusLockedError,
     DimensionError,
 )
+from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
 from context_agent.retrieval.chroma.database import StoredCollection
@@ -86,8 +87,9 @@ from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chroma.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.embedders import STATIC, as_embedder
-from context_agent.retrieval.fusion import Bm25Retriever, Calibration, calibrate, probes_of, query_vectors, sample_rows
+from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.languages import misfit, require_language
+from context_agent.retrieval.retriever import query_vectors
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
 

@@ -42,7 +42,7 @@ from context_agent.retrieval.chroma.snapshot import (
     remove_others,
 )
 from context_agent.retrieval.chroma.store import all_ids, contents, dimension_of, pages, space_of
-from context_agent.retrieval.grep import encode
+from context_agent.retrieval.index.grep import encode
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
 

@@ -65,7 +65,8 @@ from context_agent.retrieval.chroma.store import (
 )
 from context_agent.retrieval.chroma.stored_embedder import json_value, stored_embedder
 from context_agent.retrieval.corpus import Column, Where, cached_by_filter, matching_rows
-from context_agent.retrieval.fusion import DenseRetriever, QueryVectors
+from context_agent.retrieval.index.dense import DenseRetriever
+from context_agent.retrieval.retriever import QueryVectors
 from context_agent.types import Chunk
 
 if TYPE_CHECKING:

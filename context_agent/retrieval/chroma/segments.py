@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from context_agent._support.small_files import is_hollow, parse_json, read_bytes
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.chroma.vector_graph import VectorGraph, graph_file
-from context_agent.retrieval.fusion import VectorPart
-from context_agent.retrieval.grep import SEPARATOR, Pattern, TextTable, encode, scan
+from context_agent.retrieval.index.dense import VectorPart
+from context_agent.retrieval.index.grep import SEPARATOR, Pattern, TextTable, encode, scan
 
 T = TypeVar("T")
 IdKind = Literal["record", "chunk", "document"]

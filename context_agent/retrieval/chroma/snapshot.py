@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from context_agent._support.journal import file_lock, sync_path
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
 from context_agent.retrieval.chroma.database import StoredCollection, valid_id
 from context_agent.retrieval.chroma.segments import (
     MAX_DIMENSION,
@@ -60,8 +59,9 @@ from context_agent.retrieval.chroma.vector_graph import (
     graphs_available,
     write_graph,
 )
-from context_agent.retrieval.fusion import VectorTable
 from context_agent.retrieval.identification import SAMPLE, identify
+from context_agent.retrieval.index.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
+from context_agent.retrieval.index.dense import VectorTable
 
 VERSION = f"3.{ANALYZER_VERSION}"
 _NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")

@@ -42,8 +42,8 @@ from context_agent.retrieval.engines.calls import (
     passages_of,
     search_function,
 )
-from context_agent.retrieval.fusion import query_vectors
-from context_agent.retrieval.grep import Pattern, encode
+from context_agent.retrieval.index.grep import Pattern, encode
+from context_agent.retrieval.retriever import query_vectors
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
 

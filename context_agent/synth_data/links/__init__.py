@@ -17,7 +17,7 @@ from typing import Any
 
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.policies.bridge.text import STOP, words
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data.links.drafts import Draft, Hop, bridge_drafts, comparison_drafts, intersection_drafts
 from context_agent.synth_data.links.link_graph import LinkGraph, content_words
 from context_agent.synth_data.links.pages import MONTH, Page

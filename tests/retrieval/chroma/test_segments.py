@@ -19,7 +19,7 @@ from context_agent.retrieval.chroma.snapshot import (
     load_snapshot,
     remove_others,
 )
-from context_agent.retrieval.grep import Pattern
+from context_agent.retrieval.index.grep import Pattern
 
 DIMENSION = 4
 

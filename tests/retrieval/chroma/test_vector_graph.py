@@ -14,7 +14,7 @@ from context_agent.retrieval.chroma import indexing, snapshot, vector_graph
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.chroma.vector_graph import VectorGraph, is_sound, write_graph
-from context_agent.retrieval.fusion import VectorPart, VectorTable
+from context_agent.retrieval.index.dense import VectorPart, VectorTable
 from context_agent.types import Document
 
 pytest.importorskip("usearch", reason='pip install "context-agent[large]"')

@@ -13,7 +13,7 @@ import pytest
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data import world
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.task import load_tasks

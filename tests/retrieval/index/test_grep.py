@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import PatternError
-from context_agent.retrieval.grep import LONGEST_PATTERN, Pattern, TextTable, required_literal, scan
+from context_agent.retrieval.index.grep import LONGEST_PATTERN, Pattern, TextTable, required_literal, scan
 
 PIECES = [
     "foo",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.bm25 import BEFORE_LANGUAGES, MAX_QUERY_TERMS, Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import BEFORE_LANGUAGES, MAX_QUERY_TERMS, Bm25Entry, Bm25Index
 from tests.retrieval.fakes import people, real_documents, train_queries
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.small_files import read_bytes, read_json
 from context_agent.errors import CorpusCorruptError
+from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.identification import identify, language_of, languages_shown
 from context_agent.retrieval.languages import (
     ENGLISH,
@@ -36,6 +37,7 @@ from context_agent.retrieval.languages import (
     require_language,
     segmented,
 )
+from context_agent.retrieval.retriever import SPARSE
 from context_agent.tokens import well_formed
 
 if TYPE_CHECKING:
@@ -406,3 +408,49 @@ def _check_files(path: Path) -> None:
     segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
     if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
         raise ValueError("meta.json names a segment twice, or too many")
+
+
+_SMALL_SET = 1_000
+
+
+class Bm25Retriever:
+    """BM25 as a retriever. `matching` returns the indexed ids that a metadata filter lets through.
+
+    `chunk_of` maps an indexed id to its chunk's id, if they differ.
+    """
+
+    name = SPARSE
+
+    def __init__(
+        self,
+        index: Bm25Index,
+        matching: Callable[[Where], AbstractSet[str]],
+        chunk_of: Mapping[str, str] | None = None,
+    ) -> None:
+        self._index, self._matching, self._chunk_of = index, matching, chunk_of
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        """See `Retriever`."""
+        hits = self._index.search(query, k) if where is None else self._search_where(query, k, where)
+        if self._chunk_of is None:
+            return hits
+        with self._index.reading():  # An indexed id without a row is damage.
+            return [(self._chunk_of[item], score) for item, score in hits]
+
+    def unknown_share(self, query: str) -> float:
+        """See `KnowsWords`. A word weighs as much as it does in BM25."""
+        frequencies = self._index.term_frequencies(query)
+        rarity = np.log1p((self._index.count() - frequencies + 0.5) / (frequencies + 0.5))
+        return float(rarity[frequencies == 0].sum() / rarity.sum()) if len(rarity) else 0.0
+
+    def _search_where(self, query: str, k: int, where: Where) -> list[tuple[str, float]]:
+        allowed = self._matching(where)
+        if len(allowed) <= _SMALL_SET:
+            return self._index.search(query, k, only=allowed) if allowed else []
+        depth, total = k, self._index.count()
+        while True:
+            hits = self._index.search(query, depth)
+            allowed_hits = [hit for hit in hits if hit[0] in allowed]
+            if len(allowed_hits) >= k or len(hits) < depth or depth >= total:
+                return allowed_hits[:k]
+            depth *= 4

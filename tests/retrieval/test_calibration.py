@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from context_agent.retrieval.bm25 import Bm25Entry, Bm25Index
-from context_agent.retrieval.chroma.records import Chunking, Manifest
-from context_agent.retrieval.corpus import Where
-from context_agent.retrieval.fusion import (
+from context_agent.retrieval.calibration import (
     CALIBRATION_VERSION,
     KNOWN_ITEMS,
     LEAST_WEIGHT,
@@ -24,6 +21,9 @@ from context_agent.retrieval.fusion import (
     sample_rows,
     success_odds,
 )
+from context_agent.retrieval.chroma.records import Chunking, Manifest
+from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Document

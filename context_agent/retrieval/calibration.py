@@ -1,0 +1,255 @@
+"""How much each retriever counts in a corpus, measured with queries made from the corpus, without a model.
+
+*Does it work at all?* Known-item search: a chunk must come back for some consecutive words of its own text. A retriever
+whose vectors belong to another model, or whose ranking is shuffled, finds a chunk no more often than the chunks that
+other probes look for. It gets weight 0, because fusing it would only push good hits down.
+
+*How good is it?* The words of a passage are the wrong test for that: an exact match is what BM25 does best, and a user
+asks in other words. So calibration asks for related passages. Chunks that share a rare word (a name, a function, a
+product) mostly deal with the same subject. The query is the sentence around that word in one of them; the others must
+come back. It is asked twice. *With* the word it is the question of a user who names the subject. *Without* it, it is
+the question of one who describes it: no retriever can match the word, each has to find the subject by what is said
+about it.
+
+A working retriever's weight is the geometric mean of its odds of finding a related chunk, s / (1 - s) for a share of
+successes s, over both kinds of queries: a retriever counts by how far it moves the odds that a hit is relevant. Probes
+still share more words with what they look for than a user's questions do, which favors BM25; so a working retriever
+has at least `LEAST_WEIGHT` of the best one's.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.retrieval.retriever import Retriever
+from context_agent.types import Chunk
+
+CALIBRATION_VERSION = 2
+"""Incremented when weights are measured in another way: a corpus then measures anew instead of using stored ones."""
+KNOWN_ITEMS = 32
+"""Chunks that calibration searches for by their own words."""
+RELATED = 48
+"""Chunks for which it searches for related ones, with and without the word that relates them."""
+SAMPLE = 256
+"""Chunks that it reads to make these probes."""
+DEPTH = 25
+"""A chunk below this rank counts as not found."""
+RARE = 8
+"""A word in at most this many chunks relates them."""
+SMALLEST_CORPUS = 64
+"""With fewer chunks even a random ranking finds many: all retrievers keep weight 1."""
+LEAST_WEIGHT = 0.6
+"""Weight of a working retriever at least, where the best has 1.
+
+Without it, MiniLM had .19 on Debian's policy and found more alone than fused: recall@5 .500 against .344, now .469. On
+train questions with static vectors one-shot search changes by at most .001 (`benchmarks/fusion.py` prints the weights).
+"""
+SURE = 3.0
+"""Standard errors by which a working retriever's known-item score exceeds chance."""
+WORDS = 16
+LONGEST_SENTENCE = 40
+SEED = 0
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s*|\n\s*\n")
+Fetch = Callable[[Sequence[str]], Mapping[str, Chunk]]
+"""Returns chunks by id, those that exist."""
+
+
+class WordIndex(Protocol):
+    """The words of a corpus, as `Bm25Index` holds them."""
+
+    def search(self, query: str, k: int) -> list[tuple[str, float]]:
+        """Return the `k` best texts for a query as (id, score), best first."""
+
+    def analyze(self, text: str) -> list[str]:
+        """Return the distinct terms of a text, in order of appearance."""
+
+    def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
+        """Return in how many texts each term occurs, shape (n,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A query made from the chunk `source`, and the ids of the chunks that it should find.
+
+    A source that is not relevant itself is left out of the ranking.
+    """
+
+    query: str
+    source: str
+    relevant: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Queries for a known chunk, and for related ones: with the word that relates them (`naming`) and without it."""
+
+    known_items: Sequence[Probe] = ()
+    naming: Sequence[Probe] = ()
+    describing: Sequence[Probe] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """By retriever name: the mean reciprocal rank of related passages, and the weight, the best retriever's being 1."""
+
+    mrr: Mapping[str, float]
+    weights: Mapping[str, float]
+
+
+def sample_rows(count: int) -> list[int]:
+    """Positions of the chunks to make probes of, in random order; none for a corpus too small for calibration."""
+    return [] if count < SMALLEST_CORPUS else random.Random(SEED).sample(range(count), min(count, SAMPLE))
+
+
+def probes_of(
+    sample: Sequence[str], index: WordIndex, fetch: Fetch, chunk_of: Mapping[str, str] | None = None
+) -> Probes:
+    """Probes made of the chunks with these ids, those that still exist.
+
+    `index` holds the corpus's words. `chunk_of` maps an indexed id to its chunk's id, if they differ.
+    """
+    generator = random.Random(SEED)
+    chunks = list(fetch(sample).values())
+    known_items = [Probe(_passage(chunk, generator), chunk.id, frozenset({chunk.id})) for chunk in chunks[:KNOWN_ITEMS]]
+    drafts = (_draft(chunk, index, chunk_of, generator) for chunk in chunks)
+    relations = _relations(list(islice(filter(None, drafts), RELATED)), fetch)
+    naming = [Probe(relation.sentence, relation.source, relation.others) for relation in relations]
+    describing = [Probe(relation.description, relation.source, relation.others) for relation in relations]
+    return Probes(known_items, naming, describing)
+
+
+def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
+    """Searches every probe with every retriever; without probes all weights are 1.
+
+    If no retriever works, or no passages are related, the corpus does not tell which is better: weights are then equal.
+    """
+    ranks = {retriever.name: _ranks(retriever, probes) for retriever in retrievers}
+    working = {retriever.name: _works(retriever, probes.known_items) for retriever in retrievers}
+    if not any(working.values()):
+        working = dict.fromkeys(working, True)
+    worth = {name: _worth(kinds) for name, kinds in ranks.items() if working[name]}
+    best = max(worth.values(), default=1.0)
+    weights = {name: max(value / best, LEAST_WEIGHT) for name, value in worth.items()}
+    mrr = {name: float(np.mean(kinds)) if kinds.size else 0.0 for name, kinds in ranks.items()}
+    return Calibration(mrr, dict.fromkeys(ranks, 0.0) | weights)
+
+
+def _ranks(retriever: Retriever, probes: Probes) -> NDArray[np.float64]:
+    """Return the reciprocal ranks of both kinds of related probes, shape (2, n)."""
+    return np.stack([reciprocal_ranks(retriever, kind) for kind in (probes.naming, probes.describing)])
+
+
+def _worth(kinds: NDArray[np.float64]) -> float:
+    """Return the geometric mean of the odds over the rows of an array of reciprocal ranks, shape (kinds, n)."""
+    return math.exp(sum(math.log(success_odds(ranks)) for ranks in kinds) / len(kinds))
+
+
+def success_odds(ranks: NDArray[np.float64]) -> float:
+    """Return the odds of finding a relevant chunk, with half a success and half a failure added so that they stay
+    finite.
+
+    The correction is Haldane's and Anscombe's (Anscombe, "On estimating binomial response relations", 1956).
+    """
+    successes = float(np.count_nonzero(ranks))
+    return (successes + 0.5) / (len(ranks) - successes + 0.5)
+
+
+def reciprocal_ranks(retriever: Retriever, probes: Sequence[Probe]) -> NDArray[np.float64]:
+    """1 / rank of the first relevant chunk for each probe, 0 below rank `DEPTH`, shape (n,)."""
+    return np.array([_reciprocal_rank(_ranking(retriever, probe), probe.relevant) for probe in probes], np.float64)
+
+
+def _works(retriever: Retriever, probes: Sequence[Probe]) -> bool:
+    """Return whether the retriever finds chunks by their own words more often than chunks that other probes look
+    for.
+    """
+    if len(probes) < 2:
+        return True
+    rankings = [_ranking(retriever, probe) for probe in probes]
+    scores = np.array([[_reciprocal_rank(ranking, probe.relevant) for probe in probes] for ranking in rankings])
+    gains = scores.diagonal() - (scores.sum(axis=1) - scores.diagonal()) / (len(probes) - 1)
+    return bool(gains.mean() > SURE * gains.std() / math.sqrt(len(gains)))
+
+
+def _ranking(retriever: Retriever, probe: Probe) -> list[str]:
+    ids = (chunk_id for chunk_id, _ in retriever.search(probe.query, DEPTH + 1))
+    return [chunk_id for chunk_id in ids if chunk_id != probe.source or chunk_id in probe.relevant][:DEPTH]
+
+
+def _reciprocal_rank(ranking: Sequence[str], relevant: frozenset[str]) -> float:
+    return next((1 / rank for rank, chunk_id in enumerate(ranking, start=1) if chunk_id in relevant), 0.0)
+
+
+def _passage(chunk: Chunk, generator: random.Random) -> str:
+    """16 consecutive words from a random position in the text."""
+    words = chunk.text.split()
+    start = generator.randrange(max(1, len(words) - WORDS + 1))
+    # A script without spaces makes one endless word: a piece of it is enough.
+    return " ".join(words[start : start + WORDS])[: 12 * WORDS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """A sentence of the chunk `source`, the same without one of its rare words, and the other chunks with the word."""
+
+    source: str
+    sentence: str
+    description: str
+    others: frozenset[str]
+
+
+def _draft(
+    chunk: Chunk, index: WordIndex, chunk_of: Mapping[str, str] | None, generator: random.Random
+) -> _Relation | None:
+    rare_words = _rare_words(chunk, index)
+    if not rare_words:
+        return None
+    sentence, term = generator.choice(rare_words)
+    indexed_ids = [indexed for indexed, _ in index.search(term, RARE)]
+    ids = indexed_ids if chunk_of is None else [chunk_of[indexed] for indexed in indexed_ids if indexed in chunk_of]
+    description = " ".join(_without(term, word, index) for word in sentence.split())
+    return _Relation(chunk.id, sentence, _spaced(description), frozenset(ids) - {chunk.id})
+
+
+def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
+    """Without the chunks that repeat the sentence, for these can be found by its words."""
+    others = fetch(sorted(frozenset[str]().union(*(draft.others for draft in drafts))))
+    texts = {chunk_id: _spaced(chunk.text) for chunk_id, chunk in others.items()}
+    relations = [
+        replace(
+            draft,
+            others=frozenset(item for item in draft.others if draft.sentence not in texts.get(item, draft.sentence)),
+        )
+        for draft in drafts
+    ]
+    return [relation for relation in relations if relation.others and relation.description]
+
+
+def _without(term: str, word: str, index: WordIndex) -> str:
+    """Return the word without the term: empty if it holds no other; in a script without spaces, a word holds many."""
+    terms = index.analyze(word)
+    if term not in terms:
+        return word
+    return re.sub(re.escape(term), " ", word, flags=re.IGNORECASE) if len(terms) > 1 else ""
+
+
+def _rare_words(chunk: Chunk, index: WordIndex) -> list[tuple[str, str]]:
+    """(sentence, term) for each word of the chunk that a few other chunks hold too."""
+    sentences = (_spaced(part, LONGEST_SENTENCE) for part in _SENTENCE_END.split(chunk.text))
+    pairs = [(sentence, term) for sentence in sentences for term in index.analyze(sentence)]
+    frequencies = index.document_frequency([term for _, term in pairs])
+    return [pair for pair, frequency in zip(pairs, frequencies, strict=True) if 2 <= frequency <= RARE]
+
+
+def _spaced(text: str, words: int | None = None) -> str:
+    """Return the text, or its first words, with single spaces."""
+    return " ".join(text.split()[:words])

@@ -1,0 +1,1 @@
+"""An index in a folder, which any number of processes read while one writes. It knows no Chroma."""

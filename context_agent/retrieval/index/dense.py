@@ -1,0 +1,154 @@
+"""Dense search: vectors as stored in the parts of an index, and the retriever that ranks chunks by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.retriever import DENSE, QueryVectors
+
+_UNIT_SAMPLE = 3
+"""Vectors checked to decide whether all have length 1."""
+
+
+class NearestRows(Protocol):
+    """An approximate search of one part."""
+
+    def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
+        """About the `k` rows of the highest cosine to a query of shape (d,), in no order; None if it is not usable."""
+
+
+class VectorPart(NamedTuple):
+    """Vectors as stored: shape (n, d), float32, usually memory-mapped.
+
+    `lengths` are their Euclidean norms, shape (n,). The rows in `removed`, ascending, do not count. `approximate`
+    finds the best of them without reading all.
+    """
+
+    matrix: NDArray[np.float32]
+    lengths: NDArray[np.float32]
+    removed: NDArray[np.int32]
+    approximate: NearestRows | None = None
+
+    def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
+        """About the `k` best of the rows that count, ascending; None if only an exact search tells them."""
+        if self.approximate is None or 16 * k >= len(self.lengths):
+            return None
+        for request in (k, 4 * k, 16 * k):
+            rows = self.approximate.nearest(query, request)
+            if rows is None:
+                return None
+            rows = np.setdiff1d(rows[rows < len(self.lengths)], self.removed)
+            if len(rows) >= k:
+                return rows
+        return None
+
+
+@dataclass(frozen=True)
+class VectorTable:
+    """Vectors in corpus order, in one or more parts; `space` is Chroma's name of the distance: `cosine`, `l2`, `ip`."""
+
+    parts: Sequence[VectorPart]
+    space: str
+
+    @classmethod
+    def of(cls, matrix: NDArray[np.float32], lengths: NDArray[np.float32], space: str) -> VectorTable:
+        """Return a table in one part."""
+        return cls([VectorPart(matrix, lengths, np.zeros(0, dtype=np.int32))], space)
+
+    def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the score of each row for a query of shape (d,); higher is better, shape (n,).
+
+        Cosines for `cosine`, and for `l2` and `ip` if the stored vectors have length 1; else negative distances.
+        """
+        return np.concatenate([np.zeros(0, np.float32), *(self._scores(part, query) for part in self.parts)])
+
+    def best(self, query: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+        """Rows and their scores, among them the `k` best, and all that tie with the last of them.
+
+        A part with an approximate search contributes what that returns.
+        """
+        rows, scores, first = [np.zeros(0, np.intp)], [np.zeros(0, np.float32)], 0
+        for part in self.parts:
+            nearest = part.nearest(query, k)
+            if nearest is None:
+                part_rows, part_scores = _highest(self._scores(part, query), k)
+            else:
+                part_rows = nearest - np.searchsorted(part.removed, nearest)
+                selected = VectorPart(part.matrix[nearest], part.lengths[nearest], part.removed[:0])
+                part_scores = self._scores(selected, query)
+            rows.append(first + part_rows)
+            scores.append(part_scores)
+            first += len(part.lengths) - len(part.removed)
+        all_rows, all_scores = np.concatenate(rows), np.concatenate(scores)
+        highest, highest_scores = _highest(all_scores, k)
+        return all_rows[highest], highest_scores
+
+    def _scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of the rows of a part that count."""
+        # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
+        products: NDArray[np.float32] = np.einsum("ij,j->i", part.matrix, query)
+        if self.space == "cosine":
+            scale = part.lengths * np.float32(np.linalg.norm(query))
+            scores = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+        elif self.space == "ip":
+            scores = products if self._unit else products - 1
+        else:
+            distances = np.square(part.lengths) + np.float32(np.dot(query, query)) - 2 * products
+            scores = 1 - distances / 2 if self._unit else -distances
+        return np.delete(scores, part.removed) if len(part.removed) else np.asarray(scores)
+
+    @cached_property
+    def _unit(self) -> bool:
+        sample = np.concatenate([part.lengths[:_UNIT_SAMPLE] for part in self.parts])[:_UNIT_SAMPLE]
+        return bool(np.allclose(sample, 1.0, atol=1e-3))
+
+
+class DenseRetriever:
+    """Dense search over a `VectorTable`, equal scores ordered by id.
+
+    It is exact where a part has no approximate search, and with a metadata filter: one pass over the matrix, on one
+    core, 11 ms for 100,000 vectors of 384 numbers, .5 ms for 10,000 of 256.
+    """
+
+    name = DENSE
+
+    def __init__(
+        self,
+        table: VectorTable,
+        embed_query: QueryVectors,
+        id_of: Callable[[int], str],
+        mask: Callable[[Where], NDArray[np.bool_]],
+    ) -> None:
+        """`id_of` returns the chunk id of a row; `mask` the rows that a metadata filter lets through."""
+        self._table, self._embed_query, self._id_of, self._mask = table, embed_query, id_of, mask
+
+    def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
+        """See `Retriever`; a query whose vector is zero (no known word) finds nothing."""
+        vector = self._embed_query(query)
+        if k <= 0 or not vector.any():
+            return []
+        if where is None:
+            rows, scores = self._table.best(vector, k)
+        else:
+            allowed = np.flatnonzero(self._mask(where))
+            highest, scores = _highest(self._table.scores(vector)[allowed], k)
+            rows = allowed[highest]
+        hits = ((self._id_of(row), score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True))
+        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:k]
+
+
+def _highest(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Return the places of the `k` highest scores, ascending, and of all that tie with the last of them; and these
+    scores.
+    """
+    if len(scores) <= k:
+        return np.arange(len(scores)), scores
+    places = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+    return places, scores[places]
