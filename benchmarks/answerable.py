@@ -32,7 +32,6 @@ from safetensors import safe_open
 
 from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
-from context_agent.eval.page import INK, MARKS, PALETTE, canvas, svg
 from context_agent.eval.statistics import (
     Measure,
     expected_calibration_error,
@@ -54,6 +53,7 @@ from context_agent.train.bridge_calibration import (
     calibration_tasks,
     fit_calibration,
 )
+from context_agent.web.drawing import INK, MARKS, PALETTE, canvas, svg
 
 SETS = "musique,2wiki,hotpotqa,newsfacts"
 LEAST_AUC, MOST_ERROR = 0.90, 0.05

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from context_agent.eval.evaluation import summarise_run
-from context_agent.eval.report import plots
 from context_agent.eval.summary import EvalSummary, MetricValue
+from context_agent.web.report import plots
 
 START, END = "<!-- figures -->", "<!-- end of figures -->"
 METRIC = "recall@5"

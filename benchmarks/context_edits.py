@@ -16,8 +16,8 @@ from pathlib import Path
 
 from budget_curve import draw_plot, finished_run, gain, write_figures
 
-from context_agent.eval.report.plots import windows
 from context_agent.eval.summary import EvalSummary, MetricValue
+from context_agent.web.report.plots import windows
 
 REFERENCE = "agent-unpruned"
 METRIC = "recall@5"

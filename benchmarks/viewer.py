@@ -30,9 +30,9 @@ from selenium.webdriver.chrome.service import Service
 
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent._support.question_files import Question, load_questions
-from context_agent.eval.view import build_page
-from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.trajectory_file import read_all
+from context_agent.web.viewer import build_page
+from context_agent.web.viewer.model import GoldQuestions, view_data
 
 WINDOWS = (32_768, 4_096)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1600,1000")

@@ -315,7 +315,7 @@ def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
 
 def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
     """Writes the report of a run and prints its tables; returns 1 if a question failed."""
-    from context_agent.eval.evaluation import write_report
+    from context_agent.web.report import write_report
 
     summary = write_report(folder, reference=reference)
     if as_json:

@@ -245,12 +245,13 @@ def review(
         problems += report.pop("problems")
         text = _agreement_text(report)
     else:
-        from context_agent.synth_data.review import draw_sample, review_page
+        from context_agent.synth_data.review import draw_sample, tasks_on_page
+        from context_agent.web.review import review_page
 
         drawn = [*draw_sample(task_list, page.sample, seed), *draw_sample(dropped_tasks, page.dropped_sample, seed)]
         drawn = draw_sample(drawn, None, seed)
         with index.open() as corpus:
-            html = review_page(drawn, corpus, f"Review of {tasks.name}")
+            html = review_page(tasks_on_page(drawn, corpus), f"Review of {tasks.name}")
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(html, encoding="utf-8")
         report = {"page": str(out), "tasks": len(drawn)}
@@ -294,12 +295,8 @@ def _apply_judgements(
     seed: int,
 ) -> dict[str, Any]:
     """Writes the tasks that stay and reports the judges' agreement."""
-    from context_agent.synth_data.review import (
-        REVIEW_LABEL,
-        apply_judgements,
-        load_judgements,
-        measure_agreement,
-    )
+    from context_agent.synth_data.agreement import measure_agreement
+    from context_agent.synth_data.judgements import REVIEW_LABEL, apply_judgements, load_judgements
     from context_agent.synth_data.task import write_tasks
 
     verified = {**{task.id: True for task in task_list}, **{task.id: False for task in dropped_tasks}}
@@ -320,7 +317,7 @@ def _apply_judgements(
 
 def _agreement_text(report: dict[str, Any]) -> str:
     """Return the counts, then each judge's agreement with the verification, then the agreement between judges."""
-    from context_agent.synth_data.review import IntervalEstimate
+    from context_agent.synth_data.agreement import IntervalEstimate
 
     def estimate(figures: dict[str, Any]) -> str:
         return str(IntervalEstimate(**figures))

@@ -32,8 +32,8 @@ from context_agent.pruning.view import (
 )
 
 if TYPE_CHECKING:
-    from context_agent.eval.view.model import TrajectoryRow, ViewData
-    from context_agent.eval.view.schema import (
+    from context_agent.web.viewer.model import TrajectoryRow, ViewData
+    from context_agent.web.viewer.schema import (
         BlockData,
         DelegatedData,
         EditData,

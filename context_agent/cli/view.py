@@ -19,9 +19,9 @@ from context_agent.cli.prune import read_conversation
 from context_agent.errors import DataError
 
 if TYPE_CHECKING:
-    from context_agent.eval.view.model import ViewData
     from context_agent.integrations.feedback import FeedbackLog
     from context_agent.pruning import ContextPruner
+    from context_agent.web.viewer.model import ViewData
 
 
 PAGE_NAME = "view.html"
@@ -83,7 +83,7 @@ def view(
         for row in data.rows:
             output.print_json(asdict(row))
     if not text and (out or open_browser or not as_json):
-        from context_agent.eval.view import build_page
+        from context_agent.web.viewer import build_page
 
         number = len(data.rows)
         contents = f"{number:,} {'trajectory' if number == 1 else 'trajectories'}"
@@ -94,7 +94,7 @@ def view(
 def _view_conversation(
     file: Path, pruner: ContextPruner, out: Path | None, *, open_browser: bool, as_json: bool
 ) -> int:
-    from context_agent.eval.view import conversation_page, model_calls
+    from context_agent.web.conversation import conversation_page, model_calls
 
     _, _, messages = read_conversation(file)
     calls = model_calls(messages, pruner)
@@ -108,8 +108,8 @@ def _view_conversation(
 
 def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
     from context_agent._support.question_files import load_questions
-    from context_agent.eval.view.model import GoldQuestions, view_data
     from context_agent.harness.trajectory_file import read_all
+    from context_agent.web.viewer.model import GoldQuestions, view_data
 
     problems: list[str] = []
     questions = None if gold is None else GoldQuestions(load_questions(gold, problems=problems))

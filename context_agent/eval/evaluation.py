@@ -1,9 +1,11 @@
-"""An evaluation from benchmarks to report: prepare the data, run the questions, write summary and pages.
+"""An evaluation of systems on benchmarks: prepare the data, run the questions, summarize the records.
 
     benchmarks = [prepare(load_benchmark("musique", data=DATA), cache=CACHE)]
     systems = find_systems(["hybrid", "agent"])
     records = evaluate(benchmarks, systems, EvalOptions(policy=BridgePolicy), folder=Path("runs/dev"))
-    write_report(Path("runs/dev"))
+    summary = summarise_run(Path("runs/dev"))
+
+`context_agent.web.report.write_report` writes the summary and the pages.
 
 The policy is passed as a module-level function, because every worker process opens its own. A program that calls
 `evaluate` needs `if __name__ == "__main__":` for the same reason.
@@ -18,10 +20,8 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import load_questions
 from context_agent._support.worker_pool import Machines
 from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarise
@@ -37,25 +37,18 @@ from context_agent.eval.records import (
     read_records,
     read_run,
 )
-from context_agent.eval.report import render
 from context_agent.eval.runner import RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
 from context_agent.eval.scoring import Price
-from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
+from context_agent.eval.summary import EvalSummary
 from context_agent.eval.systems import AnswerSettings, System, find_systems
-from context_agent.eval.view import build_page
-from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
-from context_agent.harness.trajectory_file import read_all
 from context_agent.pruning.budget import WINDOW, Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
 
-SUMMARY_FILE, REPORT_FILE, TRAJECTORIES_FILE = "summary.json", "report.html", "trajectories.html"
 LISTED_PROBLEMS = 100
 """Skipped rows that `run.json` lists; it counts the others."""
-LINKED_FAILURES = 50
-"""Failures whose trajectories the report links to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,22 +270,16 @@ def _cleared(store: TrajectoryStore | None) -> Iterator[None]:
             store.clear()
 
 
-def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
-    """Writes the summary, the report and the page of trajectories into a run's folder, and returns the summary.
-
-    Works on a stopped run too. Raises `DataError` for a folder without a run, `ConfigError` for a reference that was
-    not run.
-    """
-    summary = summarise_run(folder, reference=reference)
-    replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
-    title = f"Evaluation on {', '.join(summary.benchmarks) or 'nothing yet'}"
-    replace_file(folder / REPORT_FILE, render(summary, title=title, links=_write_trajectories(folder, summary)))
-    return summary
-
-
 def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
-    """Return the summary of the records in a folder; it lists unanswered questions as missing. Raises as
-    `write_report`.
+    """Return the summary of the records in a run's folder. It lists unanswered questions as missing.
+
+    Args:
+        folder: A folder that `evaluate` wrote. The run may have been stopped.
+        reference: The system that the others are compared with.
+
+    Raises:
+        DataError: If the folder has no run.
+        ConfigError: If the reference was not run.
     """
     run = read_run(folder)
     notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
@@ -305,24 +292,6 @@ def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
         expected=_expected_keys(run),
         problems=[problem for name, note in notes.items() for problem in _data_problems(name, note)],
     )
-
-
-def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
-    """Writes the page of the trajectories that the report links to, and returns the link of each of them."""
-    questions: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
-    names = dict.fromkeys(name for question in questions for name in question.trajectories)
-    paths = {name: folder / name for name in names if (folder / name).is_file()}
-    try:
-        collection = read_all(list(paths.values()))
-    except DataError:  # none was kept, or none is complete up to its header
-        return {}
-    problems: list[str] = []
-    file = folder / QUESTIONS_FILE
-    gold = GoldQuestions(load_questions(file, problems=problems) if file.is_file() else [])
-    data = view_data(collection, gold, problems=problems)
-    replace_file(folder / TRAJECTORIES_FILE, build_page(data, title="Failed and worst questions"))
-    ids = {row.id for row in data.rows}
-    return {name: f"{TRAJECTORIES_FILE}#t={quote(path.stem)}" for name, path in paths.items() if path.stem in ids}
 
 
 def _data_problems(name: str, note: Mapping[str, Any]) -> list[str]:

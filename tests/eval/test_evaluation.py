@@ -22,10 +22,10 @@ from context_agent.eval.evaluation import (
     prepare,
     require_sound_data,
     summarise_run,
-    write_report,
 )
 from context_agent.eval.records import open_run, read_records, read_run
 from context_agent.eval.systems import find_systems
+from context_agent.web.report import write_report
 from tests.eval import faulty
 from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
 from tests.eval.sample_benchmarks import native_folder

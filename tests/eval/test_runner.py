@@ -15,11 +15,11 @@ from context_agent.eval.evaluation import (
     EvalOptions,
     evaluate,
     summarise_run,
-    write_report,
 )
 from context_agent.eval.records import open_run, read_records
 from context_agent.eval.systems import Answerer, AnswerSettings, find_systems
 from context_agent.harness.trajectory_file import read
+from context_agent.web.report import write_report
 from tests.eval import faulty
 from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
 

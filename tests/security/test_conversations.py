@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from context_agent.eval.view import SHOWN_CALLS, model_calls
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices
@@ -21,6 +20,7 @@ from context_agent.pruning.passages import cut
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
 from context_agent.pruning.selection import OwnWords
 from context_agent.tokens import CharCounter
+from context_agent.web.conversation import SHOWN_CALLS, model_calls
 from tests.growth import growth
 from tests.security.hostile_texts import TEXTS, repeated
 

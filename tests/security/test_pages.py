@@ -14,14 +14,16 @@ import pytest
 
 from context_agent import Action, Budget, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.eval.aggregate import summarise
-from context_agent.eval.report import render
-from context_agent.eval.view import build_page, conversation_page, model_calls
-from context_agent.eval.view.model import view_data
 from context_agent.harness.trajectory_file import read_all
 from context_agent.pruning.pruner import ContextPruner
-from context_agent.synth_data.review import review_page
+from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import Support
 from context_agent.types import RankedId
+from context_agent.web.conversation import conversation_page, model_calls
+from context_agent.web.report.content import render
+from context_agent.web.review import review_page
+from context_agent.web.viewer import build_page
+from context_agent.web.viewer.model import view_data
 from tests.actions import rank_all, search
 from tests.browser import Browser
 from tests.eval.sample_records import made_records
@@ -130,7 +132,7 @@ def review() -> str:
         )
         for document in documents()
     ]
-    return review_page(tasks, corpus, ALL)
+    return review_page(tasks_on_page(tasks, corpus), ALL)
 
 
 def conversation() -> str:

@@ -16,11 +16,12 @@ from context_agent._support.question_files import load_questions
 from context_agent.errors import ContextAgentError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, load_judgements
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data import review
+from context_agent.synth_data import judgements
 from context_agent.synth_data.matching import LONGEST_QUOTE, find_quote
-from context_agent.synth_data.review import review_page
+from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import load_tasks
 from context_agent.types import Chunk
+from context_agent.web.review import review_page
 from tests.growth import growth
 from tests.security.hostile_texts import TEXTS
 
@@ -58,7 +59,7 @@ def test_a_row_without_an_end_is_refused_before_it_is_read(tmp_path: Path) -> No
 
 
 def load_reviews(file: Path) -> object:
-    return review.load_judgements([file], {"a"})
+    return judgements.load_judgements([file], {"a"})
 
 
 @pytest.mark.parametrize("load", [load_questions, load_judgements, load_reviews, load_tasks])
@@ -130,7 +131,7 @@ def test_a_review_page_of_hostile_tasks_runs_nothing(tmp_path: Path) -> None:
         "distractors": [script],
     }  # fmt: skip
     tasks = load_tasks(lines(tmp_path, task))
-    page = review_page(tasks, corpus(script), script)
+    page = review_page(tasks_on_page(tasks, corpus(script)), script)
     assert "<script>alert" not in page
     assert "<img src=x" not in page
     assert "\u202e" not in page

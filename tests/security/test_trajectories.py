@@ -11,8 +11,6 @@ import pytest
 
 from context_agent._support.question_files import Question
 from context_agent.errors import TrajectoryError
-from context_agent.eval.view import build_page
-from context_agent.eval.view.model import GoldQuestions, view_data
 from context_agent.harness import trajectory_file
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory import Header, Trajectory
@@ -35,6 +33,8 @@ from context_agent.pruning.view import (
     replaced_keys,
 )
 from context_agent.types import Action, Chunk, Hit
+from context_agent.web.viewer import build_page
+from context_agent.web.viewer.model import GoldQuestions, view_data
 from tests.growth import growth
 
 

@@ -16,9 +16,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from hashlib import blake2b
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +34,6 @@ from context_agent.errors import (
     RerankerError,
     TrajectoryError,
 )
-from context_agent.eval import page, view
-from context_agent.eval.view.model import view_data
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read_all
@@ -50,6 +46,8 @@ from context_agent.pruning.selection import Prices
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
 from context_agent.sentences import best_sentences
+from context_agent.web import ui, viewer
+from context_agent.web.viewer.model import view_data
 
 with extra("serve"):
     from starlette.requests import Request
@@ -475,47 +473,14 @@ with extra("serve"):
     from starlette.responses import Response
     from starlette.routing import Route
 
-OWN = ("api.js", "ask.css", "ask.js", "episode.js", "icon.svg", "live.js", "ranking.js", "settings.js")
-"""Files of the page in the folder `ui`, besides the HTML."""
-SHARED, VIEWER = ("page.css", "page.js"), ("view.css", *view.SCRIPTS)
-TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
-}
-
 
 def is_public(path: str) -> bool:
     """Return whether the path is one of the page's own, which need no token."""
     return path == "/" or path.startswith(("/ui/", "/episodes/"))
 
 
-@cache
-def _file(name: str) -> tuple[bytes, dict[str, str]]:
-    """Return the content of a file, and its headers. Raises `KeyError` for a name that is not the page's."""
-    if name in SHARED:
-        text = page.asset(name)
-    elif name in VIEWER:
-        text = view.asset(name)
-    elif name in (*OWN, "ask.html", "episode.html"):
-        text = (files("context_agent.integrations.server") / "ui" / name).read_text(encoding="utf-8")
-    else:
-        raise KeyError(name)
-    content = text.encode()
-    kind = TYPES[Path(name).suffix]
-    tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
-    return content, {**HEADERS, "Content-Type": f"{kind}; charset=utf-8", "ETag": tag}
-
-
 def _answer(request: Request, name: str) -> Response:
-    content, headers = _file(name)
+    content, headers = ui.page_file(name)
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return Response(content, headers=headers)
@@ -534,7 +499,7 @@ async def _episode(request: Request) -> Response:
 async def _asset(request: Request) -> Response:
     """`GET /ui/{name}`."""
     name = request.path_params["name"]
-    if name not in (*OWN, *SHARED, *VIEWER):
+    if name not in ui.ASSETS:
         raise HTTPException(404)
     return _answer(request, name)
 
@@ -557,7 +522,7 @@ def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
     if not shown.rows:
         raise DataError(f"the trajectory {name!r} cannot be shown")
     rows = tuple(replace(row, file=Path(row.file).name, run="") for row in shown.rows)
-    return view.page_data(replace(shown, rows=rows, problems=()))
+    return viewer.page_data(replace(shown, rows=rows, problems=()))
 
 
 def _sub_agents(log: FeedbackLog, trajectory: Trajectory) -> Iterator[Path]:

@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from context_agent._support.journal import replace_file
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent.errors import ConfigError
-from context_agent.eval.page import escape, page
 from context_agent.pruning.pruner import PruneReport
+from context_agent.web.page import escape, page
 
 MAX_CONVERSATIONS = 1_000
 """Conversations that a report lists. Older ones count in the sum alone."""

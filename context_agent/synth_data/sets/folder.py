@@ -32,8 +32,8 @@ import numpy as np
 from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.eval.gold import leaks
+from context_agent.synth_data.judgements import REVIEW_LABEL as REVIEW
 from context_agent.synth_data.quality import ATTEMPTS_LABEL, DIFFICULTY_LABEL
-from context_agent.synth_data.review import REVIEW_LABEL as REVIEW
 from context_agent.synth_data.sets.splits import TaskSplits, check_splits
 from context_agent.synth_data.stages import dropped_path, journal_path
 from context_agent.synth_data.task import (

@@ -17,7 +17,6 @@ from context_agent._support.question_files import Question
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.page import PALETTE, canvas, escape, page, svg
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
@@ -30,6 +29,8 @@ from context_agent.train.demo.plan import DemoPlan, DemoTargets
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
 from context_agent.train.rl.rollouts import temperature_name
 from context_agent.types import Action
+from context_agent.web.drawing import PALETTE, canvas, svg
+from context_agent.web.page import escape, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,7 +28,7 @@ from context_agent.eval.metrics import f_beta
 from context_agent.eval.statistics import roc_auc, shared_ranks
 from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.review import IntervalEstimate, cohen_kappa, equal_share, estimate
+from context_agent.synth_data.agreement import IntervalEstimate, cohen_kappa, equal_share, estimate
 from context_agent.synth_data.task import write_json
 from context_agent.train.judge.judge import (
     YES_SCORE,

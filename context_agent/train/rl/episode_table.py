@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import replace_file
-from context_agent.eval.page import page
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.checkpoints import read_metrics
 from context_agent.train.rl.rollouts import ScoredEpisode
+from context_agent.web.page import page
 
 PAGE_EPISODES = 20_000
 """Episodes on the page: the newest. The file has all of them."""

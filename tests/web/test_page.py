@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from context_agent.eval.page import escape, page
+from context_agent.web.page import escape, page
 
 HOSTILE = "</script><script>alert(1)</script><!-- ]]> \u2028\u2029 \ud800 \u202e javascript:x"
 

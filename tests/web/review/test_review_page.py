@@ -7,9 +7,11 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
-from context_agent.synth_data.review import document_text, draw_sample, load_judgements, review_page, segments
+from context_agent.synth_data.judgements import load_judgements
+from context_agent.synth_data.review import document_text, draw_sample, segments, tasks_on_page
 from context_agent.synth_data.task import Support, encode_row
 from context_agent.types import Chunk
+from context_agent.web.review import review_page
 from tests.synth_data.tasks import task
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -48,7 +50,7 @@ def corpus():
 def sheet(browser, corpus, tmp_path):
     """The open page, with empty local storage and downloads into the test's folder."""
     page = tmp_path / "review.html"
-    page.write_text(review_page(TASKS, corpus, f"Review {EVIL}"), encoding="utf-8")
+    page.write_text(review_page(tasks_on_page(TASKS, corpus), f"Review {EVIL}"), encoding="utf-8")
     behaviour = {"behavior": "allow", "downloadPath": str(tmp_path / "downloads")}
     browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
     browser.open(page)
@@ -117,7 +119,7 @@ def test_progress_is_kept_and_is_the_pages_own(browser, sheet, corpus, tmp_path)
     assert browser.texts("#count") == ["1 accepted, 1 rejected, 1 left"]
     assert browser.texts(".question") == ["Third?"]
     other_page = tmp_path / "other.html"
-    other_page.write_text(review_page(TASKS[:2], corpus, "Another"), encoding="utf-8")
+    other_page.write_text(review_page(tasks_on_page(TASKS[:2], corpus), "Another"), encoding="utf-8")
     browser.open(other_page)
     assert browser.texts("#count") == ["0 accepted, 0 rejected, 2 left"]
 
@@ -162,9 +164,10 @@ def test_damaged_progress_is_told_and_the_page_works(browser, sheet):
 
 
 def test_equal_tasks_give_an_equal_page(corpus):
-    assert review_page(TASKS, corpus, "Review") == review_page(list(TASKS), corpus, "Review")
+    pages = [review_page(tasks_on_page(TASKS, corpus), "Review") for _ in range(2)]
+    assert pages[0] == pages[1]
     with pytest.raises(DataError, match="no task"):
-        review_page([], corpus, "Review")
+        review_page([], "Review")
 
 
 def test_the_sample_is_drawn_by_seed():

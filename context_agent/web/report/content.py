@@ -11,8 +11,6 @@ from importlib.resources import files
 
 from context_agent.errors import MissingExtraError
 from context_agent.eval.metrics import Metric, find_metric, leading_metric
-from context_agent.eval.page import escape, page
-from context_agent.eval.report import plots
 from context_agent.eval.summary import (
     COLUMNS,
     Cell,
@@ -28,6 +26,8 @@ from context_agent.eval.summary import (
     format_window,
     verdict,
 )
+from context_agent.web.page import escape, page
+from context_agent.web.report import plots
 
 FINDINGS = 4
 """Systems of a benchmark that get a sentence."""
@@ -52,7 +52,7 @@ def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[st
         _worst(summary, links or {}),
         f'<div class="columns"><section>{_legend(summary)}</section><section>{_settings(summary)}</section></div>',
     ]
-    style = (files("context_agent.eval.report") / "report.css").read_text(encoding="utf-8")
+    style = (files("context_agent.web.report") / "report.css").read_text(encoding="utf-8")
     return page(title, "\n".join(part for part in parts if part), styles=(style,))
 
 

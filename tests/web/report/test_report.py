@@ -16,10 +16,11 @@ from rich.console import Console
 from context_agent.errors import MissingExtraError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.metrics import METRICS
-from context_agent.eval.page import MAX_NAME
 from context_agent.eval.records import EvalRecord
-from context_agent.eval.report import plots, render
 from context_agent.eval.summary import EvalSummary, MetricValue, format_interval, format_value, show, verdict
+from context_agent.web.drawing import MAX_NAME
+from context_agent.web.report import plots
+from context_agent.web.report.content import render
 from tests.eval.sample_records import ORDER, WINDOWS, made_records
 
 RECORDS = made_records(questions=12)

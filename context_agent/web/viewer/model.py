@@ -13,7 +13,6 @@ from typing import Any
 
 from context_agent._support.question_files import Question
 from context_agent.eval.gold import Gold, gold_of
-from context_agent.eval.view.schema import TrajectoryDetail, validated
 from context_agent.harness.profile import compact
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import LoadedTrajectory, TrajectoryFiles
@@ -29,6 +28,7 @@ from context_agent.pruning.view import (
     replaced_keys,
 )
 from context_agent.types import Chunk, RankedDocument
+from context_agent.web.viewer.schema import TrajectoryDetail, validated
 
 CUT = "cut"
 """Stop reason of a trajectory without an end, which was cut or is still being written."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from context_agent.eval.metrics import Metric, find_metric, leading_metric
-from context_agent.eval.page import DASHES, INK, MARKS, PALETTE, canvas, plain, svg
 from context_agent.eval.summary import Cell, CurvePoint, EvalSummary
+from context_agent.web.drawing import DASHES, INK, MARKS, PALETTE, canvas, plain, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

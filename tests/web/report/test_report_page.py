@@ -11,7 +11,7 @@ import pytest
 
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.records import EvalRecord
-from context_agent.eval.report import render
+from context_agent.web.report.content import render
 from tests.eval.sample_records import made_records
 
 if TYPE_CHECKING:

@@ -1,82 +1,17 @@
-"""The viewer's pages: trajectories, and a conversation of any agent with what pruning removes before each model call.
+"""The page of a pruned conversation: what pruning removes before each model call, why, and at what cost.
 
-Of trajectories, the list is unpacked at once, details and texts in parts when they are needed. A conversation is played
-again: before each of the agent's turns the pruner gets the messages so far. The page says why and at what cost.
+The conversation is played again: before each of the agent's turns, the pruner gets the messages so far.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import Any
 
-from context_agent.eval.page import escape, page
-from context_agent.eval.view.model import ViewData
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pruner import ContextPruner, PruneReport, RemovedPassage
-
-SCRIPTS = (
-    "layout.js",
-    "select.js",
-    "store.js",
-    "strip.js",
-    "turn.js",
-    "lanes.js",
-    "trajectory.js",
-    "compare.js",
-    "list.js",
-    "main.js",
-)
-PART_SIZE = 400_000
-"""Characters of JSON in a part: few enough to unpack between two frames, enough to compress well."""
-BODY = (
-    '<noscript><p class="problems">This page needs JavaScript. It makes no network requests.</p></noscript>\n'
-    '<div id="view"></div>'
-)
-
-
-def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
-    """Return the page as text."""
-    return page(title, BODY, data=page_data(view), scripts=map(asset, SCRIPTS), styles=[asset("view.css")])
-
-
-def page_data(view: ViewData) -> dict[str, object]:
-    """Return the data of the page by name, as its scripts read them with `pageData`."""
-    details, texts = list(_parts(view.details)), list(_parts(view.texts))
-    index = {
-        "rows": [asdict(row) for row in view.rows],
-        "problems": view.problems,
-        "ignored": view.ignored,
-        "details": [len(part) for part in details],
-        "texts": [len(part) for part in texts],
-    }
-    return {
-        "index": index,
-        **{f"details-{number}": part for number, part in enumerate(details)},
-        **{f"texts-{number}": part for number, part in enumerate(texts)},
-    }
-
-
-def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield the items in groups of about `PART_SIZE` characters."""
-    part: list[Any] = []
-    size = 0
-    for item in items:
-        part.append(item)
-        size += len(json.dumps(item, ensure_ascii=False))
-        if size >= PART_SIZE:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
-def asset(name: str) -> str:
-    """Return a script or style of the viewer."""
-    return (files("context_agent.eval.view") / name).read_text(encoding="utf-8")
-
+from context_agent.web.page import escape, page
 
 STYLE = """
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_agent.eval.view import conversation_page, model_calls
+from context_agent.web.conversation import conversation_page, model_calls
 from tests.pruning.conversations import Call, Turn, rendered
 from tests.pruning.test_pruner import LONG, pruner, search
 

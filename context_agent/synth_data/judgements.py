@@ -1,0 +1,136 @@
+"""Judgements of people on tasks: how they are loaded from the review page's downloads and applied to the tasks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from context_agent._support.small_files import parse_json
+from context_agent.errors import DataError
+from context_agent.synth_data.task import Task
+
+RejectionRule = Literal["any", "majority"]
+REVIEW_LABEL = "review"
+VERDICTS = {"accept": True, "reject": False}
+
+
+@dataclass(slots=True)
+class Judgements:
+    """`verdicts[judge][task]` is True for accepted; `comments` likewise; `problems` describes the lines with a problem.
+
+    `counts` counts lines: `unknown` (the task is not under review), `changed` (a second verdict of a judge on a task;
+    the later one counts), `undecided` (a comment without a verdict), `bad` (not a judgement).
+    """
+
+    verdicts: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
+    comments: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def add_problem(self, kind: str, problem: str) -> None:
+        """Counts a problem and keeps it in words."""
+        self.counts[kind] += 1
+        self.problems.append(problem)
+
+
+def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
+    """Return the judgements of these files on these tasks. In a row without a judge's name, the file name is the judge.
+
+    Raises `DataError` for a file that cannot be read, and if no file has a judgement on one of the tasks.
+    """
+    judgements = Judgements()
+    names = [str(path) for path in paths]
+    for name in names:
+        for number, line in enumerate(_lines(Path(name)), start=1):
+            if line.strip():
+                _add_judgement(judgements, line, f"{name}:{number}", Path(name).stem, task_ids)
+    if not judgements.verdicts:
+        detail = f" ({judgements.problems[0]})" if judgements.problems else ""
+        raise DataError(f"none of these tasks has a judgement in {', '.join(names)}{detail}")
+    return judgements
+
+
+def apply_judgements(
+    tasks: Sequence[Task], judgements: Judgements, rule: RejectionRule = "any"
+) -> tuple[list[Task], list[Task]]:
+    """Return the tasks that stay and the rejected ones; judged tasks get a label with the verdicts and comments.
+
+    `any`: one rejection is enough. `majority`: more than half must accept. Tasks without a verdict stay.
+    """
+    accepted: list[Task] = []
+    rejected: list[Task] = []
+    for task in tasks:
+        verdicts = {
+            judge: by_task[task.id] for judge, by_task in sorted(judgements.verdicts.items()) if task.id in by_task
+        }
+        comments = {
+            judge: by_task[task.id] for judge, by_task in sorted(judgements.comments.items()) if task.id in by_task
+        }
+        labelled = (
+            replace(task, labels={**task.labels, REVIEW_LABEL: _review_label(verdicts, comments)})
+            if verdicts or comments
+            else task
+        )
+        (accepted if is_accepted(list(verdicts.values()), rule) else rejected).append(labelled)
+    return accepted, rejected
+
+
+def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
+    """Return whether a task with these verdicts stays; a task without verdicts does."""
+    if rule == "majority":
+        return not verdicts or 2 * sum(verdicts) > len(verdicts)
+    return all(verdicts)
+
+
+def _review_label(verdicts: Mapping[str, bool], comments: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "accepted": [judge for judge, verdict in verdicts.items() if verdict],
+        "rejected": [judge for judge, verdict in verdicts.items() if not verdict],
+        "comments": dict(comments),
+    }
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8: {error}") from error
+
+
+def _add_judgement(judgements: Judgements, line: str, location: str, signed: str, task_ids: Collection[str]) -> None:
+    row = _row(line)
+    if row is None:
+        judgements.add_problem(
+            "bad", f'{location}: not a judgement like {{"task": "…", "judge": "…", "verdict": "accept"}}'
+        )
+        return
+    task, verdict = row["task"], row.get("verdict")
+    judge = str(row.get("judge") or "").strip() or signed
+    if task not in task_ids:
+        judgements.add_problem("unknown", f"{location}: task {task!r} is not among those reviewed")
+        return
+    if comment := str(row.get("comment") or "").strip():
+        judgements.comments[judge][task] = comment
+    if verdict is None:
+        judgements.counts["undecided"] += 1
+        return
+    if task in judgements.verdicts[judge]:
+        judgements.add_problem("changed", f"{location}: {judge} judged {task!r} twice; the later verdict counts")
+    judgements.verdicts[judge][task] = VERDICTS[verdict]
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """Return the decoded line, if it names a task and has a valid verdict or none."""
+    try:
+        row = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("task"), str):
+        return None
+    verdict = row.get("verdict")
+    return row if verdict is None or (isinstance(verdict, str) and verdict in VERDICTS) else None

@@ -1,0 +1,53 @@
+"""The report of an evaluation run: a summary as JSON, a page of tables and plots, and a page of trajectories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+from context_agent._support.journal import replace_file
+from context_agent._support.question_files import load_questions
+from context_agent.errors import DataError
+from context_agent.eval.evaluation import summarise_run
+from context_agent.eval.records import QUESTIONS_FILE
+from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
+from context_agent.harness.trajectory_file import read_all
+from context_agent.web.report.content import render
+from context_agent.web.viewer import build_page
+from context_agent.web.viewer.model import GoldQuestions, view_data
+
+SUMMARY_FILE, REPORT_FILE, TRAJECTORIES_FILE = "summary.json", "report.html", "trajectories.html"
+LINKED_FAILURES = 50
+"""Failures whose trajectories the report links to."""
+
+
+def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
+    """Writes the summary, the report and the page of trajectories into a run's folder, and returns the summary.
+
+    Works on a stopped run too. Raises `DataError` for a folder without a run, `ConfigError` for a reference that was
+    not run.
+    """
+    summary = summarise_run(folder, reference=reference)
+    replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
+    title = f"Evaluation on {', '.join(summary.benchmarks) or 'nothing yet'}"
+    replace_file(folder / REPORT_FILE, render(summary, title=title, links=_write_trajectories(folder, summary)))
+    return summary
+
+
+def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
+    """Writes the page of the trajectories that the report links to, and returns the link of each of them."""
+    questions: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
+    names = dict.fromkeys(name for question in questions for name in question.trajectories)
+    paths = {name: folder / name for name in names if (folder / name).is_file()}
+    try:
+        collection = read_all(list(paths.values()))
+    except DataError:  # none was kept, or none is complete up to its header
+        return {}
+    problems: list[str] = []
+    file = folder / QUESTIONS_FILE
+    gold = GoldQuestions(load_questions(file, problems=problems) if file.is_file() else [])
+    data = view_data(collection, gold, problems=problems)
+    replace_file(folder / TRAJECTORIES_FILE, build_page(data, title="Failed and worst questions"))
+    ids = {row.id for row in data.rows}
+    return {name: f"{TRAJECTORIES_FILE}#t={quote(path.stem)}" for name, path in paths.items() if path.stem in ids}

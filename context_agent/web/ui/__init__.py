@@ -1,0 +1,54 @@
+"""The search page of the server: its files, and the headers they are sent with.
+
+The page loads nothing but its own files. It shares the base style and script with all pages, and the viewer's scripts,
+which show an episode.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from pathlib import Path
+
+from context_agent.web import page, viewer
+
+PAGES = ("ask.html", "episode.html")
+ASSETS = (
+    *("api.js", "ask.css", "ask.js", "episode.js", "icon.svg", "live.js", "ranking.js", "settings.js"),
+    *("page.css", "page.js", "view.css", *viewer.SCRIPTS),
+)
+"""The files that the pages load."""
+CONTENT_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+
+
+@cache
+def page_file(name: str) -> tuple[bytes, dict[str, str]]:
+    """Return the content of a file and the headers to send with it.
+
+    Raises:
+        KeyError: If the name is neither in `PAGES` nor in `ASSETS`.
+    """
+    if name not in (*PAGES, *ASSETS):
+        raise KeyError(name)
+    if name in ("page.css", "page.js"):
+        text = page.asset(name)
+    elif name in ("view.css", *viewer.SCRIPTS):
+        text = viewer.asset(name)
+    else:
+        text = (files("context_agent.web.ui") / name).read_text(encoding="utf-8")
+    content = text.encode()
+    tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+    kind = CONTENT_TYPES[Path(name).suffix]
+    return content, {**HEADERS, "Content-Type": f"{kind}; charset=utf-8", "ETag": tag}
