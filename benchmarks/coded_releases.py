@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from itertools import product as pairs
 from typing import NamedTuple
 
-from context_agent._support.question_files import Question
-from context_agent.types import Document
+from context_agent.types import Document, Question
 
 VERSIONS = ("2023.1", "2023.3", "2024.1", "2024.3")
 

@@ -41,12 +41,12 @@ from typing import Any
 from multihop import DEPTH, CachedEmbedder, Floats, build, load_chunks, recall, set_folder
 
 from context_agent import EngineCorpus, SearchAgent
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.types import Chunk
+from context_agent.types import Chunk, Question
 
 Search = Callable[[str, int], Any]
 BATCH = 2_000

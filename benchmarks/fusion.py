@@ -30,13 +30,13 @@ from pathlib import Path
 import coded_releases
 from multihop import DEPTH, embedders, load_chunks, recall
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.fusion import reciprocal_rank_fusion, score_fusion
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
-from context_agent.types import Chunk
+from context_agent.types import Chunk, Question
 
 SETS = "2wiki,hotpotqa,musique,newsfacts"
 WAYS = (SPARSE, DENSE, "rrf", "own words", "by corpus", "fusion")

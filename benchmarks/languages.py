@@ -24,15 +24,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.identification import identify, language_of
+from context_agent.retrieval.embedders.language_fit import misfit
 from context_agent.retrieval.index.bm25 import BEFORE_LANGUAGES, Bm25Entry, Bm25Index
-from context_agent.retrieval.languages import ENGLISH, LANGUAGES, misfit
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.types import Document
+from context_agent.text.identification import identify, language_of
+from context_agent.text.languages import ENGLISH, LANGUAGES
+from context_agent.types import Document, Question
 
 DATA = Path(__file__).parent / "data" / "languages"
 BANK = DATA.parent

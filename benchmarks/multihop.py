@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import READER_FORMAT, OnnxModel
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
@@ -58,7 +58,7 @@ from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, train
 from context_agent.train.bridge_calibration import calibrate
-from context_agent.types import Chunk, Document
+from context_agent.types import Chunk, Document, Question
 
 SETS = ("2wiki", "hotpotqa", "musique")
 CUTOFF = 5

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from context_agent._support.question_files import Question
-from context_agent.types import Document
+from context_agent.types import Document, Question
 
 MONTHS = "January February March April May June July August September October November December".split()
 

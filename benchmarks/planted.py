@@ -34,13 +34,13 @@ from pathlib import Path
 import numpy as np
 from multihop import load_chunks, measure
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.types import Chunk
+from context_agent.types import Chunk, Question
 
 COPIES = 5
 OPENINGS = ("Note:", "Tell me,", "Frequently asked:", "A reader writes:", "Please answer:")

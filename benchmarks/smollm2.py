@@ -28,7 +28,7 @@ from pathlib import Path
 
 from multihop import build, embedders, load_chunks, recall, set_folder
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.policy import Policy
@@ -38,6 +38,7 @@ from context_agent.pruning.view import ToolResult
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.train.demo.report import DemoScore, score_episode
 from context_agent.train.rewards import RewardConfig
+from context_agent.types import Question
 
 DEPTH = 50
 

@@ -24,13 +24,14 @@ from pathlib import Path
 
 from multihop import build, embedders, load_chunks, recall
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.eval.statistics import Figure
 from context_agent.harness.episode import Limits
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
+from context_agent.types import Question
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,12 @@ from context_agent._support.credentials import ANTHROPIC, OPENAI, key_variable
 from context_agent._support.http import API_KEY_ENV, BASE_URL, policy_address
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.profile import one_line
-from context_agent.policies.bridge.text import words
 from context_agent.policies.chat.anthropic import AnthropicPolicy
 from context_agent.policies.chat.policy import ChatPolicy
 from context_agent.policies.chat.replies import split_thoughts
-from context_agent.tokens import escape_markers, well_formed
+from context_agent.text.markers import escape_markers
+from context_agent.text.normalization import well_formed
+from context_agent.text.words import words
 from context_agent.types import RankedDocument
 
 Api = Literal["openai", "anthropic"]

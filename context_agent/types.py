@@ -131,3 +131,20 @@ class RankedDocument:
     chunks: tuple[RankedChunk, ...]
     justification: str = ""
     metadata: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question. `gold` are the ids of the documents that answer it, in hop order if the data has one.
+
+    `facts` is gold by fact, for corpora with repetitions: a fact is a tuple of chunk ids, any one of which is enough.
+    An empty `answer`, `gold`, `facts` or `type`, and `hops` of 0, mean that the row does not have the field.
+    """
+
+    id: str
+    question: str
+    answer: str = ""
+    gold: tuple[str, ...] = ()
+    type: str = ""
+    hops: int = 0
+    facts: tuple[tuple[str, ...], ...] = ()

@@ -57,7 +57,7 @@ from context_agent._support.http_body import (
     response_limit,
 )
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.tokens import well_formed
+from context_agent.text.normalization import well_formed
 
 __all__ = ["API_KEY_ENV", "BASE_URL", "Endpoint", "Events", "MalformedResponse", "Refusal", "policy_address"]
 

@@ -26,7 +26,7 @@ from tokenizers import Tokenizer
 
 from context_agent._support.processes import available_cores
 from context_agent.errors import ConfigError
-from context_agent.tokens import well_formed
+from context_agent.text.normalization import well_formed
 
 Rows = NDArray[np.float32]
 FORMAT, NAME, MAX_LENGTH = "format", "name", "max_length"

@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol, TypeGuard, TypeVar, cast
 
 from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines
 from context_agent.errors import DataError
+from context_agent.types import Question
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes]
 
@@ -39,23 +40,6 @@ _NAMES = {
     float: "a number",
     bool: "a boolean",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question. `gold` are the ids of the documents that answer it, in hop order if the data has one.
-
-    `facts` is gold by fact, for corpora with repetitions: a fact is a tuple of chunk ids, any one of which is enough.
-    An empty `answer`, `gold`, `facts` or `type`, and `hops` of 0, mean that the row does not have the field.
-    """
-
-    id: str
-    question: str
-    answer: str = ""
-    gold: tuple[str, ...] = ()
-    type: str = ""
-    hops: int = 0
-    facts: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

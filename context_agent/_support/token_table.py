@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from context_agent._support.onnx import TOKENIZER_FILE as SHIPPED_TOKENIZER
 from context_agent.errors import EmbedderError
-from context_agent.tokens import well_formed
+from context_agent.text.normalization import well_formed
 
 SHIPPED = SHIPPED_TOKENIZER.parent
 WEIGHTS_FILE, TOKENIZER_FILE = "static-minilm.safetensors", "tokenizer.json"

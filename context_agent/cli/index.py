@@ -280,7 +280,7 @@ def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions)
 
 def _languages(chunks: Mapping[str, int]) -> str:
     """Return the language of nearly all chunks, else the most frequent ones with their shares; names in words."""
-    from context_agent.retrieval.languages import LANGUAGES
+    from context_agent.text.languages import LANGUAGES
 
     shares = {LANGUAGES[code]: count / max(1, sum(chunks.values())) for code, count in chunks.items()}
     first = next(iter(shares), "")

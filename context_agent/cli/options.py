@@ -29,7 +29,7 @@ from context_agent.errors import ConfigError, CorpusNotFoundError, UnknownEmbedd
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.chroma import COLLECTION
-from context_agent.retrieval.languages import MULTILINGUAL
+from context_agent.retrieval.embedders.language_fit import MULTILINGUAL
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent, Machines, WorkerPool, WorkerSetup

@@ -211,7 +211,7 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
     """Prints the ranked documents, each with its best sentence, and a line on how the search ended."""
     from rich.text import Text
 
-    from context_agent.sentences import best_sentences
+    from context_agent.text.highlights import best_sentences
 
     if result.sufficient is False:
         console.print(Text(NOTHING_RELEVANT + (" The nearest:" if result.documents else ""), style="yellow"))

@@ -35,7 +35,6 @@ from context_agent.errors import ConfigError
 from context_agent.retrieval.chroma import COLLECTION
 
 if TYPE_CHECKING:
-    from context_agent._support.question_files import Question
     from context_agent.retrieval.corpus import Corpus
     from context_agent.train.bridge import BridgeSource, TrainedBridge
     from context_agent.train.config import RunConfig, RunKind
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from context_agent.train.demo.report import DemoReport
     from context_agent.train.judge.calibration import JudgeCalibration, LabelledRanking
     from context_agent.train.training_run import TrainingResult
+    from context_agent.types import Question
 
 
 JUDGE_FIGURES = {

@@ -24,10 +24,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from context_agent._support.normalization import normal_form
-from context_agent._support.question_files import Question
 from context_agent.retrieval.corpus import Corpus
-from context_agent.types import Chunk
+from context_agent.text.normalization import normal_form
+from context_agent.types import Chunk, Question
 
 __all__ = [
     "CorpusLookup",

@@ -15,7 +15,6 @@ from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
 
-from context_agent._support.question_files import Question
 from context_agent._support.worker_pool import CallParent, JobLost, Machines, ThisMachine, WorkerPool
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, ContextAgentError
@@ -27,6 +26,7 @@ from context_agent.eval.systems import Answerer, AnswerSettings, System
 from context_agent.harness.policy import Policy
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
+from context_agent.types import Question
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds after which an episode without a time limit counts as hung."""

@@ -25,7 +25,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import read_toml
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError
@@ -46,7 +45,7 @@ from context_agent.pruning.view import (
     TurnClosed,
     View,
 )
-from context_agent.types import RankedDocument
+from context_agent.types import Question, RankedDocument
 
 MILLION = 1_000_000
 ANY_MODEL = "*"

@@ -18,7 +18,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from context_agent._support.onnx import shipped_reader
-from context_agent._support.question_files import Question
 from context_agent._support.suggest import suggestion
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import ConfigError
@@ -29,7 +28,6 @@ from context_agent.harness.policy import Policy
 from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage
-from context_agent.policies.bridge.text import question_entities
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
 from context_agent.pruning import relevance
 from context_agent.retrieval.calibration import Calibration
@@ -37,7 +35,8 @@ from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import gather, reciprocal_rank_fusion
 from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
 from context_agent.swarm import MAX_BREADTH, Swarm
-from context_agent.types import Chunk, RankedChunk, RankedDocument
+from context_agent.text.names import question_entities
+from context_agent.types import Chunk, Question, RankedChunk, RankedDocument
 
 ONE_SHOT = "one_shot"
 """Stop reason of a one-shot system."""

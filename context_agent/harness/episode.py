@@ -48,7 +48,8 @@ from context_agent.pruning.view import (
 )
 from context_agent.retrieval.corpus import Corpus, Where, check_where
 from context_agent.retrieval.fusion import RRF_K
-from context_agent.tokens import HarmonyCounter, TokenCounter, escape_markers
+from context_agent.text.markers import escape_markers
+from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Action, Hit, RankedChunk, RankedDocument, RankedId
 from context_agent.version import __version__
 

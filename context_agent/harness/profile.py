@@ -25,7 +25,8 @@ from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, WINDOW, Budget
-from context_agent.tokens import HarmonyCounter, TokenCounter, escape_markers
+from context_agent.text.markers import escape_markers
+from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Action, Chunk, RankedId
 
 SUMMARIZE = "summarize_context"

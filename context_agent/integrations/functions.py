@@ -25,7 +25,7 @@ from context_agent.errors import BudgetError, ConfigError
 from context_agent.harness.profile import one_line
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.retrieval.corpus import Where
-from context_agent.tokens import escape_markers
+from context_agent.text.markers import escape_markers
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_documents"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Where
-from context_agent.tokens import well_formed
+from context_agent.text.normalization import well_formed
 
 if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder

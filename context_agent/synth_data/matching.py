@@ -30,8 +30,8 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 
-from context_agent._support.normalization import normal_form
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
+from context_agent.text.normalization import normal_form
 from context_agent.types import Chunk
 
 TELLING_LENGTH = 4

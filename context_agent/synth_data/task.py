@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from context_agent._support.journal import replace_file, replacing
-from context_agent._support.question_files import Question, Source, load_rows, question_of
+from context_agent._support.question_files import Source, load_rows, question_of
 from context_agent.errors import DataError
 from context_agent.eval.gold import normalised
+from context_agent.types import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel, shipped_reader
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.harness.episode import Episode
@@ -42,6 +41,7 @@ from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.listwise import FitRecipe, ListwiseGroup, fit
+from context_agent.types import Question
 
 FOLDS = 5
 ROUNDS = 2

@@ -17,7 +17,6 @@ from itertools import cycle
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
@@ -29,7 +28,7 @@ from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Corpus, Where
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge import BridgeSource, OnBridgeProgress, TrainedBridge, fold_of, play
-from context_agent.types import Chunk, Hit
+from context_agent.types import Chunk, Hit, Question
 
 QUESTIONS = 120
 """Questions of a source that are played at most."""

@@ -13,10 +13,10 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.train.advantages import Baseline, BaselineMembers
 from context_agent.train.rewards import RewardConfig, annealed
+from context_agent.types import Question
 
 
 class RolloutLocation(StrEnum):

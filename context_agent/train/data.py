@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import EpisodeRequest, SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
 from context_agent.eval.gold import MissingGold, missing_gold
@@ -35,6 +35,7 @@ from context_agent.train.environment import (
     make_environment,
 )
 from context_agent.train.rows import TrainingRow, demonstrated_rows
+from context_agent.types import Question
 
 KEPT_FOLDER = "kept"
 """The folder in which `ctx1 synth trajectories` keeps its demonstrations."""

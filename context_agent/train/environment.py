@@ -33,7 +33,6 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
 from context_agent.policies.tokens.prompt import Ids, Opening
@@ -42,7 +41,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data.world import make as make_world
 from context_agent.tokens import TokenCounter
-from context_agent.types import Action, Document, RankedId, ToolCall
+from context_agent.types import Action, Document, Question, RankedId, ToolCall
 
 PAD, UNKNOWN, OPEN, GO, END = "<pad>", "<unk>", "<question>", "<go>", "<end>"
 SPECIALS = (PAD, UNKNOWN, OPEN, GO, END)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
+from context_agent.types import Question
 
 ROW = {"id": "q1", "question": "Who?", "answer": "Ann", "gold": ["d1", 2], "type": "bridge", "hops": 2, "other": [1]}
 FULL = Question("q1", "Who?", "Ann", ("d1", "2"), "bridge", 2)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent._support.question_files import Question
-from context_agent.types import Chunk
+from context_agent.types import Chunk, Question
 
 PROGRAMS = Path(__file__).parents[2] / "benchmarks"
 if not (PROGRAMS / "planted.py").is_file():

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.train.config import read_run
 from context_agent.train.judge.calibration import judge_gate
+from context_agent.types import Question
 from tests.conftest import made_documents
 from tests.train.judge.judges import serving
 

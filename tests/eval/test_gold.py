@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import Chunk, Document, MemoryCorpus
-from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of, holds, judgeable, leaks, missing_gold, normalised, words
+from context_agent.types import Question
 
 # `a_1` is both the second chunk of `a` and a document; `b_1` is only a chunk.
 LONG = "Rivers meet the sea here. " * 40

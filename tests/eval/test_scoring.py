@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
-from context_agent._support.question_files import Question
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import gold_of
@@ -17,7 +16,7 @@ from context_agent.eval.scoring import Price, failure, load_prices, rollout_erro
 from context_agent.harness.profile import Profile
 from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
-from context_agent.types import RankedChunk, RankedDocument
+from context_agent.types import Question, RankedChunk, RankedDocument
 from tests.actions import call, prune, rank, restore, search
 
 GOLD = ("d1", "d2")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.scoring import score
 from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, read, without_pruning
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.view import EditApplied
+from context_agent.types import Question
 from tests.actions import search
 
 WINDOW = 2048

@@ -10,7 +10,7 @@ import pytest
 from context_agent.integrations.pruning import prune
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, analyze_question
 from context_agent.policies.bridge.features import _best_sentence
-from context_agent.policies.bridge.text import mentions
+from context_agent.text.names import mentions
 from tests.growth import growth
 from tests.security.bounded import bounded
 from tests.security.test_conversations import MOST_GROWTH

@@ -21,13 +21,11 @@ LEAST_SECONDS, SECONDS_PER_CHARACTER = 0.02, 4e-6
 REPEATS = 4
 
 EXAMPLES = {
-    "context_agent._support.normalization:marks": "[\u0300-\u036f]{31,}",
     "context_agent.integrations.server.savings:name": r"(?<![a-z0-9])gpt\-5",
     "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.prompt:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.chunker:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
     "context_agent.retrieval.calibration:re.escape(term)": r"tide",
-    "context_agent.retrieval.languages:script": "[\u3040-\u30ff]",
     "context_agent.retrieval.loaders.markup:closing": r"</script(?=[\s/>])[^>]*>?",
     "context_agent.retrieval.loaders.markup:attribute": (
         r"""(?:^|[\s"'/])href\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"""
@@ -40,6 +38,8 @@ EXAMPLES = {
     "context_agent.synth_data.links.pages:by": r"\bdirected by (?:[a-z-]+ )?(?P<y>[A-Z]\w*)",
     "context_agent.synth_data.sets.splits:prefix": r"world/(?:train|test)/",
     "context_agent.synth_data.world.tasks:sought": r"(?<!\w)tide(?!\w)",
+    "context_agent.text.normalization:marks": "[\u0300-\u036f]{31,}",
+    "context_agent.text.scripts:script": "[\u3040-\u30ff]",
 }
 """For each pattern that is built at run time, one that was built."""
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.errors import TrajectoryError
 from context_agent.harness import trajectory_file
 from context_agent.harness.profile import default
@@ -32,7 +31,7 @@ from context_agent.pruning.view import (
     View,
     replaced_keys,
 )
-from context_agent.types import Action, Chunk, Hit
+from context_agent.types import Action, Chunk, Hit, Question
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data
 from tests.growth import growth

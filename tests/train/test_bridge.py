@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from context_agent import BridgePolicy, MemoryCorpus, SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.train.bridge import FOLDS, BridgeSource, fit_head, fold_of, train
 from context_agent.train.listwise import FitRecipe
+from context_agent.types import Question
 from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.train.curriculum import Curriculum, CurriculumStage, draw_questions
 from context_agent.train.rewards import RewardConfig, RewardPreset
+from context_agent.types import Question
 
 QUESTIONS = [Question(f"q{hops}{number}", "?", hops=hops) for hops in (0, 1, 2, 3) for number in range(5)]
 STAGED = Curriculum((CurriculumStage(0.25, 1), CurriculumStage(0.5, 2)), beta=(4.0, 2.0))

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-from context_agent._support.question_files import Question
 from context_agent.eval.benchmarks.formats import BenchmarkContent, SourceRow, SourceTables, converted, text_of
-from context_agent.types import Document
+from context_agent.types import Document, Question
 
 WINDOW_WORDS = 150
 """Words of the consecutive turns of a meeting that make one document."""

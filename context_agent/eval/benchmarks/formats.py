@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import unquote, urlsplit
 
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.types import Document, Metadata
+from context_agent.types import Document, Metadata, Question
 
 SourceRow = Mapping[str, Any]
 LocatedRow = tuple[str, SourceRow]

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import conversations, formats
 from context_agent.eval.benchmarks.formats import HubTable, tables_from_folder, tables_from_hub
 from context_agent.retrieval.loaders import LoadReport, load
-from context_agent.types import Document
+from context_agent.types import Document, Question
 
 CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
 QUERIES_FILE = "queries.{split}.jsonl"

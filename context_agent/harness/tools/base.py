@@ -39,7 +39,7 @@ from context_agent.pruning.view import (
     View,
 )
 from context_agent.retrieval.corpus import Corpus, Where
-from context_agent.tokens import escape_markers
+from context_agent.text.markers import escape_markers
 from context_agent.types import Hit, ToolCall
 
 LONGEST_ARGUMENTS = 100_000

@@ -15,7 +15,7 @@ from context_agent.harness.tools.base import (
     ToolOutput,
 )
 from context_agent.pruning.view import Source
-from context_agent.tokens import escape_markers
+from context_agent.text.markers import escape_markers
 from context_agent.types import Chunk, Hit
 
 

@@ -26,7 +26,7 @@ from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, 
 from context_agent.pruning.pruner import BUDGET
 from context_agent.pruning.view import Text, TurnClosed
 from context_agent.retrieval.corpus import Corpus, Where
-from context_agent.tokens import escape_markers
+from context_agent.text.markers import escape_markers
 from context_agent.types import Chunk, Hit, Metadata
 
 with extra("mcp"):

@@ -45,7 +45,7 @@ from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.selection import Prices
 from context_agent.pruning.view import ActionTaken, Block, EditApplied, ToolResult
 from context_agent.retrieval.corpus import Where
-from context_agent.sentences import best_sentences
+from context_agent.text.highlights import best_sentences
 from context_agent.web import ui, viewer
 from context_agent.web.viewer.model import view_data
 

@@ -12,19 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.policies.bridge.text import (
-    STOP,
-    Mention,
-    key,
-    kin,
-    mentions,
-    question_entities,
-    spelled_title,
-    without_brackets,
-    words,
-)
 from context_agent.retrieval.corpus import Corpus
-from context_agent.retrieval.languages import unspaced
+from context_agent.text.names import Mention, mentions, question_entities
+from context_agent.text.scripts import unspaced
+from context_agent.text.words import STOP, key, kin, spelled_title, without_brackets, words
 
 Floats = NDArray[np.float32]
 

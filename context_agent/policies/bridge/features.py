@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.policies.bridge.text import STOP, key
+from context_agent.text.words import STOP, key
 
 _YEAR = re.compile(r" (?:1\d{3}|20[0-2]\d) ")
 _DATE = re.compile(r" (?:january|february|march|april|may|june|july|august|september|october|november|december) ")

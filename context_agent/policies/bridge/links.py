@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.policies.bridge.text import MONTHS, STOP, Mention, key, words
+from context_agent.text.names import Mention
+from context_agent.text.words import MONTHS, STOP, key, words
 
 NDArrayInt = NDArray[np.int64]
 

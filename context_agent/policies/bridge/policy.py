@@ -35,9 +35,9 @@ from context_agent.policies.bridge.candidates import (
 from context_agent.policies.bridge.features import Novelty
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
-from context_agent.policies.bridge.text import months_in_digits
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.words import months_in_digits
 from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 

@@ -30,7 +30,7 @@ from context_agent.harness.profile import Profile, compact
 from context_agent.harness.tools import bounded, flatten, schemas
 from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS, read_arguments, tool_name
 from context_agent.pruning.view import Role, Text, View
-from context_agent.tokens import escape_markers
+from context_agent.text.markers import escape_markers
 from context_agent.types import Action, ToolCall
 
 LONGEST_REPLY = 100_000

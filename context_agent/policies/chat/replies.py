@@ -17,7 +17,7 @@ from context_agent._support.credentials import read_key
 from context_agent._support.http import MalformedResponse, Refusal
 from context_agent._support.suggest import LISTED, closest
 from context_agent.harness.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
-from context_agent.tokens import well_formed
+from context_agent.text.normalization import well_formed
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")

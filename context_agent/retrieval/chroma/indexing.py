@@ -87,9 +87,10 @@ from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chroma.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.embedders import STATIC, as_embedder
+from context_agent.retrieval.embedders.language_fit import misfit
 from context_agent.retrieval.index.bm25 import Bm25Retriever
-from context_agent.retrieval.languages import misfit, require_language
 from context_agent.retrieval.retriever import query_vectors
+from context_agent.text.languages import require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
 

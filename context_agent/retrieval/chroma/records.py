@@ -40,8 +40,9 @@ from context_agent._support.small_files import parse_json
 from context_agent.errors import CorpusCorruptError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import CALIBRATION_VERSION, Calibration
 from context_agent.retrieval.chunker import Span, chunk_at, chunk_document
-from context_agent.retrieval.languages import LANGUAGES
-from context_agent.tokens import TokenCounter, well_formed
+from context_agent.text.languages import LANGUAGES
+from context_agent.text.normalization import well_formed
+from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document
 
 if TYPE_CHECKING:

@@ -59,9 +59,9 @@ from context_agent.retrieval.chroma.vector_graph import (
     graphs_available,
     write_graph,
 )
-from context_agent.retrieval.identification import SAMPLE, identify
 from context_agent.retrieval.index.bm25 import ANALYZER_VERSION, Bm25Entry, Bm25Index
 from context_agent.retrieval.index.dense import VectorTable
+from context_agent.text.identification import SAMPLE, identify
 
 VERSION = f"3.{ANALYZER_VERSION}"
 _NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
-from context_agent.tokens import well_formed
+from context_agent.text.normalization import well_formed
 
 Vectors = NDArray[np.float32]
 MINILM, STATIC, CHROMA_DEFAULT = "minilm", "static", "chroma-default"

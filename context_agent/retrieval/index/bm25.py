@@ -28,17 +28,11 @@ from numpy.typing import NDArray
 from context_agent._support.small_files import read_bytes, read_json
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.corpus import Where
-from context_agent.retrieval.identification import identify, language_of, languages_shown
-from context_agent.retrieval.languages import (
-    ENGLISH,
-    LANGUAGES,
-    STEMMED,
-    WITHOUT_STOP_WORDS,
-    require_language,
-    segmented,
-)
 from context_agent.retrieval.retriever import SPARSE
-from context_agent.tokens import well_formed
+from context_agent.text.identification import identify, language_of, languages_shown
+from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, WITHOUT_STOP_WORDS, require_language
+from context_agent.text.normalization import well_formed
+from context_agent.text.scripts import segmented
 
 if TYPE_CHECKING:
     from tantivy import Filter, Index, IndexWriter, Query, Schema, TextAnalyzer, Tokenizer

@@ -24,7 +24,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import parse_json
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, DataError, PolicyError, TrajectoryError
@@ -51,6 +50,7 @@ from context_agent.synth_data.demonstrations.filters import (
 from context_agent.synth_data.stages import DropRow, KeptRows
 from context_agent.synth_data.task import Task, encode_row, task_of, write_json, write_rows
 from context_agent.tokens import TokenCounter
+from context_agent.types import Question
 from context_agent.version import __version__
 
 _UNSAFE = re.compile(r"[^\w.-]+")

@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 from context_agent.errors import ConfigError, CorpusError
-from context_agent.policies.bridge.text import STOP, words
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data.links.drafts import Draft, Hop, bridge_drafts, comparison_drafts, intersection_drafts
 from context_agent.synth_data.links.link_graph import LinkGraph, content_words
@@ -24,6 +23,7 @@ from context_agent.synth_data.links.pages import MONTH, Page
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.stages import DropRow
 from context_agent.synth_data.task import Support, Task
+from context_agent.text.words import STOP, words
 from context_agent.types import Chunk
 
 TYPES = ("bridge", "comparison", "intersection")

@@ -15,7 +15,6 @@ from itertools import islice, product
 from random import Random
 from typing import NamedTuple
 
-from context_agent.policies.bridge.text import words
 from context_agent.synth_data.links.link_graph import (
     Fact,
     Link,
@@ -26,6 +25,7 @@ from context_agent.synth_data.links.link_graph import (
     without_name,
 )
 from context_agent.synth_data.links.pages import EARLIER_QUESTIONS, LONGEST_SENTENCE, SHARED_OBJECT, Sentence, year_of
+from context_agent.text.words import words
 
 MOST_CONTEXT = 2
 """Most sentences before a question."""

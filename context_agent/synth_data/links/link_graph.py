@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from context_agent.errors import CorpusError
-from context_agent.policies.bridge.text import STOP, Mention, mentions, words
 from context_agent.synth_data.links.pages import (
     PATTERNS,
     WORK_HEADS,
@@ -18,6 +17,8 @@ from context_agent.synth_data.links.pages import (
     date_preposition,
     read_pages,
 )
+from context_agent.text.names import Mention, mentions
+from context_agent.text.words import STOP, words
 from context_agent.types import Chunk
 
 FEWEST_PAGES = 3

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from context_agent.policies.bridge.text import STOP, Mention, mentions, without_brackets, words
+from context_agent.text.names import Mention, mentions
+from context_agent.text.words import STOP, without_brackets, words
 from context_agent.types import Chunk
 
 MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"

@@ -43,7 +43,7 @@ from context_agent.synth_data.llm_stages.cached_model import (
     TokenPrices,
 )
 from context_agent.synth_data.stages import DropRow, off_loop
-from context_agent.tokens import escape_markers
+from context_agent.text.markers import escape_markers
 from context_agent.types import Chunk, RankedDocument
 
 PROMPTS: Mapping[str, frozenset[str]] = {

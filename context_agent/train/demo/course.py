@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, MissingExtraError
@@ -47,6 +46,7 @@ from context_agent.train.rl import loop
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes, temperature_name
 from context_agent.train.rl.weight_sync import open_sampler
 from context_agent.train.training_run import TrainingResult
+from context_agent.types import Question
 
 try:
     from transformers.utils import logging as transformers_logging

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
@@ -46,6 +46,7 @@ from context_agent.train.config import DataConfig, EpisodeConfig, ModelConfig, N
 from context_agent.train.data import open_corpus
 from context_agent.train.environment import ToyEnvironment
 from context_agent.train.rewards import RewardConfig
+from context_agent.types import Question
 
 ABLATION = "-without-trajectory-reward"
 LESSONS, DEMONSTRATIONS, BEFORE = "lessons", "demonstrations", "asking before"

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.eval.gold import gold_of
@@ -28,7 +27,7 @@ from context_agent.train.config import EpisodeConfig
 from context_agent.train.demo.plan import DemoPlan, DemoTargets
 from context_agent.train.rewards import RewardConfig, compute_reward, measure_outcome
 from context_agent.train.rl.rollouts import temperature_name
-from context_agent.types import Action
+from context_agent.types import Action, Question
 from context_agent.web.drawing import PALETTE, canvas, svg
 from context_agent.web.page import escape, page
 

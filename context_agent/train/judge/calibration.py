@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import read_json
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError, ContextAgentError, DataError
@@ -42,7 +41,7 @@ from context_agent.train.judge.judge import (
     has_gold,
     refuse_judge_alone,
 )
-from context_agent.types import RankedChunk, RankedDocument
+from context_agent.types import Question, RankedChunk, RankedDocument
 
 SCHEMA = 1
 MIN_RANKINGS = 10

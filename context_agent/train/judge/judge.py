@@ -29,7 +29,6 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import read_toml
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import judgeable
@@ -37,7 +36,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.synth_data.llm_stages.cached_model import CapReached, SpendingCap, TokenPrices
 from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.stages import DropRow, StageHalted
-from context_agent.types import RankedDocument
+from context_agent.types import Question, RankedDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
@@ -32,6 +31,7 @@ from context_agent.train.data import episode_profile, stored_trajectories
 from context_agent.train.rewards import is_aborted
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, ScoredEpisode, group_of, is_complete
 from context_agent.train.rows import TrainingRow, demonstrated_rows
+from context_agent.types import Question
 
 
 class Demonstrations:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
@@ -57,6 +56,7 @@ from context_agent.train.rows import (
     sampled_rows,
 )
 from context_agent.train.training_run import TrainingResult, TrainingRun
+from context_agent.types import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Protocol, TypeGuard
 
-from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
@@ -39,6 +38,7 @@ from context_agent.train.rewards import (
     measure_outcome,
 )
 from context_agent.train.rows import WeightedRow, trained_tokens
+from context_agent.types import Question
 
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two steps: no two steps share one."""

@@ -24,7 +24,7 @@ from math import ceil, isclose
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.question_files import Question, question_of
+from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.train.advantages import Baseline
@@ -33,6 +33,7 @@ from context_agent.train.data import environment_of, open_data
 from context_agent.train.judge.judge import has_gold
 from context_agent.train.rl.rollouts import step_questions
 from context_agent.train.rows import chunked
+from context_agent.types import Question
 
 AGENT = "context_agent"
 """The agent loop's name in verl's table."""

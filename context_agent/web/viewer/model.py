@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from context_agent._support.question_files import Question
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.harness.profile import compact
 from context_agent.harness.trajectory import Trajectory
@@ -27,7 +26,7 @@ from context_agent.pruning.view import (
     TurnClosed,
     replaced_keys,
 )
-from context_agent.types import Chunk, RankedDocument
+from context_agent.types import Chunk, Question, RankedDocument
 from context_agent.web.viewer.schema import TrajectoryDetail, validated
 
 CUT = "cut"

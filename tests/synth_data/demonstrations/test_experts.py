@@ -3,7 +3,6 @@
 import pytest
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
 from context_agent.harness.profile import context_1, default
@@ -11,6 +10,7 @@ from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.view import ActionTaken, Block, EditApplied
 from context_agent.synth_data.demonstrations.experts import OraclePolicy, OracleSettings
 from context_agent.train.rows import demonstrated_rows
+from context_agent.types import Question
 from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = Question("q", "In which town was the designer of the Almar Bridge born?", gold=("bridge", "designer"))

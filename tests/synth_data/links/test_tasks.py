@@ -12,13 +12,13 @@ import pytest
 from context_agent import Document, MemoryCorpus
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, CorpusError
-from context_agent.policies.bridge.text import words
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.links.link_graph import LinkGraph
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.task import write_tasks
+from context_agent.text.words import words
 from context_agent.types import Chunk
 
 FIRST = "Alda Boris Clea Doran Elka Faro Gerda Hanno Ilse Jorn Katja Lenz".split()

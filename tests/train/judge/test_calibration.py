@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
 from context_agent.train.judge.calibration import (
     STATISTICS,
@@ -26,6 +25,7 @@ from context_agent.train.judge.calibration import (
     synthetic_rankings,
 )
 from context_agent.train.judge.judge import JudgedRanking
+from context_agent.types import Question
 from tests.actions import call, rank, search
 from tests.train.judge.judges import judge, serving
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.train.environment import ToyEnvironment, WordRenderer
 from context_agent.train.judge.judge import (
@@ -23,6 +22,7 @@ from context_agent.train.judge.judge import (
     scores_by_group,
 )
 from context_agent.train.rewards import RewardConfig
+from context_agent.types import Question
 
 pytest.importorskip("trl", reason="needs the train extra")
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine
@@ -18,6 +17,7 @@ from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.train.rewards import compute_reward, measure_outcome
 from context_agent.train.rows import sampled_rows
 from context_agent.train.verifiers.records import read_traces, rollout_of, trace_of, write_traces
+from context_agent.types import Question
 from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = Question("q1", "Which comet is named?", gold=("d1",))

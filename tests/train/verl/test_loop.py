@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
 pytest.importorskip("transfer_queue")
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
@@ -23,6 +22,7 @@ from context_agent.train.rewards import compute_reward, measure_outcome
 from context_agent.train.rl.rollouts import episode_request, play_episodes
 from context_agent.train.rows import TrainingRow, sampled_rows
 from context_agent.train.verl.folder import VerlQuestion
+from context_agent.types import Question
 from tests.train.verl import parts
 
 

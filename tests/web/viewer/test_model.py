@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.harness.trajectory_file import read_all
+from context_agent.types import Question
 from context_agent.web.viewer.model import CUT, GoldQuestions, view_data
 from tests.actions import prune, rank, search
 from tests.eval import episodes

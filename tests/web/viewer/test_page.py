@@ -8,8 +8,8 @@ import time
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from context_agent._support.question_files import Question
 from context_agent.harness.trajectory_file import read_all
+from context_agent.types import Question
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data
 from tests.actions import prune, rank, restore, search

@@ -1,6 +1,6 @@
 """The sentence of each ranked document that matters most."""
 
-from context_agent.sentences import best_sentences
+from context_agent.text.highlights import best_sentences
 from context_agent.types import RankedChunk, RankedDocument
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"

@@ -36,3 +36,12 @@ def _long_runs() -> re.Pattern[str]:
 
 def _is_mark(char: str) -> bool:
     return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
+
+
+def well_formed(text: str) -> str:
+    """Return the text with each lone surrogate replaced by `?`, so that UTF-8 can encode it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text

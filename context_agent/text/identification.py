@@ -17,8 +17,9 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from context_agent.retrieval.languages import ENGLISH, LANGUAGES, UNIDENTIFIED, script_language
-from context_agent.tokens import well_formed
+from context_agent.text.languages import ENGLISH, LANGUAGES, UNIDENTIFIED
+from context_agent.text.normalization import well_formed
+from context_agent.text.scripts import script_language
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent._support.normalization import MOST_MARKS, normal_form
 from context_agent.eval.gold import normalised, words
-from context_agent.policies.bridge.text import fold
-from context_agent.retrieval.languages import segmented
+from context_agent.text.normalization import MOST_MARKS, normal_form
+from context_agent.text.scripts import segmented
+from context_agent.text.words import fold
 from tests.growth import growth
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.retrieval.identification import _MARKERS, identify, language_of
-from context_agent.retrieval.languages import ENGLISH, LANGUAGES, STEMMED, UNIDENTIFIED
+from context_agent.text.identification import _MARKERS, identify, language_of
+from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, UNIDENTIFIED
 from tests.retrieval.human_rights import TEXTS
 
 TABLE = (

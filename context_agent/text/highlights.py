@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from context_agent.policies.bridge.text import STOP, key, kin, without_brackets, words
+from context_agent.text.words import STOP, key, kin, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")

@@ -1,0 +1,63 @@
+"""Whether an embedder knows the language of the texts it is to embed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from context_agent.text.normalization import well_formed
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
+"""How the names of embedders with the vocabulary of all-MiniLM-L6-v2 start."""
+MULTILINGUAL = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
+"""An embedder of 50 languages, of the same size (Apache License 2.0)."""
+LEAST_LETTERS = 3.0
+"""Mean letters of a word piece below which an embedder does not fit."""
+_UNKNOWN = "[UNK]"
+_NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
+MISFIT_CHARACTERS = 1_000
+"""Characters of each text that are judged."""
+
+
+def misfit(embedder: str, texts: Sequence[str]) -> str:
+    """Return a warning if the embedder of this name was trained on another language than the texts', else empty.
+
+    Only models that share the English vocabulary of MiniLM are checked. It splits a word that it does not know into
+    pieces: those of English have 3.5 letters (code) to 4.8, of other languages in Latin script 2.0 to 2.6, of others 1.
+    Words with a capital are left out, since names are split in every language, and so are Latin words of more than 100
+    letters, which it does not split at all.
+    """
+    if not embedder.startswith(ENGLISH_EMBEDDERS):
+        return ""
+    sample = [well_formed(text[:MISFIT_CHARACTERS]) for text in texts]
+    encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
+    lengths = []
+    for text, encoding in zip(sample, encodings, strict=True):
+        named = {place for name in _NAME.finditer(text) for place in range(*name.span())}
+        for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
+            spelling = text[start:end]
+            letters = sum(map(str.isalpha, spelling))
+            too_long = piece == _UNKNOWN and spelling.isascii()
+            if letters and start not in named and not too_long:
+                lengths.append(0 if piece == _UNKNOWN else letters)
+    mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
+    if mean >= LEAST_LETTERS:
+        return ""
+    return (
+        f"the embedder {embedder} knows English only: it splits these texts into pieces of {mean:.1f} letters, "
+        f"English into 4. Dense search will find little. Index into a new --path with --embedder {MULTILINGUAL}"
+    )
+
+
+@cache
+def _english_tokenizer() -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE
+
+    return Tokenizer.from_file(str(SHIPPED / TOKENIZER_FILE))

@@ -1,0 +1,77 @@
+"""Scripts that are written without spaces, and the terms of text in them.
+
+Words of most languages stand between spaces. A run of Chinese, Japanese, Korean or Thai is cut into
+overlapping pairs of characters instead, as in Lucene's `CJKAnalyzer`. Korean has spaces, but joins particles to its
+words. A Chinese character is also a term alone (Nie, Gao, Zhang and Zhou, "On the use of words and n-grams for Chinese
+information retrieval", IRAL 2000). A change of script ends a run: Japanese changes it where a word meets its particle.
+A Thai letter with its vowel signs counts as one character (Theeramunkong et al., "Character cluster based Thai
+information retrieval", IRAL 2000).
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from context_agent.text.normalization import normal_form
+
+_HAN = r"\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_HIRAGANA = r"\u3041-\u3096\u309d\u309e"
+_KATAKANA = r"\u30a1-\u30fa\u30fc-\u30fe\u31f0-\u31ff"
+_HANGUL = r"\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3"
+_THAI = r"\u0e01-\u0e3a\u0e40-\u0e4e"
+_RUN = re.compile(f"([{_HAN}]+)|([{_HIRAGANA}]+|[{_KATAKANA}]+|[{_HANGUL}]+)|([{_THAI}]+)")
+_UNSPACED = rf"{_HAN}{_HIRAGANA}{_KATAKANA}{_HANGUL}{_THAI}\uff66-\uffdc"
+UNSPACED, SPACED = re.compile(f"[{_UNSPACED}]"), re.compile(f"[^{_UNSPACED}]+")
+"""A character of a script without spaces, half-width ones included; and what stands between such characters."""
+_THAI_CHARACTER = re.compile(r"[\u0e40-\u0e44]?[\u0e01-\u0e2f][\u0e30-\u0e3a\u0e45]*|.")
+"""A consonant with the vowel signs around it."""
+_TONES = re.compile(r"[\u0e47-\u0e4e]+")
+"""Thai tone marks and silencers, left out like accents."""
+_WIDE = re.compile(r"[\uff01-\uff5e\uff65-\uffdc]+")
+"""Full-width Latin characters, half-width kana and Hangul."""
+_CHANGED = re.compile(rf"[{_UNSPACED}\uff01-\uff5e]")
+_SCRIPTS = {"ja": f"[{_HIRAGANA}{_KATAKANA}]", "ko": f"[{_HANGUL}]", "th": f"[{_THAI}]", "zh": f"[{_HAN}]"}
+
+
+def unspaced(text: str) -> bool:
+    """Return whether the text has characters of a script that is written without spaces."""
+    return not text.isascii() and UNSPACED.search(text) is not None
+
+
+def segmented(text: str) -> str:
+    """Return the text with each run of a script without spaces replaced by its terms, between blanks.
+
+    Composed (NFC), with wide and half-width characters as ordinary ones. The terms overlap and are in the order of the
+    text: 青石水库 becomes 青 青石 石 石水 水 水库 库. Other text stays as it is.
+    """
+    if text.isascii():
+        return text
+    text = normal_form("NFC", text)
+    if _CHANGED.search(text) is None:
+        return text
+    return _RUN.sub(_terms, _WIDE.sub(lambda run: normal_form("NFKC", run[0]), text))
+
+
+def _terms(run: re.Match[str]) -> str:
+    han, syllables, thai = run.groups()
+    if han:
+        pairs = (f"{first} {first}{second}" for first, second in pairwise(han))
+        return f" {' '.join((*pairs, han[-1]))} "
+    characters = syllables or _THAI_CHARACTER.findall(_TONES.sub("", thai))
+    pairs = (f"{first}{second}" for first, second in pairwise(characters))
+    return f" {' '.join(pairs) or ''.join(characters)} "
+
+
+def script_language(sample: str) -> str:
+    """Return the language of the text's script, if half of its letters are of one without spaces; else empty."""
+    if not unspaced(sample):
+        return ""
+    letters = max(1, sum(map(str.isalpha, sample)))
+    counts = {language: len(re.findall(script, sample)) for language, script in _SCRIPTS.items()}
+    if sum(counts.values()) * 2 < letters:
+        return ""
+    # Japanese mixes kana with Chinese characters; no other language uses kana.
+    if counts["ja"] > counts["zh"] / 10:
+        counts["ja"] += counts["zh"]
+    return max(counts, key=lambda language: counts[language])

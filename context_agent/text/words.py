@@ -1,0 +1,121 @@
+"""Words of a text in the form that comparisons use. English heuristics, no model.
+
+Words are lower case and without accents. Common inflections and related words count as the same. In scripts without
+spaces the words are the terms of `text.scripts`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from itertools import filterfalse, pairwise
+
+from context_agent.text.normalization import normal_form
+from context_agent.text.scripts import SPACED, segmented, unspaced
+
+_WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
+_UNSPACED_WORD = re.compile(r"\d+(?:\.\d+)+|(?:[^\W_]|[\u0e31-\u0e3a])+")
+"""Also the vowel signs of Thai, which are not alphanumeric."""
+_POSSESSIVE = re.compile(r"['’]s\b")
+_BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
+_VERSION = re.compile(r"\bv(?=\d)")
+_DATE = re.compile(r"(?<!\d)(?:19|20)\d\d[-_/](0[1-9]|1[0-2])(?:[-_/]([0-3]\d))?(?!\d)")
+_EXTENSION = re.compile(
+    r"\.(?:md|markdown|txt|rst|html?|pdf|[ct]sv|jsonl?|ya?ml|docx?|tex|org|adoc|log)$", re.IGNORECASE
+)
+_HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
+
+KEY_LENGTH = 6
+"""Letters of a word that a comparison uses: director, directed and direction are equal."""
+
+STOP = frozenset(
+    """a about after all also am an and any are as at be been before being between both but by called can could did do
+    does during each for from had has have having he her here him his how i if in into is it its just known may might
+    more most must my name named no not of on one only or our over s same shall she should so some such t than that the
+    their them then there these they this those through to under us very was we were what when where which who whom
+    whose why will with would you your""".split()
+)
+MONTHS = frozenset(
+    """january february march april may june july august september october november december jan feb mar apr jun jul aug
+    sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday""".split()
+)
+
+_MONTH_NAMES = (
+    "january february march april may june july august september october november december".split()
+)  # fmt: skip
+
+_KIN = {
+    "birth": "born", "born": "birth", "birthplace": "born", "birthday": "born", "older": "born", "younger": "born",
+    "death": "died dead killed", "die": "died death", "died": "death", "dies": "died",
+    "father": "son daughter", "mother": "son daughter", "child": "son daughter father mother",
+    "spouse": "wife husband married", "wife": "husband married", "husband": "wife married",
+    "sibling": "brother sister", "brother": "sister siblings", "sister": "brother",
+    "grandfather": "father son grandson", "grandmother": "mother daughter",
+    "nationality": "american british indian french german italian",
+    "film": "movie", "movie": "film", "performer": "singer sung recorded band", "singer": "performed recorded",
+    "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
+    "founded": "established formed", "established": "founded", "formed": "founded",
+}  # fmt: skip
+"""Related words: a question asks for the birth, the text says born."""
+
+
+def fold(text: str) -> str:
+    """Lower case, without accents and possessive endings; `v2.1` as 2.1, a date in digits with its month's name."""
+    text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
+    if text.isascii():
+        return text
+    return "".join(filterfalse(unicodedata.combining, normal_form("NFKD", text)))
+
+
+def _spelled(date: re.Match[str]) -> str:
+    day = f" {int(date[2])}" if date[2] else ""
+    return f"{date[0]} {_MONTH_NAMES[int(date[1]) - 1]}{day}"
+
+
+def words(text: str) -> list[str]:
+    """Return the runs of letters and digits of the folded text, or its terms where the script has no spaces.
+
+    A number with dots is one word.
+    """
+    if not unspaced(text):
+        return _WORD.findall(fold(text))
+    # The marks of these scripts are no accents: only what is between them is folded.
+    return _UNSPACED_WORD.findall(SPACED.sub(lambda part: fold(part[0]), segmented(text)))
+
+
+def months_in_digits(text: str) -> list[str]:
+    """Return the two digits of each month beside a number: `March 2023` is 2023-03 in many file names."""
+    digits = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, start=1)}
+    months = [
+        digits[first if first in digits else second]
+        for first, second in pairwise(words(text))
+        if (first in digits and second.isdigit()) or (first.isdigit() and second in digits)
+    ]
+    return list(dict.fromkeys(months))
+
+
+def spelled_title(title: str) -> str:
+    """Return a file name as words: `2023-05-IncidentReport_final.md` is `2023-05-Incident Report final`; others
+    unchanged.
+    """
+    stem, extensions = _EXTENSION.subn("", title)
+    if " " in title or not (extensions or "_" in title):
+        return title
+    return _HUMP.sub(" ", re.split(r"[/\\]", stem)[-1]).replace("_", " ").strip() or title
+
+
+def key(word: str) -> str:
+    """Return the part of a word that a comparison uses."""
+    return word[:KEY_LENGTH]
+
+
+@lru_cache(maxsize=4096)
+def kin(word: str) -> frozenset[str]:
+    """Keys of the words related to this one."""
+    return frozenset(map(key, _KIN.get(word, "").split()))
+
+
+def without_brackets(title: str) -> str:
+    """Return the title without its bracketed parts: `Get Low (song)` names `Get Low`."""
+    return _BRACKETED.sub("", title).strip() or title

@@ -1,0 +1,24 @@
+"""Embedders that know one language."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.retrieval.embedders.language_fit import misfit
+from tests.retrieval.human_rights import TEXTS
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_an_english_embedder_fits_english_alone(language: str) -> None:
+    warning = misfit("static-minilm-256@1a2b3c4d", [TEXTS[language]])
+    assert bool(warning) == (language != "en")
+    assert not warning or "--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2" in warning
+
+
+def test_only_known_models_and_texts_with_letters_are_judged() -> None:
+    assert misfit("openai:bge-m3@http://localhost", [TEXTS["ja"]]) == ""
+    assert misfit("minilm-384@1a2b3c4d", ["", "4711 2.5 ..."]) == ""
+    assert misfit("minilm-384@1a2b3c4d", ["a" * 5_000]) == ""
+    assert "pieces of 0.0 letters" in misfit("minilm-384@1a2b3c4d", ["ขาย" * 400])
+    assert misfit("minilm-384@1a2b3c4d", ["Alda Brunner was born in Brasko.", "The weir at Corran, Tessel."]) == ""
+    assert misfit("minilm-384@1a2b3c4d", ["def load(path): return json.loads(path.read_text())"]) == ""
