@@ -36,7 +36,7 @@ from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.haystack import ContextAgentRetriever as HaystackRetriever
 from context_agent.integrations.langchain import ContextAgentRetriever as LangChainRetriever
 from context_agent.integrations.llamaindex import ContextAgentRetriever as LlamaIndexRetriever
-from context_agent.integrations.mcp import make_server
+from context_agent.integrations.mcp.server import make_server
 from context_agent.integrations.otel import Tracing
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.retrieval.loaders import load

@@ -232,9 +232,9 @@ def proxy(
     """
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.restores import RestoreLog
+    from context_agent.integrations.server.process import serve
     from context_agent.integrations.server.proxy import Proxy, proxy_application
-    from context_agent.integrations.server.service import Settings
-    from context_agent.integrations.server.transport import serve
+    from context_agent.integrations.server.settings import Settings
 
     local = is_loopback(host)
     if not (local or open_access):

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from context_agent.agent import Observer
-    from context_agent.integrations.server.service import Service, Settings
-    from context_agent.integrations.server.workers import ServerWorker, WorkerPeers
+    from context_agent.integrations.server.peers import WorkerPeers
+    from context_agent.integrations.server.service import Service
+    from context_agent.integrations.server.settings import Settings
+    from context_agent.integrations.server.supervisor import ServerWorker
 
 
 INTERRUPTED = 130
@@ -165,9 +167,9 @@ def serve(
     SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to
     finish; then they return their current ranking. A second signal stops them at once. Logs are JSON lines on stderr.
     """
-    from context_agent.integrations.server.service import Settings
-    from context_agent.integrations.server.transport import bind_socket, socket_url
-    from context_agent.integrations.server.transport import serve as run
+    from context_agent.integrations.server.process import bind_socket, socket_url
+    from context_agent.integrations.server.process import serve as run
+    from context_agent.integrations.server.settings import Settings
 
     token = access.token(host)
     local = is_loopback(host) and token is None
@@ -189,7 +191,7 @@ def serve(
         with server.open() as (service, app, description):
             interrupted = run(service, app, host, port, partial(announce, description))
         return INTERRUPTED if interrupted else 0
-    from context_agent.integrations.server.workers import ServerSupervisor
+    from context_agent.integrations.server.supervisor import ServerSupervisor
 
     start_logs(log_level)
     with bind_socket(host, port) as bound:
@@ -220,7 +222,8 @@ class AgentServer:
     def open(self, peers: WorkerPeers | None = None) -> Iterator[tuple[Service, ASGIApp, ServedIndex]]:
         """Yield the service and its application on the index; `peers` as in `application_of`."""
         from context_agent.integrations.server.app import application_of
-        from context_agent.integrations.server.service import LiveIndex, Service
+        from context_agent.integrations.server.live_index import LiveIndex
+        from context_agent.integrations.server.service import Service
 
         worker = None if peers is None else peers.number
         with _observers(otel=self.otel, log_level=self.log_level, worker=worker) as observers:
@@ -280,8 +283,10 @@ def mcp(
     """
     # Over stdio, stdout is the client's from the first byte on; while it serves, the SDK sees to that.
     with redirect_stdout(sys.stderr):
-        from context_agent.integrations.mcp import serve_http, serve_stdio
-        from context_agent.integrations.server.service import LiveIndex, Service, Settings
+        from context_agent.integrations.mcp.serving import serve_http, serve_stdio
+        from context_agent.integrations.server.live_index import LiveIndex
+        from context_agent.integrations.server.service import Service
+        from context_agent.integrations.server.settings import Settings
 
     settings = Settings(token=access.token(host) if http else None, **asdict(capacity))
     with _observers(otel=otel, log_level=log_level) as observers:
@@ -306,7 +311,7 @@ def mcp(
 
 def start_logs(level: str, worker: int | None = None) -> None:
     """Sends the logs of a server, or of one of its workers, from this level on to stderr."""
-    from context_agent.integrations.server.observability import to_stream
+    from context_agent.integrations.server.logs import to_stream
 
     to_stream(level=getattr(logging, level.upper()), worker=worker)
 
@@ -318,7 +323,8 @@ def _observers(*, otel: bool, log_level: str, worker: int | None = None) -> Iter
     if not otel:
         yield ()
         return
-    from context_agent.integrations.otel import Tracing, exporting
+    from context_agent.integrations.otel import Tracing
+    from context_agent.integrations.otel_export import exporting
 
     with exporting():
         yield (Tracing(),)
@@ -369,8 +375,10 @@ def ui(
     """
     from context_agent.agent import SearchAgent
     from context_agent.integrations.server.app import application_of
-    from context_agent.integrations.server.service import LiveIndex, Service, Settings
-    from context_agent.integrations.server.transport import serve
+    from context_agent.integrations.server.live_index import LiveIndex
+    from context_agent.integrations.server.process import serve
+    from context_agent.integrations.server.service import Service
+    from context_agent.integrations.server.settings import Settings
 
     home = _home(folder) if path is None else path
     index = options.CorpusOptions(path=home)
@@ -423,7 +431,7 @@ def _home(folder: Path) -> Path:
 
 def _port(port: int | None) -> int:
     """Return the port: without a choice the usual one, or 0 (any free one) if that is taken."""
-    from context_agent.integrations.server.transport import bind_socket
+    from context_agent.integrations.server.process import bind_socket
 
     if port is not None:
         return port

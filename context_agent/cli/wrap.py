@@ -180,7 +180,7 @@ def _start_proxies(
     """Start a proxy before each model server; return the base address that takes the place of each provider's."""
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.server.proxy import MAX_BODY, Proxy
-    from context_agent.integrations.server.service import Settings
+    from context_agent.integrations.server.settings import Settings
 
     pruners = ConversationPruners(pruning.open)
     pruning.open()
@@ -204,8 +204,8 @@ def _start_proxies(
 @contextmanager
 def _serving(proxy: Proxy) -> Iterator[str]:
     """Run a proxy in a thread until the block ends. Yields its address."""
+    from context_agent.integrations.server.process import ServerProcess, bind_socket, socket_url
     from context_agent.integrations.server.proxy import proxy_application
-    from context_agent.integrations.server.transport import ServerProcess, bind_socket, socket_url
 
     started, servers = threading.Event(), list[ServerProcess]()
     listener = bind_socket("127.0.0.1", 0)

@@ -11,7 +11,7 @@
 | `mcp` | the agent and its corpus as tools of MCP clients |
 | `server` | the agent over HTTP, also as a chat model; the proxy that prunes (the extra `serve`) |
 | `feedback` | judgements on served searches; needs no extra |
-| `otel` | episodes as OpenTelemetry spans |
+| `otel`, `otel_export` | episodes as OpenTelemetry spans, and their export |
 | `pruning` | pruning alone, also as the judge behind LiteLLM's guardrail `typesafe`; needs no extra |
-| `passages` | what the framework faces share |
+| `passages`, `opening`, `filters`, `framework_embedder` | what retrievers for frameworks share |
 """

@@ -8,7 +8,8 @@ from typing import Any, Self
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.functions import SearchTool
-from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, open_agent
+from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.retrieval.corpus import Where
 
 with extra("dspy"):

@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any
 
 from context_agent._support.journal import encode_line, file_lock, open_private
 from context_agent._support.question_files import Source, load_rows
@@ -30,6 +29,7 @@ from context_agent._support.small_files import MAX_BYTES, parse_json
 from context_agent.errors import ConfigError, ContextAgentError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import MALFORMED, decode_header
+from context_agent.integrations.line_index import LineIndex
 
 JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
 SCHEMA = 1
@@ -100,8 +100,8 @@ class FeedbackLog:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._judgements = _LineIndex(self.folder / JUDGEMENTS, _judgement_id)
-        self._requests = _LineIndex(self.folder / SERVED, _request_id, latest=MAX_REQUESTS)
+        self._judgements = LineIndex(self.folder / JUDGEMENTS, _judgement_id)
+        self._requests = LineIndex(self.folder / SERVED, _request_id, latest=MAX_REQUESTS)
 
     def record_request(self, request: str, trajectories: Sequence[str]) -> None:
         """Records the trajectories of a request, so that it can be judged by its own id."""
@@ -171,58 +171,6 @@ class FeedbackLog:
 
     def _locked(self) -> AbstractContextManager[None]:
         return file_lock(self.folder / _LOCK, timeout=-1)
-
-
-class _LineIndex:
-    """The offset of the line of each key, in a file that only grows. Reads what was added since the last look-up.
-
-    Holds two numbers per key: the hash of the key and the offset. Safe to use from several threads.
-    """
-
-    def __init__(self, path: Path, key_of: Callable[[bytes], str | None], latest: int | None = None) -> None:
-        """Holds the last line of each of the `latest` keys; without it the first line of every key."""
-        self._path, self._key_of, self._latest = path, key_of, latest
-        self._offsets: dict[int, int] = {}
-        self._end = self._inode = 0
-        self._lock = Lock()
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def line_of(self, key: str) -> bytes:
-        """Return the line of the key or, rarely, of another key with the same hash; empty if there is none."""
-        try:
-            with self._lock, self._path.open("rb") as stream:
-                self._read_added(stream)
-                offset = self._offsets.get(hash(key))
-                if offset is None:
-                    return b""
-                stream.seek(offset)
-                return stream.readline()
-        except FileNotFoundError:
-            return b""
-
-    def _read_added(self, stream: BinaryIO) -> None:
-        status = os.fstat(stream.fileno())
-        if status.st_ino != self._inode or status.st_size < self._end:
-            self._offsets.clear()
-            self._end, self._inode = 0, status.st_ino
-        stream.seek(self._end)
-        for line in stream:
-            key = self._key_of(line)
-            if key is not None:
-                self._note(hash(key), self._end)
-            if line.endswith(b"\n"):  # An incomplete line is still being written: the next look-up reads it again.
-                self._end += len(line)
-
-    def _note(self, key: int, offset: int) -> None:
-        if self._latest is None:
-            self._offsets.setdefault(key, offset)
-            return
-        self._offsets.pop(key, None)
-        self._offsets[key] = offset
-        if len(self._offsets) > self._latest:
-            del self._offsets[next(iter(self._offsets))]
 
 
 def _judgement_id(line: bytes) -> str | None:

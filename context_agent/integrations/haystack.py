@@ -9,7 +9,9 @@ from typing import Any, Self
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.passages import OpenAgent, PassageRetriever, RetrievedPassage, from_haystack, open_agent
+from context_agent.integrations.filters import from_haystack
+from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 
 with extra("haystack"):
     from haystack import Document, component, default_from_dict, default_to_dict

@@ -9,14 +9,9 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
-from context_agent.integrations.passages import (
-    PREFIX,
-    FrameworkEmbedder,
-    OpenAgent,
-    PassageRetriever,
-    RetrievedPassage,
-    open_agent,
-)
+from context_agent.integrations.framework_embedder import FrameworkEmbedder
+from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.passages import PREFIX, PassageRetriever, RetrievedPassage
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.corpus import Where

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from context_agent._support.extras import extra
 from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.passages import (
-    OpenAgent,
-    PassageRetriever,
-    RetrievedPassage,
-    from_llamaindex,
-    llamaindex_options,
-    open_agent,
-)
+from context_agent.integrations.filters import from_llamaindex
+from context_agent.integrations.framework_embedder import FrameworkEmbedder
+from context_agent.integrations.opening import OpenAgent, open_agent
+from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.integrations.pruning import THRESHOLD, prune
+from context_agent.retrieval.corpus import Where
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+
 
 with extra("llamaindex"):
     from llama_index.core import schema
@@ -62,7 +63,7 @@ class ContextAgentRetriever(BaseRetriever):
         """
         model = embed_model if embed_model is not None else getattr(store, "_embed_model", None)
         collection = getattr(getattr(store, "vector_store", store), "client", store)
-        opening = {**llamaindex_options(collection, model), **(corpus or {})}
+        opening = {**_collection_options(collection, model), **(corpus or {})}
         fields = {name: options.pop(name) for name in OPTIONS if name in options}
         with open_agent(collection, corpus=opening, **options) as handle:
             retriever = cls(handle.agent, **fields)
@@ -115,3 +116,21 @@ def _node(passage: RetrievedPassage) -> NodeWithScore:
     node.excluded_llm_metadata_keys += list(extra_metadata)
     node.excluded_embed_metadata_keys += list(extra_metadata)
     return NodeWithScore(node=node, score=passage.score)
+
+
+def _collection_options(collection: Collection, model: object | None) -> dict[str, Any]:
+    """Options of `ChromaCorpus.open` for a collection of LlamaIndex, embedded by `model`.
+
+    The entry `document_id` names a record's document only if every record has one: LlamaIndex writes the text None for
+    a missing document, and all such records would become one document.
+    """
+    options: dict[str, Any] = {}
+    where: Where = {"document_id": {"$ne": "None"}}
+    metadatas = collection.get(where=where, limit=1, include=["metadatas"])["metadatas"]
+    without_document = collection.get(where={"document_id": "None"}, limit=1, include=[])["ids"]
+    if metadatas and "_node_content" in (metadatas[0] or {}) and not without_document:
+        options["document_key"] = "document_id"
+    if model is not None:
+        methods = ("get_text_embedding_batch", "get_query_embedding")
+        options["embedder"] = FrameworkEmbedder.of(collection, model, *methods)
+    return options

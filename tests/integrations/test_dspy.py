@@ -15,7 +15,7 @@ from dspy.utils import DummyLM
 from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.dspy import ContextAgentRetriever
-from context_agent.integrations.passages import FrameworkEmbedder
+from context_agent.integrations.framework_embedder import FrameworkEmbedder
 from tests.integrations.conftest import QUESTION, TEXTS, vector
 
 

@@ -16,9 +16,11 @@ from mcp.types import CallToolResult, TextContent
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import CorpusError, PolicyError
-from context_agent.integrations.mcp import make_server, server_on
-from context_agent.integrations.mcp.tools import MAX_TOKENS, joined_text
-from context_agent.integrations.server.service import LiveIndex, Service, Settings
+from context_agent.integrations.mcp.results import MAX_TOKENS, joined_text
+from context_agent.integrations.mcp.server import make_server, server_on
+from context_agent.integrations.server.live_index import LiveIndex
+from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.settings import Settings
 from context_agent.types import Chunk
 from tests.actions import search
 from tests.integrations.conftest import QUESTION, TEXTS
@@ -324,13 +326,13 @@ async def test_a_call_that_is_given_up_ends_the_search_and_frees_its_slot(
     service, _ = slow
     async with Client(server_on(service), mode=mode) as client:
         call_task = asyncio.create_task(client.call_tool("retrieve", {"question": QUESTION}))
-        await wait_until(lambda: service.gate.running == 1)
+        await wait_until(lambda: service.admission.running == 1)
         refusal = await client.call_tool("retrieve", {"question": QUESTION})
         assert refusal.is_error
         assert "1 searches are running and 0 waiting: try again in" in text(refusal)
         call_task.cancel()
         await asyncio.gather(call_task, return_exceptions=True)
-        await wait_until(lambda: service.gate.running == 0)
+        await wait_until(lambda: service.admission.running == 0)
         assert not (await client.call_tool("read", {"document_id": "d0"})).is_error
 
 
@@ -351,7 +353,7 @@ async def test_many_calls_at_once_keep_to_the_slots(films: MemoryCorpus) -> None
 
     def record_running(view: View) -> Action:
         nonlocal most
-        most = max(most, service.gate.running)
+        most = max(most, service.admission.running)
         return search("Rope", limit=1)
 
     with SearchAgent(films, ScriptedPolicy([record_running], delay=0.02)) as agent:

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.errors import CorpusError, EmbedderError, PolicyError
-from context_agent.integrations.mcp import make_server
+from context_agent.integrations.mcp.server import make_server
 from context_agent.integrations.otel import CAPTURE, Tracing, continued
 from context_agent.integrations.server.app import application
 from context_agent.policies import load_policy

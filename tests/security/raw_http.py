@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import Proxy, proxy_application
-from context_agent.integrations.server.service import Settings
+from context_agent.integrations.server.settings import Settings
 from context_agent.pruning.pruner import ContextPruner
 from tests.integrations.server.conftest import listening
 

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from context_agent import MemoryCorpus, SearchAgent
-from context_agent.integrations.mcp import application as mcp_application
-from context_agent.integrations.server.service import Service, Settings
-from context_agent.integrations.server.transport import MAX_HEADER
+from context_agent.integrations.mcp.serving import application as mcp_application
+from context_agent.integrations.server.connections import MAX_HEADER
+from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.settings import Settings
 from tests.integrations.server.conftest import listening, one_search, running
 from tests.security.raw_http import exchange, get, proxy_before, raw_upstream, status
 from tests.security.test_server_limits import DOCUMENTS

@@ -19,7 +19,7 @@ pytest.importorskip("mcp")
 from mcp import Client
 from mcp.types import CallToolResult
 
-from context_agent.integrations.mcp import make_server
+from context_agent.integrations.mcp.server import make_server
 
 LONGEST_REFUSAL = 6_000
 

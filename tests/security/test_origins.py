@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from context_agent import MemoryCorpus, SearchAgent
-from context_agent.integrations.mcp import application as mcp_application
+from context_agent.integrations.mcp.serving import application as mcp_application
 from context_agent.integrations.server.app import application_of
 from context_agent.integrations.server.origins import LOOPBACK
-from context_agent.integrations.server.service import Service, Settings
+from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.settings import Settings
 from tests.integrations.server.conftest import listening, one_search
 from tests.security.raw_http import proxy_before, raw_upstream
 from tests.security.test_server_limits import CALL, DOCUMENTS

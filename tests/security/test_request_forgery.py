@@ -15,9 +15,10 @@ import pytest
 from context_agent import MemoryCorpus, SearchAgent
 from context_agent._support.credentials import checked_address
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
-from context_agent.integrations.mcp import application
+from context_agent.integrations.mcp.serving import application
 from context_agent.integrations.server.proxy import upstream_address
-from context_agent.integrations.server.service import Service, Settings
+from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.engines.corpus import EngineCorpus
 from context_agent.retrieval.engines.servers import HttpEngine, McpEngine
 from tests.http_server import Response, http_server

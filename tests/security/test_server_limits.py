@@ -24,12 +24,13 @@ from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, ind
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
 from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog, judgement
-from context_agent.integrations.passages import from_haystack, from_llamaindex
-from context_agent.integrations.server import transport
-from context_agent.integrations.server.observability import LOGGER, Counter
-from context_agent.integrations.server.responses import BUFFERED, with_heartbeat
+from context_agent.integrations.filters import from_haystack, from_llamaindex
+from context_agent.integrations.server import connections
+from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
+from context_agent.integrations.server.logs import LOGGER
+from context_agent.integrations.server.metrics import Counter
 from context_agent.integrations.server.schema import ChatRequest
-from context_agent.integrations.server.transport import MAX_HEADER, ConnectionTable
+from context_agent.integrations.server.streams import BUFFERED, with_heartbeat
 from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
 from tests.cli.process import CTX1, ONE_THREAD
 from tests.integrations.server.conftest import Running, one_search, running
@@ -288,7 +289,7 @@ def test_mcp_has_the_same_bound_on_connections(index: Path) -> None:
 
 
 def test_a_header_must_arrive_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "HEADER_TIMEOUT", 0.5)
+    monkeypatch.setattr(connections, "HEADER_TIMEOUT", 0.5)
     with serving_here(tmp_path) as server:
         late = connect(server.url, b"GET /health HTTP/1.1\r\nX-Slow: ")
         silent = connect(server.url)
@@ -306,7 +307,7 @@ def test_a_header_must_arrive_in_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_body_must_arrive_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("context_agent.integrations.server.app.BODY_TIMEOUT", 0.5)
+    monkeypatch.setattr("context_agent.integrations.server.bodies.BODY_TIMEOUT", 0.5)
     head = b"POST /v1/retrieve HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     with serving_here(tmp_path) as server:
         answer = read_all(connect(server.url, head))
@@ -317,8 +318,8 @@ def test_a_body_must_arrive_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_body_that_nobody_reads_ends_with_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is given before the body is there; bytes that trickle in keep the connection no longer."""
-    monkeypatch.setattr(transport, "BODY_TIMEOUT", 0.5)
-    monkeypatch.setattr(transport, "ANSWER_MARGIN", 0.5)
+    monkeypatch.setattr(connections, "BODY_TIMEOUT", 0.5)
+    monkeypatch.setattr(connections, "ANSWER_MARGIN", 0.5)
     with serving_here(tmp_path) as server:
         connection = connect(server.url, b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         ends = time.monotonic() + 15
@@ -349,7 +350,7 @@ def test_a_header_beyond_the_limit_is_refused(server: Running, sent: bytes) -> N
 
 
 def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "WRITE_TIMEOUT", 0.5)
+    monkeypatch.setattr(connections, "WRITE_TIMEOUT", 0.5)
     with serving_here(tmp_path) as server:
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -366,7 +367,7 @@ def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
 def test_all_connections_busy(tmp_path: Path) -> None:
     with serving_here(tmp_path, delay=1.0, max_connections=2) as server, ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(httpx.post, f"{server.url}/v1/retrieve", json=QUESTION, timeout=30) for _ in range(2)]
-        server.until(lambda: server.service.gate.running == 2)
+        server.until(lambda: server.service.admission.running == 2)
         refused = read_all(connect(server.url))
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"--max-connections" in refused

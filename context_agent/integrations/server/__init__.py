@@ -2,14 +2,24 @@
 
 | module | content |
 |---|---|
-| `app` | the application: its endpoints, and what every request passes through |
-| `service` | searches within limits: concurrency, queue, deadlines; the agent on an index that changes |
+| `app` | the application and its endpoints |
+| `middleware` | what every request passes through: id, host, origin, token, log line, metrics |
 | `schema` | requests and answers as models, and the OpenAPI document |
-| `responses` | JSON, errors, answers, pruned conversations, chat completions, server-sent events |
+| `bodies` | bodies of requests, read within limits |
+| `errors` | the errors that a client gets |
+| `answers`, `completions`, `streams` | the answer to a search: as JSON, as a chat completion, as events |
+| `json_encoding` | JSON for clients |
+| `pages`, `episodes` | the page at `/`, and the recorded episodes that it shows |
+| `conversations` | pruning of a conversation that a client sent |
+| `service`, `settings` | what a server does with a search, and its limits |
+| `admission` | the queue that admits searches |
+| `live_index` | the agent on an index that changes |
+| `disconnects` | work that ends when its client disconnects |
+| `connections`, `process` | bounded connections, and the process that listens and drains |
+| `supervisor`, `peers` | several processes behind one address, and the calls between them |
+| `logs`, `metrics` | logs as JSON lines, metrics for Prometheus |
+| `origins` | the web pages that may call a server |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |
 | `targets`, `headers` | the paths and the header fields that the proxy passes on |
-| `origins` | the web pages that may call a server |
-| `workers` | several processes behind one address, and the calls between them |
-| `transport` | bounded connections, and the process that listens and drains |
-| `observability` | logs as JSON lines, metrics for Prometheus |
+| `savings` | what the proxy saved |
 """

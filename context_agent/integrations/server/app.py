@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -25,14 +22,19 @@ from context_agent.integrations.pruning import (
     conversation_digest,
     judge,
 )
-from context_agent.integrations.server.observability import (
-    CONTENT_TYPE,
-    REQUEST_ID,
-    by_worker,
-    exposition,
-    log,
-    request_id,
-)
+from context_agent.integrations.server.answers import ServedAnswer
+from context_agent.integrations.server.bodies import read_body
+from context_agent.integrations.server.completions import Completion, question_of
+from context_agent.integrations.server.conversations import prune_conversation
+from context_agent.integrations.server.disconnects import unless_gone
+from context_agent.integrations.server.episodes import episode_data
+from context_agent.integrations.server.errors import INTERNAL, Problem, invalid_body
+from context_agent.integrations.server.json_encoding import Json, encode
+from context_agent.integrations.server.logs import REQUEST_ID, log
+from context_agent.integrations.server.metrics import CONTENT_TYPE, by_worker, exposition
+from context_agent.integrations.server.middleware import CLIENT_CLOSED, CLIENT_GONE, HEALTH, RequestRecord, assemble
+from context_agent.integrations.server.pages import ROUTES
+from context_agent.integrations.server.peers import WorkerPeers
 from context_agent.integrations.server.schema import (
     AgentDescription,
     ChatRequest,
@@ -42,53 +44,30 @@ from context_agent.integrations.server.schema import (
     RetrieveRequest,
     document,
 )
+from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
+from context_agent.integrations.server.settings import Settings
+from context_agent.integrations.server.streams import (
+    HEARTBEAT,
+    EventResponse,
+    error_event,
+    search_events,
+    with_heartbeat,
+)
 from context_agent.version import __version__
 
 with extra("serve"):
-    from starlette.applications import Starlette
-    from starlette.datastructures import Headers, MutableHeaders
-    from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect, Request
+    from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
-    from context_agent.integrations.server.origins import host_name, is_foreign_page, is_navigation, is_rebindable
-    from context_agent.integrations.server.responses import (
-        HEARTBEAT,
-        INTERNAL,
-        ROUTES,
-        ClientGone,
-        Completion,
-        EventResponse,
-        Json,
-        Problem,
-        ServedAnswer,
-        encode,
-        episode_data,
-        error_event,
-        invalid_body,
-        is_public,
-        prune_conversation,
-        question_of,
-        search_events,
-        unless_gone,
-        with_heartbeat,
-    )
-    from context_agent.integrations.server.service import AdmittedSearch, GatedService, SearchRequest, Service, Settings
-    from context_agent.integrations.server.transport import BODY_TIMEOUT
-    from context_agent.integrations.server.workers import WorkerPeers
 
 M = TypeVar("M", bound=BaseModel)
 MODEL_CREATED = 0
 """The creation time of the model, a field that OpenAI's clients require."""
-HEALTH, PRUNE = "/health", "/v1/prune"
+PRUNE = "/v1/prune"
 METRICS_TIMEOUT = 2.0
 """Seconds for the other workers to send their metrics."""
-METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
-"""Methods that the log names. A client can invent others, as long as a header allows."""
-CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"
-"""The status and the code of a request whose client left before it had the complete answer."""
 
 
 def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp:
@@ -122,163 +101,6 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
             yield
 
     return assemble(table, service, running)
-
-
-def assemble(
-    table: Sequence[Route],
-    service: GatedService,
-    running: Callable[[], AbstractAsyncContextManager[None]],
-    scope_problem: Callable[[Scope], Problem | None] = lambda scope: None,
-) -> ASGIApp:
-    """Return an application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime.
-
-    `scope_problem` returns the error for a request that is refused before it is routed.
-    """
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with running():
-            yield
-
-    handlers = {Problem: _on_problem, HTTPException: _on_refusal, ClientGone: _on_gone, Exception: _on_failure}
-    inner = Starlette(routes=list(table), lifespan=lifespan, exception_handlers=handlers)
-    return RequestMiddleware(inner, service, frozenset(route.path for route in table), scope_problem)
-
-
-@dataclass(slots=True)
-class RequestRecord:
-    """The outcome of a request, for the log and the metrics. `notes` are what its route adds to the log line."""
-
-    method: str
-    path: str
-    started: float = field(default_factory=time.perf_counter)
-    status: int = 0
-    code: str = ""
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
-class RequestMiddleware:
-    """The outermost layer of every request: id, host and token, log line and metrics."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        service: GatedService,
-        paths: frozenset[str],
-        scope_problem: Callable[[Scope], Problem | None],
-    ) -> None:
-        """`paths` are those that the metrics name; `scope_problem` as in `assemble`."""
-        self._app, self._service, self._paths, self._scope_problem = app, service, paths, scope_problem
-        token = service.settings.token
-        self._token = None if token is None else token.encode()
-        self._hosts = frozenset(name.lower() for name in service.settings.hosts)
-        self._origins = frozenset(origin.lower() for origin in service.settings.origins)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        identity = request_id(headers.get("x-request-id"))
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        record = RequestRecord(method, scope["path"] if scope["path"] in self._paths else "other")
-        scope.setdefault("state", {})["record"] = record
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
-                response_headers = MutableHeaders(scope=message)
-                response_headers.setdefault("X-Request-ID", identity)
-                if self._service.draining:
-                    response_headers["Connection"] = "close"
-            await send(message)
-
-        token = REQUEST_ID.set(identity)
-        try:
-            if (problem := self._refusal(method, headers, scope)) is not None:
-                await _problem_response(problem, record)(scope, receive, send_with_headers)
-            else:
-                await self._answer(scope, receive, send_with_headers, record)
-        finally:
-            self._note(record)
-            REQUEST_ID.reset(token)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, record: RequestRecord) -> None:
-        try:
-            await self._app(scope, receive, send)
-        except Exception as error:  # noqa: BLE001 (`_on_failure` has already answered the client)
-            log("unexpected", logging.ERROR, error=error)
-            record.code = record.code or INTERNAL.code
-
-    def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
-        """Return the error for a wrong host name, a page of another origin, a wrong token, and a refused path.
-
-        The health and the page's own files need no token: they contain nothing of the index.
-        """
-        path, name = scope["path"], host_name(headers.get("host", ""))
-        if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
-            return Problem(403, "host_not_allowed", "the name in the Host header is not allowed: see --allow-host")
-        if is_foreign_page(headers, self._origins) and not (is_public(path) and is_navigation(method, headers)):
-            message = (
-                "a web page of another origin may not call this server: "
-                "ctx1 proxy and ctx1 mcp admit those that --allow-origin names"
-            )
-            return Problem(403, "origin_not_allowed", message)
-        if self._token is None or path == HEALTH or is_public(path):
-            return self._scope_problem(scope)
-        scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
-            return self._scope_problem(scope)
-        reason = "the bearer token is wrong" if credentials else "a bearer token is needed"
-        return Problem(401, "invalid_api_key", reason, headers={"WWW-Authenticate": "Bearer"})
-
-    def _note(self, record: RequestRecord) -> None:
-        seconds, metrics = time.perf_counter() - record.started, self._service.metrics
-        status = record.status or CLIENT_CLOSED
-        metrics.requests.add(record.path, str(status))
-        metrics.seconds.add(record.path, seconds)
-        code = {"code": record.code} if record.code else {}
-        if record.code:
-            metrics.errors.add(record.code)
-        fields: dict[str, Any] = {"method": record.method, "path": record.path, "status": status, **code}
-        log("request", **fields, seconds=round(seconds, 4), **record.notes)
-
-
-def _problem_response(problem: Problem, record: RequestRecord) -> Response:
-    """Return the response for a problem, which is noted in the record."""
-    record.code = problem.code
-    body = {**problem.to_json(), "request_id": REQUEST_ID.get()}
-    return Json(body, problem.status, headers=dict(problem.headers))
-
-
-def _on_failure(request: Request, error: Exception) -> Response:
-    """Return the response to an unexpected exception; Starlette raises it again, so that it is logged."""
-    return _problem_response(INTERNAL, request.state.record)
-
-
-def _on_gone(request: Request, error: Exception) -> Response:
-    """Return a response that nobody reads."""
-    request.state.record.code = CLIENT_GONE
-    return Response(status_code=CLIENT_CLOSED)
-
-
-def _on_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return _problem_response(problem, request.state.record)
-
-
-def _on_refusal(request: Request, error: Exception) -> Response:
-    """Return the response to what Starlette refuses: an unknown path, a wrong method."""
-    assert isinstance(error, HTTPException)
-    reasons = {
-        404: ("not_found", "there is no such path"),
-        405: ("method_not_allowed", "the path does not support this method"),
-    }
-    code, message = reasons.get(error.status_code, ("refused", error.detail))
-    return _problem_response(
-        Problem(error.status_code, code, message, headers=dict(error.headers or {})), request.state.record
-    )
 
 
 class Routes:
@@ -484,32 +306,6 @@ class Routes:
             return model.model_validate_json(body)
         except ValidationError as error:
             raise invalid_body(error) from None
-
-
-async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of at most `limit` bytes. Raises `Problem`, and `ClientGone`."""
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT):
-            return await _bounded_body(request, limit)
-    except TimeoutError:
-        message = f"the request's body did not arrive within {BODY_TIMEOUT} s"
-        raise Problem(408, "slow_body", message, headers={"Connection": "close"}) from None
-    except ClientDisconnect:
-        raise ClientGone from None
-
-
-async def _bounded_body(request: Request, limit: int) -> bytes:
-    message = f"the body is larger than {limit:,} bytes: send less, or raise --max-body of the server"
-    too_large = Problem(413, "too_large", message, headers={"Connection": "close"})
-    length = request.headers.get("content-length", "0")
-    if length.isdigit() and int(length) > limit:
-        raise too_large
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise too_large
-    return bytes(body)
 
 
 def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:

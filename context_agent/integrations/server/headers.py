@@ -9,10 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from context_agent._support.extras import extra
-
-with extra("serve"):
-    from context_agent.integrations.server.responses import Problem
+from context_agent.integrations.server.errors import Problem
 
 RawHeaders = list[tuple[bytes, bytes]]
 OWN_PREFIX = b"x-context-"

@@ -30,9 +30,30 @@ from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners, PrefixCaching
-from context_agent.integrations.server.observability import log
+from context_agent.integrations.server.admission import Ticket
+from context_agent.integrations.server.bodies import read_body
+from context_agent.integrations.server.disconnects import ClientGone, unless_gone
+from context_agent.integrations.server.errors import Problem, shutting_down
+from context_agent.integrations.server.headers import (
+    REPORT_HEADER,
+    RawHeaders,
+    invalid_answer,
+    request_headers,
+    response_headers,
+)
+from context_agent.integrations.server.logs import log
+from context_agent.integrations.server.middleware import (
+    CLIENT_CLOSED,
+    CLIENT_GONE,
+    METHODS,
+    RequestRecord,
+    assemble,
+)
 from context_agent.integrations.server.origins import host_name, is_loopback
 from context_agent.integrations.server.savings import PrunedRequest, SavingsReport, model_in_path
+from context_agent.integrations.server.service import LimitedService
+from context_agent.integrations.server.settings import Settings
+from context_agent.integrations.server.targets import path_fault
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pruner import PruneReport
 
@@ -43,25 +64,6 @@ with extra("serve"):
     from starlette.responses import HTMLResponse
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from context_agent.integrations.server.app import (
-        CLIENT_CLOSED,
-        CLIENT_GONE,
-        METHODS,
-        RequestRecord,
-        assemble,
-        read_body,
-    )
-    from context_agent.integrations.server.headers import (
-        REPORT_HEADER,
-        RawHeaders,
-        invalid_answer,
-        request_headers,
-        response_headers,
-    )
-    from context_agent.integrations.server.responses import ClientGone, Problem, unless_gone
-    from context_agent.integrations.server.service import GatedService, Settings, Ticket, shutting_down
-    from context_agent.integrations.server.targets import path_fault
 
 FIELDS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """The paths whose requests are pruned, and the field that holds the conversation."""
@@ -232,7 +234,7 @@ def path_problem(scope: Scope) -> Problem | None:
     return Problem(400, "invalid_path", f"the path is not relayed: {fault}") if fault else None
 
 
-class Proxy(GatedService):
+class Proxy(LimitedService):
     """Relays requests to one upstream, within the limits of its settings. Used from one event loop."""
 
     def __init__(
@@ -316,7 +318,7 @@ class Proxy(GatedService):
         return await self._answer(request, partial(self._prune_and_send, request, body, field))
 
     async def _answer(self, request: Request, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> ASGIApp:
-        """Return the upstream's answer, when it is the request's turn; the answer leaves the gate when it is
+        """Return the upstream's answer, when it is the request's turn; the answer frees its slot when it is
         relayed.
         """
         ticket = self.enter()

@@ -15,8 +15,10 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.integrations.server.app import application_of
-from context_agent.integrations.server.service import GatedService, LiveIndex, Service, Settings
-from context_agent.integrations.server.transport import ServerProcess, bind_socket, socket_url
+from context_agent.integrations.server.live_index import LiveIndex
+from context_agent.integrations.server.process import ServerProcess, bind_socket, socket_url
+from context_agent.integrations.server.service import LimitedService, Service
+from context_agent.integrations.server.settings import Settings
 from tests.actions import search
 
 
@@ -55,7 +57,7 @@ Serve = Callable[..., AbstractContextManager[Running]]
 
 
 @contextmanager
-def listening(service: GatedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
+def listening(service: LimitedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
     """Runs a server in a thread until the block ends, and yields its address."""
     started = threading.Event()
 

@@ -11,7 +11,7 @@ import pytest
 from context_agent import ScriptedPolicy, SearchResult
 from context_agent.errors import PolicyError
 from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST
-from context_agent.integrations.server.responses import ServedAnswer
+from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.pruning.view import View
 from context_agent.types import Action, RankedChunk, RankedDocument
 from tests.integrations.server.conftest import Running, Serve, one_search
@@ -110,7 +110,7 @@ def test_errors_are_those_that_the_client_knows(serve: Serve) -> None:
             create()
         assert rate_limited.value.code == "queue_full"
         stream.close()
-        server.until(lambda: server.service.gate.running == 0, seconds=2)
+        server.until(lambda: server.service.admission.running == 0, seconds=2)
 
 
 def test_a_search_cut_short_ends_for_length(serve: Serve) -> None:

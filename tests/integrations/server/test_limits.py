@@ -14,41 +14,34 @@ import pytest
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.agent import Deadline
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.service import (
-    AdmittedSearch,
-    Gate,
-    Problem,
-    QueueFull,
-    SearchRequest,
-    Service,
-    Settings,
-    Ticket,
-)
+from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
+from context_agent.integrations.server.service import AdmittedSearch, Problem, SearchRequest, Service
+from context_agent.integrations.server.settings import Settings
 from tests.actions import search
 from tests.integrations.server.conftest import Running, Serve, one_search
 from tests.integrations.server.test_retrieve import problem
 
 
 async def test_first_come_first_served() -> None:
-    gate = Gate(2, 3)
-    tickets = [gate.enter() for _ in range(5)]
+    admission = AdmissionQueue(2, 3)
+    tickets = [admission.enter() for _ in range(5)]
     with pytest.raises(QueueFull):
-        gate.enter()
+        admission.enter()
     assert [ticket.turn.is_set() for ticket in tickets] == [True, True, False, False, False]
     tickets[3].leave()
     tickets[0].leave()
     assert [ticket.turn.is_set() for ticket in tickets] == [True, True, True, False, False]
-    assert (gate.running, gate.waiting) == (2, 1)
+    assert (admission.running, admission.waiting) == (2, 1)
     for _ in range(2):
         for ticket in tickets:
             ticket.leave()
-    assert (gate.running, gate.waiting, gate.empty.is_set()) == (0, 0, True)
+    assert (admission.running, admission.waiting, admission.empty.is_set()) == (0, 0, True)
 
 
 def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
     with serve(one_search(0.8), concurrency=1, queue=1) as server, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(server.ask) for _ in range(2)]
-        server.until(lambda: server.service.gate.waiting == 1)
+        server.until(lambda: server.service.admission.waiting == 1)
         refusal = server.ask()
         assert "1 searches are running and 1 waiting" in problem(refusal, 429, "queue_full")
         assert 1 <= int(refusal.headers["retry-after"]) <= 60
@@ -80,7 +73,7 @@ def test_the_servers_own_deadline_holds_too(serve: Serve) -> None:
 def test_a_deadline_that_passes_in_the_queue(serve: Serve) -> None:
     with serve(one_search(0.4), concurrency=1) as server, ThreadPoolExecutor(1) as pool:
         future = pool.submit(server.ask)
-        server.until(lambda: server.service.gate.running == 1)
+        server.until(lambda: server.service.admission.running == 1)
         refusal = server.ask(deadline=0.1)
         problem(refusal, 503, "queue_timeout")
         assert future.result().status_code == 200
@@ -99,7 +92,7 @@ def start_drain(server: Running, **options: Any) -> threading.Thread:
 def test_an_ending_server_answers_what_runs_and_refuses_what_is_new(serve: Serve) -> None:
     with serve(one_search(0.3), concurrency=1) as server, ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(server.ask) for _ in range(2)]
-        server.until(lambda: server.service.gate.waiting == 1)
+        server.until(lambda: server.service.admission.waiting == 1)
         drain_thread = start_drain(server)
         server.until(lambda: server.service.draining)
         refusal = server.ask()
@@ -118,9 +111,9 @@ def test_what_still_runs_when_the_grace_is_over_is_handed_back(serve: Serve) -> 
     policy = ScriptedPolicy([search("comets"), *[search("gardens")] * 50], delay=0.2)
     with serve(policy, concurrency=1, grace=0.5) as server, ThreadPoolExecutor(2) as pool:
         running = pool.submit(server.ask)
-        server.until(lambda: server.service.gate.running == 1)
+        server.until(lambda: server.service.admission.running == 1)
         waiting = pool.submit(server.ask)
-        server.until(lambda: server.service.gate.waiting == 1)
+        server.until(lambda: server.service.admission.waiting == 1)
         start_drain(server).join(10)
         body = running.result().json()
         assert body["stop_reason"] == "time"

@@ -20,7 +20,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner, Proxy, proxy_application, upstream_address
-from context_agent.integrations.server.service import Settings
+from context_agent.integrations.server.settings import Settings
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
 from tests.integrations.server.conftest import listening

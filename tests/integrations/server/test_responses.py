@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.integrations.feedback import FeedbackLog
-from context_agent.integrations.server.responses import episode_data
+from context_agent.integrations.server.episodes import episode_data
 from context_agent.pruning.view import View
 from context_agent.types import Action
 from tests.actions import prune, rank_all, restore, search
@@ -217,7 +217,7 @@ def test_a_search_can_be_stopped_and_an_error_is_told(
         assert browser.texts("#go") == ["Stop"]
         browser.press(Keys.ESCAPE)
         browser.wait("document.body.dataset.state === 'stopped'")
-        server.until(lambda: server.service.gate.running == 0)
+        server.until(lambda: server.service.admission.running == 0)
     browser.click("#go")
     browser.wait("document.getElementById('problem').textContent.includes('does not answer')")
 

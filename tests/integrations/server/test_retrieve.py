@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import CorpusCorruptError, PolicyError
-from context_agent.integrations.server.observability import LOGGER, JsonLines
+from context_agent.integrations.server.logs import LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
 from context_agent.pruning.view import View
 from context_agent.types import Action
@@ -137,7 +137,7 @@ def test_bad_bodies(serve: Serve, body: bytes, status: int, code: str, said: str
     with serve() as server:
         response = server.client.post("/v1/retrieve", content=body, headers={"Content-Type": "application/json"})
         assert said in problem(response, status, code)
-        assert server.service.gate.running == server.service.gate.waiting == 0
+        assert server.service.admission.running == server.service.admission.waiting == 0
 
 
 def test_what_is_not_there(serve: Serve) -> None:

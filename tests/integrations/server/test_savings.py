@@ -20,7 +20,7 @@ from context_agent.integrations.server.savings import (
     SavingsReport,
     model_in_path,
 )
-from context_agent.integrations.server.service import Settings
+from context_agent.integrations.server.settings import Settings
 from context_agent.pruning.pruner import ContextPruner
 from tests.integrations.server.conftest import listening
 from tests.integrations.server.test_proxy import CHAT, conversation

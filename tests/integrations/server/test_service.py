@@ -10,8 +10,8 @@ import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy, SearchAgent, index_documents
 from context_agent.errors import CorpusNotFoundError
-from context_agent.integrations.server.responses import Problem
-from context_agent.integrations.server.service import LiveIndex
+from context_agent.integrations.server.errors import Problem
+from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from tests.actions import search
 

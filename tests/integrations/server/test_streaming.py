@@ -16,7 +16,7 @@ import pytest
 from context_agent import ScriptedPolicy
 from context_agent.errors import PolicyError
 from context_agent.harness.trajectory_file import read
-from context_agent.integrations.server.responses import with_heartbeat
+from context_agent.integrations.server.streams import with_heartbeat
 from context_agent.pruning.view import View
 from context_agent.types import Action
 from tests.actions import prune, restore, search
@@ -95,7 +95,7 @@ def test_a_failure_is_the_last_event(serve: Serve) -> None:
 
 def check_cancelled(server: Running, folder: Path) -> None:
     """Checks that the slot is soon free and that the trajectory was cancelled."""
-    server.until(lambda: server.service.gate.running == 0, seconds=5)
+    server.until(lambda: server.service.admission.running == 0, seconds=5)
     (path,) = folder.glob("*.jsonl")
     end = read(path).end
     assert end is not None
@@ -111,10 +111,10 @@ def test_a_client_that_hangs_up_stops_its_search(serve: Serve, tmp_path: Path, s
             body = json.dumps({"question": "comets?", "stream": stream}).encode()
             head = f"POST /v1/retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-            server.until(lambda: server.service.gate.running == 1)
+            server.until(lambda: server.service.admission.running == 1)
             time.sleep(0.3)
         check_cancelled(server, tmp_path / "trajectories")
-        assert server.service.gate.waiting == 0
+        assert server.service.admission.waiting == 0
 
 
 def test_a_client_that_hangs_up_in_the_queue_leaves_it(serve: Serve) -> None:
@@ -123,7 +123,7 @@ def test_a_client_that_hangs_up_in_the_queue_leaves_it(serve: Serve) -> None:
             for _ in range(2):
                 with pytest.raises(httpx.ReadTimeout):
                     client.post(f"{server.url}/v1/retrieve", json={"question": "comets?"})
-        server.until(lambda: server.service.gate.waiting == 0 and server.service.gate.running == 0, seconds=5)
+        server.until(lambda: server.service.admission.waiting == 0 and server.service.admission.running == 0, seconds=5)
         assert server.ask().status_code == 200
 
 

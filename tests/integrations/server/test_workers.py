@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.integrations.server.observability import REQUEST_ID, Metrics, by_worker, exposition
-from context_agent.integrations.server.responses import Problem
-from context_agent.integrations.server.transport import bind_socket
-from context_agent.integrations.server.workers import ServerSupervisor, ServerWorker, WorkerPeers, _call_listeners
+from context_agent.integrations.server.errors import Problem
+from context_agent.integrations.server.logs import REQUEST_ID
+from context_agent.integrations.server.metrics import Metrics, by_worker, exposition
+from context_agent.integrations.server.peers import WorkerPeers, call_listeners
+from context_agent.integrations.server.process import bind_socket
+from context_agent.integrations.server.supervisor import ServerSupervisor, ServerWorker
 
 LATE = 0.2
 """Timeout in seconds of a call that gets no answer."""
@@ -27,7 +29,7 @@ LATE = 0.2
 def listeners() -> Iterator[list[socket.socket]]:
     """The sockets of three workers."""
     with ExitStack() as stack:
-        yield _call_listeners(3, stack)
+        yield call_listeners(3, stack)
 
 
 @pytest.fixture
@@ -152,7 +154,7 @@ def test_a_folder_whose_path_is_too_long_for_sockets(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("long" * 30)))
     with ExitStack() as stack, pytest.raises(ConfigError, match="Set TMPDIR to a folder with a short path"):
-        _call_listeners(2, stack)
+        call_listeners(2, stack)
 
 
 def test_a_system_without_unix_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError
-from context_agent.integrations.mcp import make_server
+from context_agent.integrations.mcp.server import make_server
 from context_agent.retrieval.engines.servers import McpEngine
 from context_agent.types import Document
 

@@ -1,75 +1,18 @@
-"""Logs as JSON lines, each with the id of its request, and metrics in Prometheus's text format (version 0.0.4).
-
-Questions are not logged.
-"""
+"""Metrics in Prometheus's text format (version 0.0.4)."""
 
 from __future__ import annotations
 
-import json
-import logging
 import re
-import sys
-import uuid
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from datetime import UTC, datetime
-from typing import IO, Any
 
-LOGGER = logging.getLogger("context_agent.server")
-REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
-"""The id of the current request; everything that runs for the request sees it."""
-_SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})?( [^ ]+)")
 """Name, labels and value of a metric."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0)
 """Upper bounds of the histograms' buckets."""
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-
-class JsonLines(logging.Formatter):
-    """`time`, `level`, `event`, `worker`, `request_id`, and the entries of `extra={"fields": {...}}`."""
-
-    def __init__(self, worker: int | None = None) -> None:
-        """`worker` is the number of this process if several serve one address."""
-        super().__init__()
-        self._worker = {} if worker is None else {"worker": worker}
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **self._worker,
-        }
-        if (request := REQUEST_ID.get()) is not None:
-            line["request_id"] = request
-        line |= getattr(record, "fields", {})
-        if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=True, default=str)
-
-
-def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: int | None = None) -> None:
-    """Sends the logs of the server and of uvicorn to a stream (stderr by default) as JSON lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines(worker))
-    for logger, lowest in ((LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(lowest)
-
-
-def log(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: Any) -> None:
-    """Logs one line; `error` adds its stack trace."""
-    LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
-
-
-def request_id(header: str | None) -> str:
-    """Return the client's id if it is short and plain, else a new one."""
-    return header if header is not None and _SAFE_ID.fullmatch(header) else uuid.uuid4().hex
 
 
 class Counter:

@@ -1,47 +1,41 @@
-"""Several processes that serve one address: the workers, the calls between them, and the supervisor that runs them.
+"""Several worker processes behind one address, and the supervisor that starts and restarts them.
 
 The supervisor binds the address and starts the workers with the spawn method: a fork would inherit locks that other
 threads hold. The workers accept connections from one socket, which outlives them, so a worker that dies loses only the
-requests that it was answering. uvicorn's supervisor does not fit: its workers do not drain a `GatedService`, and would
+requests that it was answering. uvicorn's supervisor does not fit: its workers do not drain a service, and would
 take Ctrl-C in a terminal, which reaches every process, and the supervisor's own signal for two.
-
-What must be in one process, such as the memory of a conversation that was pruned, belongs to one worker, and the others
-call it, over Unix sockets in a folder that only their user can open. A call is a connection with one JSON value in each
-direction.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent._support.processes import THREAD_VARIABLES, available_cores, environment, exit_reason
 from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.integrations.server.observability import REQUEST_ID, log
-from context_agent.integrations.server.responses import INTERNAL, Problem, encode
-from context_agent.integrations.server.service import FINAL_GRACE, GatedService
-from context_agent.integrations.server.transport import CLOSE_TIMEOUT, ServerProcess
+from context_agent.integrations.server.logs import log
+from context_agent.integrations.server.peers import WorkerPeers, call_listeners
+from context_agent.integrations.server.process import CLOSE_TIMEOUT, ServerProcess
+from context_agent.integrations.server.service import FINAL_GRACE, LimitedService
 
 with extra("serve"):
     from starlette.types import ASGIApp
+
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 RESTART_PAUSE = 5.0
@@ -50,96 +44,6 @@ TICK = 0.5
 """Seconds between the supervisor's looks at the clock."""
 END_MARGIN = 5.0
 """Seconds for a process to end after it has drained."""
-CALL_QUEUE = 128
-"""Calls of other workers that may wait in the kernel."""
-Handler = Callable[[Any], Awaitable[Any]]
-"""The answer to a request, both JSON values. It may raise `Problem`."""
-
-
-class WorkerPeers:
-    """The workers of a server, as one of them calls the others. Used from one event loop."""
-
-    def __init__(self, number: int = 0, addresses: Sequence[str] = (), listener: socket.socket | None = None) -> None:
-        """`addresses` are the sockets of all workers by number, `listener` is this one's; without them it is alone."""
-        self.number = number
-        self.handlers: dict[str, Handler] = {}
-        """What this worker answers, by name."""
-        self._addresses, self._listener = tuple(addresses), listener
-
-    @property
-    def count(self) -> int:
-        """Number of workers, this one included."""
-        return max(1, len(self._addresses))
-
-    def owner(self, digest: bytes) -> int:
-        """Return the worker that owns what has this digest."""
-        return int.from_bytes(digest, "big") % self.count
-
-    async def call(self, worker: int, name: str, request: Any, *, seconds: float) -> Any:
-        """Return the answer of a worker's handler. Raises its `Problem`, and one of status 503 without an answer in
-        time.
-
-        The call of a worker that died waits for the process that replaces it.
-        """
-        if worker == self.number:
-            return await self.handlers[name](request)
-        try:
-            async with asyncio.timeout(seconds):
-                reply = await _exchange(self._addresses[worker], [name, REQUEST_ID.get(), request])
-        except (OSError, ValueError):  # A time-out is an OSError; a worker that dies leaves an incomplete value.
-            message = "the server process that holds this conversation ended or is overloaded: try again"
-            raise Problem(503, "worker_unavailable", message, headers={"Retry-After": "1"}) from None
-        if "problem" in reply:
-            raise Problem(**reply["problem"])
-        return reply["answer"]
-
-    async def call_all(self, name: str, request: Any, *, seconds: float) -> list[Any]:
-        """Return the answers of all workers, in their order, without those that raise a `Problem`."""
-
-        async def answer(worker: int) -> list[Any]:
-            with suppress(Problem):
-                return [await self.call(worker, name, request, seconds=seconds)]
-            return []
-
-        return [item for items in await asyncio.gather(*map(answer, range(self.count))) for item in items]
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Answers the calls of the other workers while the block runs."""
-        if self._listener is None:
-            yield
-            return
-        # `start_unix_server` would remove the socket's file at the end, which the next process of this worker needs.
-        server = await asyncio.start_server(self._answer, sock=self._listener)
-        try:
-            yield
-        finally:
-            server.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(OSError, ValueError):  # A caller that died sends an incomplete value.
-            name, request_id, request = json.loads(await reader.read())
-            REQUEST_ID.set(request_id)
-            writer.write(encode(await self._reply(name, request)))
-            await writer.drain()
-
-    async def _reply(self, name: str, request: Any) -> dict[str, Any]:
-        try:
-            return {"answer": await self.handlers[name](request)}
-        except Problem as problem:
-            return {"problem": asdict(problem)}
-        except Exception as error:  # noqa: BLE001 (the caller answers its client; the stack trace is here)
-            log("unexpected", logging.ERROR, error=error)
-            return {"problem": asdict(INTERNAL)}
-
-
-async def _exchange(address: str, request: Any) -> Any:
-    """Sends a JSON value and returns the one that comes back. Raises `OSError`, and `ValueError` for half a value."""
-    reader, writer = await asyncio.open_unix_connection(address)
-    with closing(writer):
-        writer.write(encode(request))
-        writer.write_eof()
-        return json.loads(await reader.read())
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +61,7 @@ class ServerWorker:
         """Return the workers, as this one calls them."""
         return WorkerPeers(self.number, self.addresses, self.listener)
 
-    def serve(self, service: GatedService, app: ASGIApp, description: Any) -> None:
+    def serve(self, service: LimitedService, app: ASGIApp, description: Any) -> None:
         """Serves until SIGTERM or the end of the supervisor, which gets the description once the worker listens."""
         server = _WorkerServer(service, app, lambda url: self.started.send(description), accept_batch=1)
         server.run(sockets=[self.bound])
@@ -225,7 +129,7 @@ class ServerSupervisor:
         """
         ensure_running()  # When `_start` calls it for the first time, it unblocks signals.
         with ExitStack() as stack:
-            self._bound, self._listeners = bound, _call_listeners(self._count, stack)
+            self._bound, self._listeners = bound, call_listeners(self._count, stack)
             stack.callback(self._kill)
             stack.enter_context(_handling(self._stop))
             # The first worker starts alone: what it cannot open, the others need not try.
@@ -332,21 +236,6 @@ def _work(target: WorkerTarget, worker: ServerWorker) -> None:
 def _events(child: _Child) -> list[Any]:
     """Return what to wait for: the end of the process, and before that its start."""
     return [child.process.sentinel] if child.listens else [child.process.sentinel, child.started]
-
-
-def _call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
-    """Return a Unix socket for each worker, in a new folder that is removed with the stack. Raises `ConfigError`."""
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
-    listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
-    for number, listener in enumerate(listeners):
-        try:
-            listener.bind(str(folder / str(number)))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot make a socket in {folder}: {error}. Set TMPDIR to a folder with a short path"
-            ) from error
-        listener.listen(CALL_QUEUE)
-    return listeners
 
 
 @contextmanager

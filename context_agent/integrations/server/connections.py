@@ -1,4 +1,4 @@
-"""The transport of the HTTP servers: bounded connections, and a process that drains before it ends.
+"""Bounded connections: a deadline for each phase of a request, and a limit on how many are open.
 
 A client can hold a connection open by sending nothing. `BoundedConnection` therefore sets a deadline for each phase of
 a request, and `ConnectionTable` limits the number of connections: if the table is full, the connection that has waited
@@ -8,27 +8,20 @@ longest for its client is closed for the next one. A request that is being answe
 from __future__ import annotations
 
 import asyncio
-import signal
-import socket
-from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
-from types import FrameType
 from typing import Any, Protocol, cast
 
 from context_agent._support.extras import extra
-from context_agent.errors import ConfigError
-from context_agent.integrations.server.observability import Counter
-from context_agent.integrations.server.responses import Problem, encode
-from context_agent.integrations.server.service import GatedService
+from context_agent.integrations.server.errors import Problem
+from context_agent.integrations.server.json_encoding import encode
+from context_agent.integrations.server.metrics import Counter
 
 with extra("serve"):
     import h11
-    import uvicorn
-    from starlette.types import ASGIApp
     from uvicorn.config import Config
     from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
     from uvicorn.server import ServerState
+
 
 MAX_HEADER = 16_384
 """Bytes of a request line and its header fields."""
@@ -40,14 +33,6 @@ WRITE_TIMEOUT = 30
 """Seconds in which a client must continue reading when the buffers of the server are full."""
 ANSWER_MARGIN = 5
 """Seconds after `BODY_TIMEOUT` for the application to answer that the body is late."""
-ACCEPT_BATCH = 32
-"""Connections accepted in one turn of the event loop. An evicted one is closed four turns later."""
-SPARE_DESCRIPTORS = 4 * ACCEPT_BATCH + 128
-"""File descriptors for connections outside the table, the index and trajectories."""
-ACCEPT_QUEUE = 1_024
-"""Connections that may wait in the kernel to be accepted."""
-CLOSE_TIMEOUT = 2
-"""Seconds for connections to close when all requests are answered."""
 
 
 class Connection(Protocol):
@@ -269,120 +254,3 @@ def _whole_answer(problem: Problem) -> bytes:
     lines = [f"{name}: {value}" for name, value in {**headers, **problem.headers}.items()]
     start = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"
     return "\r\n".join([start, *lines, "", ""]).encode() + body
-
-
-def available_connections(limit: int) -> int:
-    """Return the part of `limit` that the process has file descriptors for; raises the soft limit if allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit.
-        return limit
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    required = limit + SPARE_DESCRIPTORS
-    if soft == resource.RLIM_INFINITY or soft >= required:
-        return limit
-    new_limit = required if hard == resource.RLIM_INFINITY else min(required, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
-    return min(limit, max(1, new_limit - SPARE_DESCRIPTORS))
-
-
-class ServerProcess(uvicorn.Server):
-    """A uvicorn server that drains the service at the first signal and ends at once at the second."""
-
-    def __init__(
-        self,
-        service: GatedService,
-        app: ASGIApp,
-        on_ready: Callable[[str], None] = lambda url: None,
-        *,
-        dated: bool = True,
-        accept_batch: int = ACCEPT_BATCH,
-    ) -> None:
-        """`on_ready` is called with the address once the server listens. `dated` responses get a Date header here.
-
-        `accept_batch` is the number of connections accepted in one turn of the event loop.
-        """
-        table = ConnectionTable(available_connections(service.settings.max_connections), service.metrics.refusals)
-        service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
-        config = uvicorn.Config(
-            app,
-            http=cast("Any", partial(BoundedConnection, table=table)),
-            # uvloop accepts all waiting connections before any of them is counted.
-            loop="asyncio",
-            backlog=accept_batch,
-            h11_max_incomplete_event_size=MAX_HEADER,
-            timeout_keep_alive=HEADER_TIMEOUT,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=dated,
-            ws="none",
-            timeout_graceful_shutdown=CLOSE_TIMEOUT,
-        )
-        super().__init__(config)
-        self.signalled: int | None = None
-        self._service, self._on_ready = service, on_ready
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ending: asyncio.Task[None] | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's."""
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-        if sockets:
-            for listener in sockets:
-                listener.listen(ACCEPT_QUEUE)
-            self._on_ready(socket_url(sockets[0]))
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handles a signal."""
-        if self.signalled is not None or self._loop is None:
-            self.should_exit = self.force_exit = True
-            return
-        self.signalled = sig
-        self._loop.call_soon_threadsafe(self._end)
-
-    def _end(self) -> None:
-        self._ending = asyncio.ensure_future(self._drain())
-
-    async def _drain(self) -> None:
-        await self._service.drain()
-        self.should_exit = True
-
-
-def serve(
-    service: GatedService,
-    app: ASGIApp,
-    host: str,
-    port: int,
-    on_ready: Callable[[str], None] = lambda url: None,
-    *,
-    dated: bool = True,
-) -> bool:
-    """Serves until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`. `dated` as in `ServerProcess`."""
-    process = ServerProcess(service, app, on_ready, dated=dated)
-    with bind_socket(host, port) as bound:
-        process.run(sockets=[bound])
-    return process.signalled == signal.SIGINT
-
-
-def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket; port 0 selects a free port. Raises `ConfigError` if the address cannot be used."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        bound.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port") from error
-    return bound
-
-
-def socket_url(bound: socket.socket) -> str:
-    """Return the URL of a bound socket."""
-    host, port = bound.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,61 @@
+"""The offset of the line of each key, in a file of lines that only grows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
+
+
+class LineIndex:
+    """The offset of the line of each key, in a file that only grows. Reads what was added since the last look-up.
+
+    Holds two numbers per key: the hash of the key and the offset. Safe to use from several threads.
+    """
+
+    def __init__(self, path: Path, key_of: Callable[[bytes], str | None], latest: int | None = None) -> None:
+        """Holds the last line of each of the `latest` keys; without it the first line of every key."""
+        self._path, self._key_of, self._latest = path, key_of, latest
+        self._offsets: dict[int, int] = {}
+        self._end = self._inode = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def line_of(self, key: str) -> bytes:
+        """Return the line of the key or, rarely, of another key with the same hash; empty if there is none."""
+        try:
+            with self._lock, self._path.open("rb") as stream:
+                self._read_added(stream)
+                offset = self._offsets.get(hash(key))
+                if offset is None:
+                    return b""
+                stream.seek(offset)
+                return stream.readline()
+        except FileNotFoundError:
+            return b""
+
+    def _read_added(self, stream: BinaryIO) -> None:
+        status = os.fstat(stream.fileno())
+        if status.st_ino != self._inode or status.st_size < self._end:
+            self._offsets.clear()
+            self._end, self._inode = 0, status.st_ino
+        stream.seek(self._end)
+        for line in stream:
+            key = self._key_of(line)
+            if key is not None:
+                self._note(hash(key), self._end)
+            if line.endswith(b"\n"):  # An incomplete line is still being written: the next look-up reads it again.
+                self._end += len(line)
+
+    def _note(self, key: int, offset: int) -> None:
+        if self._latest is None:
+            self._offsets.setdefault(key, offset)
+            return
+        self._offsets.pop(key, None)
+        self._offsets[key] = offset
+        if len(self._offsets) > self._latest:
+            del self._offsets[next(iter(self._offsets))]

@@ -1,0 +1,223 @@
+"""The results of the tools: text that a model reads, and data that fits the tool's output schema.
+
+Some clients hand a model both, so the data repeat no text unless the call asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from context_agent._support.extras import extra
+from context_agent.harness.profile import one_line
+from context_agent.integrations.functions import NO_PASSAGES, passage_text
+from context_agent.integrations.server.answers import ServedAnswer
+from context_agent.integrations.server.schema import PruneAnswer
+from context_agent.text.markers import escape_markers
+from context_agent.types import Chunk, Hit, Metadata
+
+with extra("mcp"):
+    from mcp.types import CallToolResult, TextContent
+
+
+MAX_TOKENS = 8_192
+"""Tokens of a document that one `read` returns, unless its first chunk alone has more."""
+Detail = Annotated[
+    Literal["brief", "full"],
+    Field(description="full: the structured content has the texts and metadata as well, for programs that read it"),
+]
+JsonMetadata = dict[str, str | int | float | bool | None]
+
+
+class RetrievedPassage(BaseModel):
+    """A passage of a ranked document; `id` is that of the chunk."""
+
+    id: str
+    text: str | None = Field(default=None, description="with detail=full")
+    score: float
+
+
+class RetrievedDocument(BaseModel):
+    """A ranked document, with the passages that support it, best first."""
+
+    id: str
+    title: str
+    score: float
+    justification: str | None = Field(
+        default=None, description="with detail=full: why the document is relevant, if the policy tells; else empty"
+    )
+    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+    passages: list[RetrievedPassage]
+
+
+class RetrieveResult(BaseModel):
+    """The result of a search in several steps, best document first."""
+
+    documents: list[RetrievedDocument]
+    sufficient: bool | None = Field(description="false if nothing relevant was found: the documents are the nearest")
+    confidence: float | None = Field(description="probability that the corpus answers the question, if known")
+    complete: bool = Field(description="false if a limit or a failure cut the search short")
+    stop_reason: str
+    error: str | None = Field(description="what kind of failure cut the search short, if one did")
+    turns: int
+    tokens: int = Field(description="tokens ever placed in the search's context")
+    seconds: float
+    request_id: str = Field(description="identifies this call in the server's log and in feedback")
+    trajectory: str | None = Field(description="the id of the recorded search, if the server records searches")
+
+
+class FoundPassage(BaseModel):
+    """A passage that a single search or grep returned."""
+
+    id: str = Field(description="the chunk's id")
+    document_id: str
+    title: str
+    text: str | None = Field(default=None, description="with detail=full")
+    score: float = Field(description="orders the passages of one result")
+    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+
+
+class PassagesResult(BaseModel):
+    """Passages, best first; of a grep, in the corpus's order."""
+
+    passages: list[FoundPassage]
+
+
+class ReadResult(BaseModel):
+    """A document's text, or the part of it that fits one result."""
+
+    id: str
+    title: str
+    metadata: JsonMetadata | None = Field(default=None, description="with detail=full")
+    text: str | None = Field(default=None, description="with detail=full")
+    first_chunk: int = Field(description="number of the first chunk in this part, from 0")
+    chunks: int = Field(description="number of chunks in the document")
+    next_chunk: int | None = Field(description="first_chunk for the next part; null at the end")
+
+
+def retrieve_result(answer: ServedAnswer, detail: Detail = "brief") -> CallToolResult:
+    """Return the result of the agent's search."""
+    result = answer.result
+    documents = [
+        RetrievedDocument(
+            id=document.id,
+            title=document.title,
+            score=document.score,
+            justification=document.justification,
+            metadata=_json_metadata(document.metadata),
+            passages=[RetrievedPassage(id=chunk.id, text=chunk.text, score=chunk.score) for chunk in document.chunks],
+        )
+        for document in result.documents
+    ]
+    data = RetrieveResult(
+        documents=documents,
+        sufficient=result.sufficient,
+        confidence=result.confidence,
+        complete=answer.complete,
+        stop_reason=result.stop_reason,
+        error=answer.error,
+        turns=result.turns,
+        tokens=result.tokens,
+        seconds=round(answer.seconds, 4),
+        request_id=answer.request_id,
+        trajectory=answer.trajectory,
+    )
+    text = answer.text()
+    if not answer.complete:
+        text += f"\n\n(The search was cut short: {answer.error or result.stop_reason}.)"
+    return _result(text, data, detail)
+
+
+def passages_result(hits: Sequence[Hit], detail: Detail = "brief") -> CallToolResult:
+    """Return the result of one search or grep."""
+    passages = [
+        FoundPassage(
+            id=hit.chunk.id,
+            document_id=hit.chunk.document_id,
+            title=hit.chunk.title,
+            text=hit.chunk.text,
+            score=hit.score,
+            metadata=_json_metadata(hit.chunk.metadata),
+        )
+        for hit in hits
+    ]
+    chunks = [hit.chunk for hit in hits]
+    texts = [passage_text(rank, chunk.id, chunk.title, chunk.text) for rank, chunk in enumerate(chunks, start=1)]
+    return _result("\n\n".join(texts) or NO_PASSAGES, PassagesResult(passages=passages), detail)
+
+
+def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -> CallToolResult:
+    """Return a document from its chunk number `first` on, as much as fits one result. `first` is one of its chunks."""
+    part = [chunks[first]]
+    for chunk in chunks[first + 1 :]:
+        if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_TOKENS:
+            break
+        part.append(chunk)
+    next_chunk, joined = first + len(part), joined_text(part)
+    data = ReadResult(
+        id=chunks[0].document_id,
+        title=chunks[0].title,
+        metadata=_json_metadata(chunks[0].metadata),
+        text=joined,
+        first_chunk=first,
+        chunks=len(chunks),
+        next_chunk=next_chunk if next_chunk < len(chunks) else None,
+    )
+    text = f"{one_line(data.title)} (id: {one_line(data.id)})\n{escape_markers(joined)}".lstrip()
+    if data.next_chunk is not None:
+        text += f"\n\n(Chunks {first} to {next_chunk - 1} of {len(chunks)}; continue with first_chunk={next_chunk}.)"
+    return _result(text, data, detail)
+
+
+def prune_result(answer: PruneAnswer) -> CallToolResult:
+    """Return the conversation as data; the text has the outcome alone, because the client has the messages."""
+    if (report := answer.report) is None:
+        return _result("The passages are back.", answer)
+    sizes = f"{report['tokens_after']:,} of {report['tokens_before']:,} tokens of tool results remain"
+    return _result("\n".join([f"{report['outcome']}: {sizes}", *report["warnings"]]), answer)
+
+
+def joined_text(chunks: Sequence[Chunk]) -> str:
+    """Neighboring chunks as one text: an overlap appears once, and a gap becomes a line break."""
+    parts: list[str] = []
+    end = 0
+    for chunk in chunks:
+        # Chunks of foreign collections may lack offsets: then all of them start at 0.
+        overlap = end - chunk.start if parts and chunk.start else 0
+        parts += ["\n"] if parts and overlap <= 0 else []
+        parts.append(chunk.text[max(0, overlap) :])
+        end = max(end, chunk.end)
+    return "".join(parts)
+
+
+def _json_metadata(metadata: Metadata) -> JsonMetadata:
+    """Return the metadata without what JSON lacks: a number that is not finite becomes null, a list its text."""
+    return {key: _json_value(value) for key, value in metadata.items()}
+
+
+def _json_value(value: Any) -> str | int | float | bool | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+REPEATED: Mapping[str, Any] = {
+    "text": True,
+    "metadata": True,
+    "passages": {"__all__": {"text": True, "metadata": True}},
+    "documents": {
+        "__all__": {"justification": True, "metadata": True, "passages": {"__all__": {"text": True}}},
+    },
+}
+"""What the data of a brief result lack: the model has it as text, or did not ask for it."""
+
+
+def _result(text: str, data: BaseModel, detail: Detail = "full") -> CallToolResult:
+    left_out = None if detail == "full" else dict(REPEATED)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)],
+        structured_content=data.model_dump(mode="json", exclude=left_out),
+    )

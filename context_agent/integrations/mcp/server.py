@@ -1,0 +1,87 @@
+"""The MCP server: its tools, its resource, and who may call it."""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+from typing import Any
+
+from pydantic import AnyHttpUrl
+
+from context_agent._support.extras import extra
+from context_agent.agent import SearchAgent
+from context_agent.integrations.mcp.tools import Tools
+from context_agent.integrations.server.service import Service
+from context_agent.integrations.server.settings import Settings
+from context_agent.version import __version__
+
+with extra("mcp"):
+    from mcp.server import MCPServer
+    from mcp.server.auth.provider import AccessToken, TokenVerifier
+    from mcp.server.auth.settings import AuthSettings
+    from mcp.server.mcpserver.resources import ResourceSecurity
+    from mcp.types import ToolAnnotations
+
+
+NAME = "context-agent"
+INSTRUCTIONS = (
+    "A corpus of documents. `retrieve` answers one question, also one that takes several facts, by searching in "
+    "several steps on its own: ask the whole question and use the documents that come back. `search` (one query), "
+    "`grep` (a regular expression) and `read` (a document by id) are single steps. Cite documents by their ids. "
+    "`prune` needs no documents: it removes from a conversation what no longer matters in its tool results."
+)
+READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+NO_ISSUER = AnyHttpUrl("http://localhost")
+"""An issuer, which the SDK's settings for OAuth require. Nothing is requested from there."""
+
+
+def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServer[Any]:
+    """Return an MCP server on an agent, which the caller closes. `settings` has limits, and a token for HTTP."""
+    return server_on(Service.of(agent, settings))
+
+
+def server_on(service: Service) -> MCPServer[Any]:
+    """Return an MCP server on a service, whose index the caller follows and closes."""
+    token = service.settings.token
+    server: MCPServer[Any] = MCPServer(
+        NAME,
+        title="Context agent",
+        instructions=INSTRUCTIONS,
+        version=__version__,
+        log_level="WARNING",
+        # The tools and documents never change, so no client needs to hold a connection open for changes.
+        subscriptions=False,
+        auth=None if token is None else AuthSettings(issuer_url=NO_ISSUER, resource_server_url=None),
+        token_verifier=None if token is None else SharedToken(token),
+    )
+    tools = Tools(service)
+    for tool, title in (
+        (tools.retrieve, "Answer a question with documents"),
+        (tools.search, "Search once"),
+        (tools.grep, "Find a pattern"),
+        (tools.read, "Read a document"),
+        (tools.prune, "Prune a conversation"),
+    ):
+        server.add_tool(tool, title=title, description=inspect.getdoc(tool), annotations=READ_ONLY)
+    server.resource(
+        "ctx1://document/{+document_id}",
+        name="document",
+        title="Document",
+        description="The whole text of a document, by its id.",
+        mime_type="text/plain",
+        # The id is looked up in the corpus; it never names a file.
+        security=ResourceSecurity(exempt_params={"document_id"}),
+    )(tools.document)
+    return server
+
+
+class SharedToken(TokenVerifier):
+    """Accepts one bearer token; everyone who has it counts as one client."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the access of the token; None for a wrong one. Compares in constant time."""
+        is_valid = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
+        return AccessToken(token=token, client_id="shared", scopes=[]) if is_valid else None

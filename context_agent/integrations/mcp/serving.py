@@ -1,0 +1,141 @@
+"""Serves the MCP server on this process's stdin and stdout, or over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from context_agent._support.extras import extra
+from context_agent.integrations.mcp.server import server_on
+from context_agent.integrations.server.origins import LOOPBACK, is_foreign_page
+from context_agent.integrations.server.process import serve
+from context_agent.integrations.server.service import Service
+
+with extra("mcp"):
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.datastructures import Headers
+    from starlette.responses import PlainTextResponse
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+PATH = "/mcp"
+INTERRUPT_GRACE = 1.0
+"""Seconds for searches to end after an interrupt."""
+
+
+def serve_stdio(service: Service) -> bool:
+    """Serves the client that started this process until it closes stdin; True if an interrupt came first.
+
+    Meanwhile everything that is printed goes to stderr, because stdout carries the protocol. After an interrupt a
+    thread still waits for stdin, which cannot be cancelled: end the process without waiting for its threads.
+    """
+    failures: list[BaseException] = []
+    loop = asyncio.new_event_loop()
+    serving_task = loop.create_task(_stdio(service))
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(serving_task)
+        except BaseException as error:  # noqa: BLE001 (the caller's thread raises it again)
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="ctx1-mcp", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        loop.call_soon_threadsafe(serving_task.cancel)
+        thread.join(INTERRUPT_GRACE)
+        return True
+    loop.close()
+    if failures:
+        raise failures[0]
+    return False
+
+
+async def _stdio(service: Service) -> None:
+    async with service.following():
+        await server_on(service).run_stdio_async()
+
+
+def serve_http(
+    service: Service,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None] = lambda url: None,
+    *,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+) -> bool:
+    """Serves over HTTP until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`.
+
+    The first signal lets running searches end, the second one does not. `hosts` and `origins` as in `application`.
+    """
+    app = application(service, host, hosts=hosts, origins=origins)
+    return serve(service, app, host, port, lambda url: on_ready(url + PATH))
+
+
+def application(
+    service: Service, host: str = "127.0.0.1", *, hosts: Sequence[str] = (), origins: Sequence[str] = ()
+) -> Starlette:
+    """Return the ASGI application of streamable HTTP, at the path `/mcp`.
+
+    `hosts` are allowed names in the Host header besides those of the loopback, `origins` allowed origins of web pages,
+    such as `https://app.example`. On another address than the loopback's, empty `hosts` allow any name.
+
+    The server is stateless: no tool depends on an earlier call, and clients that never end their sessions cost no
+    memory. A client cancels a call by closing its connection.
+    """
+    is_loopback = host in ("127.0.0.1", "localhost", "::1")
+    names = [*LOOPBACK, *hosts]
+    pages = [*(f"http://{name}:*" for name in LOOPBACK), *(origin.lower() for origin in origins)]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=is_loopback or bool(hosts) or bool(origins),
+        allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
+        allowed_origins=pages,
+    )
+    app = server_on(service).streamable_http_app(
+        streamable_http_path=PATH,
+        stateless_http=True,
+        max_request_body_size=service.settings.max_body,
+        transport_security=security,
+        host=host,
+    )
+    sessions = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[Any]:
+        async with service.following(), sessions(app) as state:
+            yield state
+
+    app.router.lifespan_context = lifespan
+    app.add_middleware(OwnPosts, origins=frozenset(pages))
+    return app
+
+
+class OwnPosts:
+    """A layer that refuses all methods but POST, and web pages of other origins than `origins`.
+
+    A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it also
+    checks the host, and does not know `Sec-Fetch-Site`.
+    """
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self._app, self._origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        if scope["method"] != "POST":
+            return PlainTextResponse("use POST", 405, headers={"Allow": "POST"})
+        if is_foreign_page(Headers(scope=scope), self._origins):
+            return PlainTextResponse("web pages of other origins may not call this server: see --allow-origin", 403)
+        return None

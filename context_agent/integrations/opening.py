@@ -1,0 +1,75 @@
+"""Opening an agent on a Chroma collection for a framework, and closing what was opened for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from context_agent.agent import SearchAgent
+from context_agent.harness.episode import Limits
+from context_agent.harness.policy import Policy
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAgent:
+    """An agent, and the function that closes it and everything that was opened for it."""
+
+    agent: SearchAgent
+    close: Callable[[], None]
+
+
+@contextmanager
+def open_agent(
+    collection: str | Collection | None = None,
+    *,
+    path: str | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    corpus: Mapping[str, Any] | None = None,
+    policy: Policy | str | None = None,
+    policy_options: Mapping[str, Any] | None = None,
+    limits: Limits | Mapping[str, Any] | None = None,
+    **agent_options: Any,
+) -> Iterator[OpenAgent]:
+    """Yield an agent on a Chroma collection: a name in the folder `path` or on the server at `url`, or Chroma's object.
+
+    `token` is sent to the server as a bearer token. `corpus` holds options of `ChromaCorpus.open`; `policy_options` are
+    those of a policy that is given by name; `agent_options` are those of `SearchAgent`. `OpenAgent.close` closes what
+    was opened here; an error inside the block closes it at once. A collection that the caller passes stays open.
+    """
+    from context_agent.policies import load_policy
+    from context_agent.retrieval.chroma.corpus import ChromaCorpus
+
+    stack = ExitStack()
+    try:
+        settings = {"cache": _temporary_cache(collection, stack), **(corpus or {})}
+        if token is not None:
+            settings["headers"] = {"Authorization": f"Bearer {token}"}
+        if isinstance(policy, str):
+            policy = load_policy(policy, **(policy_options or {}))
+        if isinstance(limits, Mapping):
+            limits = Limits(**limits)
+        chroma = stack.enter_context(ChromaCorpus.open(path, url=url, collection=collection, **settings))
+        agent = stack.enter_context(SearchAgent(chroma, policy, limits=limits, **agent_options))
+        yield OpenAgent(agent, stack.close)
+    except BaseException:
+        stack.close()
+        raise
+
+
+def _temporary_cache(collection: str | Collection | None, stack: ExitStack) -> str | None:
+    """Return a folder for the BM25 index of a collection in memory, deleted when the stack closes; None for any
+    other.
+    """
+    from tempfile import TemporaryDirectory
+
+    from context_agent.retrieval.chroma.store import Location
+
+    if isinstance(collection, str | None) or not Location.of(None, None, collection).in_memory:
+        return None
+    return stack.enter_context(TemporaryDirectory(prefix="ctx1-", ignore_cleanup_errors=True))

@@ -1,0 +1,90 @@
+"""Export of spans as OpenTelemetry's environment variables say. Needs the extra `otel`.
+
+| variable | meaning |
+|---|---|
+| `OTEL_TRACES_EXPORTER` | `otlp` (default), `console` (on stderr), `none`, or a package's own; several by commas |
+| `OTEL_EXPORTER_OTLP_ENDPOINT`, `..._HEADERS` and others | the collector |
+| `OTEL_EXPORTER_OTLP_PROTOCOL` | `grpc` or `http/protobuf`; by default the one that is installed |
+| `OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SDK_DISABLED` | as the SDK reads them |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+
+from context_agent._support.extras import extra
+from context_agent.errors import ConfigError
+from context_agent.version import __version__
+
+with extra("otel"):
+    from opentelemetry import trace
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider as ExportingProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        ConsoleSpanExporter,
+        SimpleSpanProcessor,
+        SpanExporter,
+    )
+
+
+GROUP = "opentelemetry_traces_exporter"
+"""Entry points of packages that provide exporters."""
+OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Exports the spans of this process as the environment says; the end of the block sends those that wait.
+
+    A provider that is already set, as by `opentelemetry-instrument`, stays. Raises `ConfigError` for an exporter that
+    is not installed.
+    """
+    if isinstance(trace.get_tracer_provider(), ExportingProvider):
+        yield
+        return
+    provider = ExportingProvider(resource=_resource(), shutdown_on_exit=False)
+    try:
+        for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
+            if name.strip() == "console":
+                # stdout has the data of a command, or MCP's messages.
+                provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
+            elif name.strip() not in ("", "none"):
+                provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+        trace.set_tracer_provider(provider)
+        yield
+    finally:
+        provider.shutdown()
+
+
+def _resource() -> Resource:
+    is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return Resource.create({} if is_named else {"service.name": "ctx1", "service.version": __version__})
+
+
+def _exporter(name: str) -> SpanExporter:
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    entry = _otlp(installed) if name == "otlp" else installed.get(name)
+    if entry is None:
+        names = ", ".join(sorted({"console", "none", *installed}))
+        raise ConfigError(f"OTEL_TRACES_EXPORTER={name}: this exporter is not installed. Installed are {names}")
+    exporter: SpanExporter = entry.load()()
+    return exporter
+
+
+def _otlp(installed: dict[str, EntryPoint]) -> EntryPoint | None:
+    """OTLP by the protocol that the environment names, else by the one that is installed."""
+    general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
+    if protocol is None:
+        return next((installed[name] for name in OTLP.values() if name in installed), None)
+    if protocol not in OTLP:
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: choose one of {', '.join(OTLP)}")
+    if OTLP[protocol] not in installed:
+        package = f"opentelemetry-exporter-{OTLP[protocol].replace('_', '-')}"
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} needs {package}: pip install {package}")
+    return installed[OTLP[protocol]]

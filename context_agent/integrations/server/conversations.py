@@ -1,0 +1,23 @@
+"""Pruning of a conversation that a client sent."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from context_agent.integrations.pruning import ConversationPruners
+from context_agent.integrations.server.json_encoding import encode
+from context_agent.integrations.server.schema import PruneAnswer, PruneRequest
+from context_agent.pruning.pruner import ContextPruner
+from context_agent.pruning.selection import Prices
+
+
+def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
+    """Return the pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
+    options = request.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
+    scope = encode(options)
+    if request.restore:
+        return PruneAnswer(messages=pruners.restore(request.messages, request.restore, scope=scope), report=None)
+    prices = Prices(turns=options.pop("turns"), cached=options.pop("cached_price"))
+    open_pruner = partial(ContextPruner, **options, prices=prices)
+    pruned = pruners.prune(request.messages, request.task, scope=scope, open_pruner=open_pruner)
+    return PruneAnswer(messages=pruned.messages, report=pruned.report.to_json())

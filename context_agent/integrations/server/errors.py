@@ -1,0 +1,92 @@
+"""The errors that a client gets: a status, a code for programs, and a sentence for people.
+
+Errors have the shape of OpenAI's on every path. They never contain a path, a key or a stack trace: the details of a
+failure inside the server go to the log, and the client learns only what kind of failure it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from context_agent.errors import (
+    BudgetError,
+    ConfigError,
+    CorpusError,
+    EmbedderError,
+    PolicyError,
+    RerankerError,
+)
+from context_agent.retrieval.corpus import Where
+
+INDEX_FAILURE = "the index could not be searched"
+POLICY_FAILURE = "the policy failed"
+_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+@dataclass(eq=False)
+class Problem(Exception):
+    """An error for the client: a status, a code for programs, a sentence for people. `param` is the wrong field."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the response."""
+        kind = _ERROR_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+INTERNAL = Problem(500, "internal", "an internal error of the server; its log has the details")
+
+
+def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
+    """Return the client's error for an exception of a search; None for an unexpected exception.
+
+    A `ConfigError` of a search with a filter is due to the filter, because everything else was set up at the start.
+    """
+    match error:
+        case Problem():
+            return error
+        case BudgetError():
+            return Problem(400, "question_too_long", str(error), "question")
+        case ConfigError() if where is not None:
+            return Problem(400, "invalid_filter", str(error), "where")
+        case PolicyError():
+            return Problem(502, "policy_error", POLICY_FAILURE)
+        case CorpusError() | EmbedderError() | RerankerError():
+            return index_problem()
+    return None
+
+
+def index_problem() -> Problem:
+    """Return the error for an index that cannot be searched now."""
+    return Problem(503, "index_error", INDEX_FAILURE, headers={"Retry-After": "5"})
+
+
+def invalid_body(error: ValidationError) -> Problem:
+    """Return the error for a body that is not JSON (400) or has wrong fields (422). It does not repeat their values."""
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    if problems[0]["type"] == "json_invalid":
+        return Problem(400, "invalid_json", f"the body is not valid JSON: {problems[0]['msg'].partition(': ')[2]}")
+    fields = [".".join(str(part)[:80] for part in problem["loc"]) for problem in problems[:5]]
+    pairs = zip(fields, problems, strict=False)
+    message = "; ".join(f"{name or 'the body'}: {problem['msg']}" for name, problem in pairs)
+    return Problem(422, "invalid_request", message, fields[0] or None)
+
+
+def shutting_down() -> Problem:
+    """Return the error while the server drains."""
+    message = "the server is shutting down: use another server, or try again later"
+    return Problem(503, "shutting_down", message, headers={"Connection": "close", "Retry-After": "1"})

@@ -1,0 +1,175 @@
+"""The agent on the current state of an index. An index that changed is reloaded without losing a request.
+
+An index on a server is opened a second time while the first stays open, and running searches finish on the state that
+they started with. A folder can be open only once in a process. Its reload waits for running searches, and new searches
+wait for the reload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from context_agent.agent import SearchAgent
+from context_agent.errors import ContextAgentError
+from context_agent.harness.policy import Policy
+from context_agent.integrations.server.errors import index_problem
+from context_agent.integrations.server.logs import log
+from context_agent.pruning.budget import Budget
+from context_agent.retrieval.corpus import Corpus
+
+
+@runtime_checkable
+class ChangingCorpus(Protocol):
+    """A corpus on an index that others may write to."""
+
+    def stale(self) -> bool:
+        """Return whether it has changed since it was opened."""
+
+    def close(self) -> None:
+        """Closes the index."""
+
+
+@dataclass(slots=True, eq=False)
+class _Revision:
+    """One state of the index, and the number of searches that use it."""
+
+    agent: SearchAgent
+    users: int = 0
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def close(self) -> None:
+        self.agent.close()
+        if isinstance(self.agent.corpus, ChangingCorpus):
+            self.agent.corpus.close()
+
+
+class LiveIndex:
+    """The agent on the current revision. Used from one event loop; opens and closes in threads."""
+
+    def __init__(
+        self, agent: SearchAgent, reopen: Callable[[], Corpus] | None = None, *, concurrent: bool = False
+    ) -> None:
+        """`reopen` opens the current state of the index; None for an index that never changes, which the caller closes.
+
+        `concurrent` if the index may be open twice at a time.
+        """
+        self._revision: _Revision | None = _Revision(agent)
+        self._template = agent
+        self._reopen, self._concurrent = reopen, concurrent
+        self._loaded = asyncio.Event()
+        self._loaded.set()
+        self._retired: set[asyncio.Task[None]] = set()
+        self.stale = False
+        """Whether the index is known to have changed since it was loaded."""
+        self.checked = time.time()
+        """When the index was last loaded or found unchanged, in seconds since the epoch."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is an index to search."""
+        return self._revision is not None or not self._loaded.is_set()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that searches every revision."""
+        return self._template.policy
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of every search."""
+        return self._template.budget
+
+    @property
+    def name(self) -> str:
+        """The name of the corpus with the revision that is served; empty without one."""
+        return self._revision.agent.corpus.name if self._revision else ""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of the revision that is served."""
+        return self._revision.agent.corpus.count() if self._revision else 0
+
+    @asynccontextmanager
+    async def agent(self) -> AsyncIterator[SearchAgent]:
+        """Yield the agent, whose index stays open until the block ends. Raises `Problem` if the index is not
+        available.
+        """
+        await self._loaded.wait()
+        revision = self._revision
+        if revision is None:
+            raise index_problem()
+        revision.users += 1
+        try:
+            yield revision.agent
+        finally:
+            revision.users -= 1
+            if not revision.users:
+                revision.unused.set()
+
+    async def follow(self) -> bool | None:
+        """Reloads the index if it has changed. True if it was reloaded, None if checking or loading failed."""
+        if self._reopen is None:
+            return False
+        try:
+            if not await self._changed():
+                return False
+            self.stale = True
+            await (self._swap(self._reopen) if self._concurrent else self._replace(self._reopen))
+        except ContextAgentError as error:
+            log("index", logging.ERROR, reason=str(error))
+            return None
+        self.stale, self.checked = False, time.time()
+        log("index", corpus=self.name, chunks=self.chunks)
+        return True
+
+    async def close(self) -> None:
+        """Closes the revisions that were opened here."""
+        if self._retired:
+            await asyncio.wait(self._retired, timeout=1.0)
+        if self._reopen is not None and self._revision is not None:
+            await asyncio.to_thread(self._revision.close)
+
+    async def _changed(self) -> bool:
+        if self._revision is None:
+            return True
+        corpus = self._revision.agent.corpus
+        if not isinstance(corpus, ChangingCorpus) or not await asyncio.to_thread(corpus.stale):
+            self.checked = time.time()
+            return False
+        return True
+
+    async def _swap(self, reopen: Callable[[], Corpus]) -> None:
+        """Opens the new revision; the old one is closed when its last search ends."""
+        fresh = await self._opened(reopen)
+        former, self._revision = self._revision, fresh
+        if former is not None:
+            task = asyncio.create_task(_retire(former))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+
+    async def _replace(self, reopen: Callable[[], Corpus]) -> None:
+        """Closes the old revision, then opens the new one."""
+        self._loaded.clear()
+        try:
+            if self._revision is not None:
+                await _retire(self._revision)
+                self._revision = None
+            self._revision = await self._opened(reopen)
+        finally:
+            self._loaded.set()
+
+    async def _opened(self, reopen: Callable[[], Corpus]) -> _Revision:
+        return _Revision(self._template.on(await asyncio.to_thread(reopen)))
+
+
+async def _retire(revision: _Revision) -> None:
+    revision.unused.clear()
+    if revision.users:
+        await revision.unused.wait()
+    await asyncio.to_thread(revision.close)

@@ -1,0 +1,49 @@
+"""The routes of the page at `/`, and of the viewer of episodes.
+
+The files are public and hold nothing of the index. The page gets everything by the endpoints below `/v1`, with the
+token if there is one.
+"""
+
+from __future__ import annotations
+
+from context_agent._support.extras import extra
+from context_agent.web import ui
+
+with extra("serve"):
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+
+def is_public(path: str) -> bool:
+    """Return whether the path is one of the page's own, which need no token."""
+    return path == "/" or path.startswith(("/ui/", "/episodes/"))
+
+
+def _answer(request: Request, name: str) -> Response:
+    content, headers = ui.page_file(name)
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers)
+
+
+async def _ask(request: Request) -> Response:
+    """`GET /`."""
+    return _answer(request, "ask.html")
+
+
+async def _episode(request: Request) -> Response:
+    """`GET /episodes/{name}`; the viewer fetches the episode."""
+    return _answer(request, "episode.html")
+
+
+async def _asset(request: Request) -> Response:
+    """`GET /ui/{name}`."""
+    name = request.path_params["name"]
+    if name not in ui.ASSETS:
+        raise HTTPException(404)
+    return _answer(request, name)
+
+
+ROUTES = (Route("/", _ask), Route("/episodes/{name}", _episode), Route("/ui/{name}", _asset))

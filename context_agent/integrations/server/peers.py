@@ -1,0 +1,129 @@
+"""Calls between the workers of a server, over Unix sockets in a folder that only their user can open.
+
+What must be in one process, such as the memory of a conversation that was pruned, belongs to one worker, and the others
+call it. A call is a connection with one JSON value in each direction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from context_agent.errors import ConfigError
+from context_agent.integrations.server.errors import INTERNAL, Problem
+from context_agent.integrations.server.json_encoding import encode
+from context_agent.integrations.server.logs import REQUEST_ID, log
+
+CALL_QUEUE = 128
+"""Calls of other workers that may wait in the kernel."""
+Handler = Callable[[Any], Awaitable[Any]]
+"""The answer to a request, both JSON values. It may raise `Problem`."""
+
+
+class WorkerPeers:
+    """The workers of a server, as one of them calls the others. Used from one event loop."""
+
+    def __init__(self, number: int = 0, addresses: Sequence[str] = (), listener: socket.socket | None = None) -> None:
+        """`addresses` are the sockets of all workers by number, `listener` is this one's; without them it is alone."""
+        self.number = number
+        self.handlers: dict[str, Handler] = {}
+        """What this worker answers, by name."""
+        self._addresses, self._listener = tuple(addresses), listener
+
+    @property
+    def count(self) -> int:
+        """Number of workers, this one included."""
+        return max(1, len(self._addresses))
+
+    def owner(self, digest: bytes) -> int:
+        """Return the worker that owns what has this digest."""
+        return int.from_bytes(digest, "big") % self.count
+
+    async def call(self, worker: int, name: str, request: Any, *, seconds: float) -> Any:
+        """Return the answer of a worker's handler. Raises its `Problem`, and one of status 503 without an answer in
+        time.
+
+        The call of a worker that died waits for the process that replaces it.
+        """
+        if worker == self.number:
+            return await self.handlers[name](request)
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await _exchange(self._addresses[worker], [name, REQUEST_ID.get(), request])
+        except (OSError, ValueError):  # A time-out is an OSError; a worker that dies leaves an incomplete value.
+            message = "the server process that holds this conversation ended or is overloaded: try again"
+            raise Problem(503, "worker_unavailable", message, headers={"Retry-After": "1"}) from None
+        if "problem" in reply:
+            raise Problem(**reply["problem"])
+        return reply["answer"]
+
+    async def call_all(self, name: str, request: Any, *, seconds: float) -> list[Any]:
+        """Return the answers of all workers, in their order, without those that raise a `Problem`."""
+
+        async def answer(worker: int) -> list[Any]:
+            with suppress(Problem):
+                return [await self.call(worker, name, request, seconds=seconds)]
+            return []
+
+        return [item for items in await asyncio.gather(*map(answer, range(self.count))) for item in items]
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Answers the calls of the other workers while the block runs."""
+        if self._listener is None:
+            yield
+            return
+        # `start_unix_server` would remove the socket's file at the end, which the next process of this worker needs.
+        server = await asyncio.start_server(self._answer, sock=self._listener)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(OSError, ValueError):  # A caller that died sends an incomplete value.
+            name, request_id, request = json.loads(await reader.read())
+            REQUEST_ID.set(request_id)
+            writer.write(encode(await self._reply(name, request)))
+            await writer.drain()
+
+    async def _reply(self, name: str, request: Any) -> dict[str, Any]:
+        try:
+            return {"answer": await self.handlers[name](request)}
+        except Problem as problem:
+            return {"problem": asdict(problem)}
+        except Exception as error:  # noqa: BLE001 (the caller answers its client; the stack trace is here)
+            log("unexpected", logging.ERROR, error=error)
+            return {"problem": asdict(INTERNAL)}
+
+
+async def _exchange(address: str, request: Any) -> Any:
+    """Sends a JSON value and returns the one that comes back. Raises `OSError`, and `ValueError` for half a value."""
+    reader, writer = await asyncio.open_unix_connection(address)
+    with closing(writer):
+        writer.write(encode(request))
+        writer.write_eof()
+        return json.loads(await reader.read())
+
+
+def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
+    """Return a Unix socket for each worker, in a new folder that is removed with the stack. Raises `ConfigError`."""
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
+    listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
+    for number, listener in enumerate(listeners):
+        try:
+            listener.bind(str(folder / str(number)))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot make a socket in {folder}: {error}. Set TMPDIR to a folder with a short path"
+            ) from error
+        listener.listen(CALL_QUEUE)
+    return listeners
