@@ -92,6 +92,21 @@ def test_every_link_and_anchor_leads_somewhere(path: str) -> None:
         assert not anchor or anchor in anchors_of(file), f"{path}: {link}"
 
 
+def test_the_glossary_explains_each_term_in_one_sentence() -> None:
+    entries = re.findall(r"^## (.+)\n\n((?:.+\n)+)", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.M)
+    terms = [term for term, _ in entries]
+    assert len(terms) >= 60
+    assert terms == sorted(terms, key=str.lower)
+    assert [term for term, text in entries if not text.endswith(".\n") or ". " in text.replace("\n", " ").strip()] == []
+
+
+def test_the_list_of_how_to_guides_has_every_guide() -> None:
+    text = (DOCS / "how-to" / "index.md").read_text(encoding="utf-8")
+    guides = {path.name for path in (DOCS / "how-to").glob("*.md")} - {"index.md"}
+    assert set(re.findall(r"\]\(([\w-]+\.md)\)", text)) == guides
+    assert len(guides) >= 30
+
+
 def test_the_api_reference_has_every_public_name() -> None:
     directives = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference" / "api").glob("*.md"))
     entries = re.findall(r"^::: (\S+)$", directives, re.M)
@@ -145,13 +160,14 @@ def resolves(name: str) -> bool:
 
 
 def nav_targets(entries: list[Any]) -> Iterator[str]:
-    """The paths in the navigation."""
+    """Yield the paths in the navigation. The index page of a section has no title of its own."""
     for entry in entries:
-        for value in entry.values():
-            if isinstance(value, str):
-                yield value
-            else:
-                yield from nav_targets(value)
+        if isinstance(entry, str):
+            yield entry
+        elif isinstance(value := next(iter(entry.values())), str):
+            yield value
+        else:
+            yield from nav_targets(value)
 
 
 def cells_of(notebook: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The README's Python runs, and what it says about the command line is true."""
 
+import html
 import re
 from pathlib import Path
 
@@ -21,6 +22,37 @@ def test_python_blocks_run(number, tmp_path, monkeypatch):
 
 def test_there_are_python_blocks():
     assert len(BLOCKS) >= 3
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_every_figure_of_the_results_is_in_the_benchmarks(page):
+    benchmarks = (README.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.*\|$", (README.parent / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    figures = [figure for row in rows for figure in re.findall(r"(?<![\d\w])\.\d{3}\b", row)]
+    assert len(figures) >= 12
+    assert [figure for figure in figures if figure not in benchmarks] == []
+
+
+def test_the_picture_shows_what_the_demo_prints(tmp_path, monkeypatch, capsys):
+    """The script that makes the picture cuts the lines to its width, and the time of a search varies."""
+    from context_agent.cli.app import run
+
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    svg = (README.parent / "docs" / "terminal.svg").read_text(encoding="utf-8")
+    texts = [
+        html.unescape(text).replace("\xa0", " ").strip() for text in re.findall(r"<text [^>]*>([^<]*)</text>", svg)
+    ]
+    shown = [text.removesuffix("…") for text in texts if len(text) > 4 and not text.startswith(("$ ctx1", "ctx1 demo"))]
+    assert len(shown) > 25
+    timed = [text for text in shown if " ".join(text.split()) not in words]
+    assert [text for text in timed if not text.startswith("finished after")] == []
+
+
+def test_the_first_result_comes_within_two_screens():
+    before = TEXT[: TEXT.index("## Results")].splitlines()
+    assert len(before) <= 80
 
 
 def test_every_command_is_in_the_table():

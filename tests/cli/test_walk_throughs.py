@@ -1,49 +1,180 @@
 """The pages that lead through commands: every block runs as printed, in the order of the page, in one folder.
 
-A block with a title is a file, `sh` holds commands, `python` is a program. Blocks of `text` need a server or a
-model and are skipped.
+A block with a title is a file, `sh` holds `ctx1` commands, `python` is a program, and `bash` holds lines of a shell.
+A line of `bash` that ends in `&` starts a server, which ends with the page. Blocks of `text` and `console` are
+skipped: they need what a test machine lacks, such as a GPU or a provider's key.
 """
 
 import json
+import os
 import re
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
+import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from context_agent.policies.chat.scripted_server import ScriptedServer, rank_seen, says
 from tests.real_server import free_port, need_serving, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-TRAINING = ["how-to/train-a-language-model.md", "how-to/serve-what-you-trained.md"]
+TRAINING = [
+    "how-to/train-a-language-model.md",
+    "how-to/resume-merge-export.md",
+    "how-to/serve-what-you-trained.md",
+]
 """The pages of a model in the folder `base-model`, one after the other in one folder."""
 HOW_TO = [page for path in sorted((DOCS / "how-to").glob("*.md")) if (page := f"how-to/{path.name}") not in TRAINING]
+MODEL_URL = "http://localhost:8000"
+"""Where the pages expect the server of a language model. The tests have a stand-in."""
+START_SECONDS = 60
+PEOPLE = {"Lena Ortiz": "Brasko Weir", "Alda Brunner": "Mirrow Bridge", "Boris Castor": "Osterby Mill"}
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not part of the source distribution")
 
 
 @pytest.fixture(autouse=True)
-def _one_core(monkeypatch):
-    """Limits `ctx1 eval` to one process: for few questions, its workers would only spend time on imports."""
+def _small_machine(monkeypatch):
+    """Find `ctx1` on the path, and limit `ctx1 eval` to one process, whose workers would only import."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture(scope="module")
+def reader_folder(tmp_path_factory):
+    """What the how-to guides expect: a folder `notes` of six notes, and an index of it in `.ctx1`."""
+    from context_agent.cli.app import run
+
+    folder = tmp_path_factory.mktemp("reader")
+    write_notes(folder / "notes")
+    assert run(["index", str(folder / "notes"), "--path", str(folder / ".ctx1")]) == 0
+    return folder
+
+
+def write_notes(folder):
+    folder.mkdir()
+    for number, (person, work) in enumerate(PEOPLE.items(), 1):
+        kind, file = work.split()[1].lower(), person.split()[0].lower()
+        (folder / f"{file}.md").write_text(
+            f"---\ntags: [people]\nyear: 198{number}\n---\n# {person}\n\n"
+            f"{person} (born {number} May 196{number}) is a harbour engineer. "
+            f"{person} moved to the coast in 198{number} after a storm.\n"
+        )
+        (folder / f"{kind}.md").write_text(
+            f"---\npeople: [{person}]\nyear: 199{number}\n---\n# {work}\n\n"
+            f"{work} is a stone {kind} built by [{person}]({file}.md). It was raised in 199{number} after a flood.\n"
+        )
 
 
 def run_page(page, inside, folder):
-    """Runs the blocks of a page. Returns the standard output of each command."""
+    """Run the blocks of a page. Return the standard output of each command."""
+    text = (DOCS / page).read_text(encoding="utf-8")
     outputs = {}
-    for language, title, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
-        if title:
-            (folder / title).parent.mkdir(parents=True, exist_ok=True)
-            (folder / title).write_text(text, encoding="utf-8")
-        elif language == "python":
-            exec(compile(text, page, "exec"), {"__name__": "walk_through"})
-        elif language == "sh":
-            for line in text.splitlines():
-                process = inside(*shlex.split(line)[1:])
-                assert process.returncode == 0, (line, process.stderr)
-                outputs[line] = process.stdout
+    with ExitStack() as stack:
+        shell = Shell(folder, stack)
+        if MODEL_URL in text:
+            text = text.replace(MODEL_URL, stack.enter_context(stand_in_model()).url.removesuffix("/v1"))
+        for language, title, block in BLOCK.findall(text):
+            if title:
+                (folder / title).parent.mkdir(parents=True, exist_ok=True)
+                (folder / title).write_text(block, encoding="utf-8")
+            elif language == "python":
+                exec(compile(block, page, "exec"), {"__name__": "walk_through"})
+            elif language == "sh":
+                for line in joined_lines(block):
+                    process = inside(*shlex.split(line)[1:])
+                    assert process.returncode == 0, (line, process.stderr)
+                    outputs[line] = process.stdout
+            elif language == "bash":
+                for line in joined_lines(block):
+                    outputs[line] = shell.run(line)
     return outputs
+
+
+def joined_lines(block):
+    """Return the lines of a block, with those that end in a backslash joined to the next one."""
+    return block.replace("\\\n", " ").splitlines()
+
+
+class Shell:
+    """Lines of `bash` in one folder. The ports of the pages become free ones, the same in every line."""
+
+    def __init__(self, folder, stack):
+        self.folder, self.stack, self.ports = folder, stack, {}
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def run(self, line):
+        """Run a line. Return its output; of a server, which keeps running, nothing."""
+        line = re.sub(r"\b83\d\d\b", lambda port: self.ports.setdefault(port[0], str(free_port())), line)
+        if export := re.fullmatch(r"export (\w+)=(\S+)", line):
+            self.environment[export[1]] = export[2]
+            return ""
+        if line.endswith(" &"):
+            self.stack.enter_context(self.server(line.removesuffix(" &")))
+            return ""
+        process = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert process.returncode == 0, (line, process.stdout, process.stderr)
+        return process.stdout
+
+    @contextmanager
+    def server(self, line):
+        """Start a server and wait until its port answers; end it with SIGTERM, and check that it stops."""
+        port = re.search(r"--port (\d+)", line)
+        assert port, f"{line}: name the port, so that a reader who copies the next line reaches it"
+        log = self.folder / "server.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                shlex.split(line), cwd=self.folder, env=self.environment, stdout=output, stderr=output
+            )
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not answers(f"http://127.0.0.1:{port[1]}/"):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.1)
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(START_SECONDS)
+
+
+def answers(url):
+    try:
+        return httpx.get(url, timeout=5).status_code > 0
+    except httpx.HTTPError:
+        return False
+
+
+def stand_in_model():
+    """Return a chat server that calls a tool for searching once, if it has one, and then answers."""
+
+    def reply(body):
+        tools = [tool.get("function", tool)["name"] for tool in body.get("tools", ())]
+        has_result = any(message["role"] == "tool" or "tool_result" in str(message) for message in body["messages"])
+        if "search_corpus" in tools and has_result:
+            return rank_seen(body)
+        if "search_corpus" in tools:
+            return says(calls=[("search_corpus", {"query": "Brasko Weir engineer Lena Ortiz born"})])
+        if "search_documents" in tools and not has_result:
+            return says(calls=[("search_documents", {"question": "Who built Brasko Weir?"})])
+        return says("Lena Ortiz was born on 1 May 1961 [1].")
+
+    return ScriptedServer([reply] * 50, models=("my-model",), model_length=40_960)
 
 
 def test_the_tutorial(inside, tmp_path):
@@ -73,8 +204,16 @@ def test_each_of_the_ten_tasks_has_commands():
 
 
 @pytest.mark.parametrize("page", HOW_TO)
-def test_a_recipe(page, inside, tmp_path):
+def test_a_how_to_guide(page, inside, tmp_path, reader_folder):
+    shutil.copytree(reader_folder, tmp_path, dirs_exist_ok=True)
     run_page(page, inside, tmp_path)
+
+
+@pytest.mark.parametrize("page", [*HOW_TO, *TRAINING])
+def test_a_how_to_guide_begins_with_what_to_do(page):
+    """Its first block comes before its first section."""
+    before_sections = re.split(r"^## ", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)[0]
+    assert page == "how-to/index.md" or "```" in before_sections
 
 
 @pytest.mark.slow
