@@ -145,9 +145,6 @@ def serve(
     cache: Annotated[
         Path | None, Option("With --url: folder for the local BM25 index.", FOLDER, default="the user's cache folder")
     ] = None,
-    guardrail_budget: Annotated[
-        int, Option("Tokens of tool results that LiteLLM's guardrail leaves.", COUNT, section="Pruning")
-    ] = 8_000,
     served_as: Annotated[str, Option("Name of the agent as a chat model.", metavar="NAME")] = "context-agent",
     log_level: LogLevel = "info",
     otel: OtelOption,
@@ -161,7 +158,6 @@ def serve(
       POST /v1/chat/completions   the same for OpenAI clients, as a chat model
       POST /v1/feedback           a judgement on a search (with --trajectories)
       POST /v1/prune              an agent's conversation, pruned or restored
-      POST /v1/systemone          what an agent still needs, for LiteLLM
       GET  /health /metrics /openapi.json
 
     SIGTERM or Ctrl-C shuts the server down: new requests are refused, and running searches have --grace seconds to
@@ -178,7 +174,6 @@ def serve(
         hosts=(*LOOPBACK, *access.hosts) if access.hosts or local else (),
         max_body=max_body,
         model=served_as,
-        guardrail_budget=guardrail_budget,
         **asdict(capacity),
     )
     searcher = replace(agent, save=trajectories or agent.save)

@@ -12,6 +12,6 @@
 | `server` | the agent over HTTP, also as a chat model; the proxy that prunes (the extra `serve`) |
 | `feedback` | judgements on served searches; needs no extra |
 | `otel`, `otel_export` | episodes as OpenTelemetry spans, and their export |
-| `pruning` | pruning alone, also as the judge behind LiteLLM's guardrail `typesafe`; needs no extra |
+| `pruning` | pruning alone, of passages and of conversations; needs no extra |
 | `passages`, `opening`, `filters`, `framework_embedder` | what retrievers for frameworks share |
 """

@@ -18,9 +18,7 @@ from context_agent.harness.policy import AdjustableEffort
 from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
 from context_agent.integrations.pruning import (
     ConversationPruners,
-    RelevanceRequest,
     conversation_digest,
-    judge,
 )
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.integrations.server.bodies import read_body
@@ -83,7 +81,6 @@ def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIAp
         Route("/v1/retrieve", routes.retrieve, methods=["POST"]),
         Route("/v1/chat/completions", routes.complete, methods=["POST"]),
         Route("/v1/feedback", routes.judge, methods=["POST"]),
-        Route("/v1/systemone", routes.judge_relevance, methods=["POST"]),
         Route(PRUNE, routes.prune, methods=["POST"]),
         Route("/v1/agent", routes.agent),
         Route("/v1/trajectories/{name}", routes.trajectory),
@@ -160,14 +157,6 @@ class Routes:
         except DataError as error:
             raise Problem(409, "conflict", str(error), "id") from None
         return Json({"id": entry.id, "trajectory": entry.trajectory, "created": created}, 201 if created else 200)
-
-    async def judge_relevance(self, request: Request) -> Response:
-        """`POST /v1/systemone`."""
-        body = await self._read(request, RelevanceRequest)
-        async with self._service.step(request.scope["path"]):
-            settings = self._settings
-            answer = await asyncio.to_thread(judge, body, settings.model, budget=settings.guardrail_budget)
-        return Json(answer.model_dump())
 
     async def prune(self, request: Request) -> Response:
         """`POST /v1/prune`."""

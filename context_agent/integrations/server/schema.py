@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import models_json_schema
 
 from context_agent.agent import DEFAULT_K
-from context_agent.integrations.pruning import RelevanceRequest, RelevanceResponse
 from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES
 from context_agent.version import __version__
 
@@ -285,8 +284,6 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ChatRequest,
     FeedbackRequest,
     FeedbackAnswer,
-    RelevanceRequest,
-    RelevanceResponse,
     PruneRequest,
     PruneAnswer,
     AgentDescription,
@@ -377,13 +374,6 @@ def _paths() -> dict[str, Any]:
                 "409": _error("another judgement has the id"),
             },
             searching=False,
-        ),
-        "/v1/systemone": _post(
-            "judge_relevance",
-            "How much of each tool exchange an agent still needs, for LiteLLM's guardrail `typesafe`",
-            "RelevanceRequest",
-            {"200": {"description": "Answers from 0 to 1", "content": _json("RelevanceResponse")}},
-            searching=True,
         ),
         "/v1/prune": _post(
             "prune",

@@ -35,13 +35,9 @@ class Settings:
     """The agent's name as a chat model."""
     title: str = ""
     """What is searched, in words for the page; empty for the corpus's own name."""
-    guardrail_budget: int = 8_000
-    """Tokens of tool results that LiteLLM's guardrail leaves."""
 
     def __post_init__(self) -> None:
         if min(self.concurrency, self.max_body, self.max_connections) < 1 or self.queue < 0:
             raise ConfigError("concurrency, max-body and max-connections must be at least 1, and queue at least 0")
-        if self.guardrail_budget < 1:
-            raise ConfigError(f"the guardrail's budget is {self.guardrail_budget} tokens; it must be at least 1")
         if min(self.deadline, self.heartbeat) <= 0 or min(self.grace, self.check) < 0:
             raise ConfigError("deadline and heartbeat must be positive, grace and check at least 0")
