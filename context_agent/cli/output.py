@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from context_agent.text.sentences import sentence_spans
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -269,7 +271,7 @@ def excerpt(text: str, question: str) -> str:
     if len(text) <= PASSAGE:
         return text
     words = set(re.findall(r"\w{3,}", question.casefold()))
-    starts = [0, *(match.end() for match in re.finditer(r"[.!?] ", text[: len(text) - PASSAGE // 2]))]
+    starts = [0, *(start for start, _ in sentence_spans(text[: len(text) - PASSAGE // 2]))]
     best = max(starts, key=lambda start: _shared(words, text[start : start + PASSAGE]))
     cut = text[best : best + PASSAGE]
     if best + PASSAGE < len(text):

@@ -28,6 +28,7 @@ from context_agent.harness.tools import EDITS, ToolCallError, check
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.pruning.view import Block, Editable, View
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.sentences import sentences
 from context_agent.types import Action, RankedId, ToolCall
 
 LONGEST_SENTENCE = 200
@@ -36,7 +37,6 @@ SIZE_MARGIN = 1.2
 """Factor by which the size of an extract is overestimated, so that it is never longer than what it replaces."""
 ID_FRAME = 24
 """Characters that a summary needs for an id, without the id itself."""
-_SENTENCE = re.compile(r"(?<=[.!?。！？])[\s]+|(?<=[。！？])|\n+")
 _WORD = re.compile(r"\w{3,}")
 
 
@@ -132,14 +132,14 @@ def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Rep
 def _line(block: Editable, question_words: frozenset[str]) -> str:
     """Return the line for a block or a summary. Double brackets become single ones, because they would cite an id."""
     title = " ".join(block.hit.chunk.title.split()) if isinstance(block, Block) else ""
-    sentence = _cut(_closest(_SENTENCE.split(block.body), question_words))
+    sentence = _cut(_closest(sentences(block.body), question_words))
     line = f"{title}: {sentence}" if title and not sentence.startswith(title) else sentence
     return line.replace("[[", "[").replace("]]", "]")
 
 
-def _closest(sentences: Iterable[str], question_words: frozenset[str]) -> str:
+def _closest(texts: Iterable[str], question_words: frozenset[str]) -> str:
     """Return the first of the sentences that share most words with the question."""
-    stripped = [" ".join(sentence.split()) for sentence in sentences]
+    stripped = [" ".join(sentence.split()) for sentence in texts]
     return max(
         filter(None, stripped), key=lambda text: len(question_words & {*_WORD.findall(text.casefold())}), default=""
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from context_agent.text.sentences import loose_ends
+
 TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
 """Characters: shorter records, or blocks, join the next one; these are collected up to the target, longer ones cut."""
 UNSCALED = 800_000
@@ -48,7 +50,6 @@ _SECTION = re.compile(
 """The line that begins a section of settings: `[name]`, or `name:` above an indented line."""
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
 _LINE = re.compile(r"[^\n]*\n?")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 _LOGGED = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
 )
@@ -211,7 +212,7 @@ def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[
         span = _trimmed(text, start, end)
         yield from () if span is None else (span,)
         return
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
+    ends = loose_ends(text, start, end)
     first = start
     for last, following in pairwise([*ends, end, end + sizes.largest]):
         while last - first > sizes.largest:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
 from context_agent._support.token_table import load_weights
 from context_agent.pruning.blocks import Passage, is_log_entry
+from context_agent.text.sentences import loose_sentences
 
 Scores = NDArray[np.float64]
 """A number for each passage, higher for what should stay."""
@@ -54,7 +55,6 @@ _TERM = re.compile(
     r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
 )
 """A word, a part of an identifier in camel or snake case, a number, a character of a script without spaces."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _VARIABLE = re.compile(r"(?<![^\W_])\d[\w:.+-]*|\b[0-9a-f]{8,}\b")
 """What differs between entries of a log that say the same: times, numbers, hashes."""
 
@@ -273,12 +273,14 @@ def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Seque
 
 
 def _best_sentence(passage: Passage, weights: Mapping[str, float]) -> str:
-    return max(_sentences(passage.text), key=lambda sentence: _covered(sentence, weights), default="")
+    return max(loose_sentences(passage.text), key=lambda sentence: _covered(sentence, weights), default="")
 
 
 def _question(task: str) -> str:
     """Return the task; of a long one its questions."""
-    if len(task.split()) > QUESTION_WORDS and (questions := [line for line in _sentences(task) if line.endswith("?")]):
+    if len(task.split()) > QUESTION_WORDS and (
+        questions := [line for line in loose_sentences(task) if line.endswith("?")]
+    ):
         task = " ".join(questions)
     return task[:QUESTION_CHARACTERS]
 
@@ -289,16 +291,12 @@ def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
     The entry of a log goes without what differs between entries that say the same.
     """
     text = _VARIABLE.sub(" ", passage.text) if is_log_entry(passage.text) else passage.text
-    sentences = _sentences(text)
+    sentences = loose_sentences(text)
     return excerpt(passage.label, text, sentences, [_covered(sentence, weights) for sentence in sentences])
 
 
 def _covered(sentence: str, weights: Mapping[str, float]) -> float:
     return sum(weights.get(term, 0.0) for term in set(terms(sentence)))
-
-
-def _sentences(text: str) -> list[str]:
-    return [" ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()]
 
 
 @_of_readable

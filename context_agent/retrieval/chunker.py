@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from context_agent.errors import ConfigError
+from context_agent.text.sentences import BOUNDARY, STOPS, WIDE_STOPS, ends_sentence, terminated
 from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document, Section
 
@@ -70,22 +71,9 @@ class Span(NamedTuple):
 
 _Segment = tuple[int, int, Break]
 
-_STOPS = ".!?…।॥؟۔։።៕"  # a sentence's end where white space follows
-_WIDE_STOPS = "。！？｡．"  # a sentence's end whatever follows
-_WIDE_CLOSERS = "」』）】》〉”’"
-_CLOSERS = re.escape("\"')]}»›" + _WIDE_CLOSERS)
-_BOUNDARY = re.compile(
-    rf"\n\s*|(?<=[{_STOPS}{_WIDE_STOPS}{_CLOSERS}])\s+|(?<=[{_WIDE_STOPS}{_WIDE_CLOSERS}])(?![\s{_WIDE_STOPS}{_CLOSERS}])"
-)
-_TERMINATED = re.compile(rf"[{_STOPS}{_WIDE_STOPS}][{_CLOSERS}]*\Z")
-_ABBREVIATED = re.compile(
-    r"(?:\A|[\s(\[\"'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Drs?|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Maj|Gov|Sen"
-    r"|Rep|Pres|Jr|Sr|vs|cf|al|approx|ca|[Nn]os?|[Vv]ol|[Ff]igs?|[Ee]qs?|[Ss]ec|[Cc]h|pp?|eds?|Inc|Ltd|Co|Corp|Dept"
-    r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
-)
 _HEADING = re.compile(r"#{1,6} ")
 _WORD = re.compile(r"\w")
-_CLAUSE_ENDS = frozenset(",;:，、；：،؛" + _STOPS + _WIDE_STOPS)
+_CLAUSE_ENDS = frozenset(",;:，、；：،؛" + STOPS + WIDE_STOPS)
 
 
 def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounter, overlap: int = 0) -> list[Chunk]:
@@ -331,7 +319,7 @@ def _joined(text: str, start: int, end: int, width: int) -> Iterator[_Segment]:
 def _segments(text: str, start: int, end: int) -> Iterator[_Segment]:
     """Yield the parts of [start, end) between sentence ends and line ends, with what ends each."""
     segment_start = start
-    for match in _BOUNDARY.finditer(text, start, end):
+    for match in BOUNDARY.finditer(text, start, end):
         after = _kind(text, segment_start, match.start(), match.end())
         if after == Break.WORD:
             continue
@@ -354,11 +342,9 @@ def _kind(text: str, segment_start: int, start: int, end: int) -> Break:
         return Break.INSIDE
     if lines > 1:
         return Break.PARAGRAPH
-    ended = _TERMINATED.search(text, max(segment_start, start - SMALL_GAP), start) is not None
     if lines:
-        return Break.SENTENCE if ended else Break.LINE
-    abbreviated = start < end and _ABBREVIATED.search(text, max(segment_start, start - 12), start)
-    return Break.WORD if not ended or abbreviated or text[end : end + 1].islower() else Break.SENTENCE
+        return Break.SENTENCE if terminated(text, segment_start, start) else Break.LINE
+    return Break.SENTENCE if ends_sentence(text, segment_start, start, end) else Break.WORD
 
 
 # Characters: one may consist of several code points.

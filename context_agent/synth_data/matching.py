@@ -32,6 +32,7 @@ from itertools import islice
 
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.text.normalization import normal_form
+from context_agent.text.sentences import sentences
 from context_agent.types import Chunk
 
 TELLING_LENGTH = 4
@@ -409,7 +410,6 @@ _FIGURE = re.compile(
     rf"(?<![\w.])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?)\s*(%|(?:percent|{'|'.join(SCALES)})\b)?",
     re.I,
 )
-_FACT_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z(\"“])|\n+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 
@@ -434,7 +434,7 @@ def states_fact(text: str, quote: str) -> bool:
     numbers, words = numbers_in(quote), _content_words(quote)
     return bool(numbers) and any(
         numbers <= numbers_in(sentence) and len(words & _content_words(sentence)) >= SHARED_WORDS * len(words)
-        for sentence in _FACT_SENTENCE.split(text)
+        for sentence in sentences(text)
     )
 
 

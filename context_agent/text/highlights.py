@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from context_agent.text.sentences import sentence_spans
 from context_agent.text.words import STOP, key, kin, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
 """A heading in Markdown, or a line without a word, such as a rule."""
-_SPLIT = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+(?=[^a-z])|(?<=[。！？])|(?:(?<!\s)[^\S\n]++)?\n\s*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,12 @@ def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[B
 
     It is a heading only in a document that has nothing else.
     """
-    sentences = [_without_headings([*_sentences(document)]) for document in documents]
+    sentences = [
+        _without_headings(
+            [BestSentence(chunk, *span) for chunk in document.chunks for span in sentence_spans(chunk.text)]
+        )
+        for document in documents
+    ]
     keys = [[_keys(sentence.text) for sentence in own] for own in sentences]
     frequency = Counter(item for own in keys for sentence_keys in own for item in sentence_keys)
     total = sum(map(len, keys))
@@ -67,16 +72,6 @@ def _worth(
     """
     mentioned = (other for other in other_titles if other <= sentence)
     return sum(rarity[item] for item in (sentence & question_keys).union(*mentioned) - title)
-
-
-def _sentences(document: RankedDocument) -> Iterator[BestSentence]:
-    for chunk in document.chunks:
-        start = 0
-        for match in (*_SPLIT.finditer(chunk.text), None):
-            end = len(chunk.text) if match is None else match.start()
-            if chunk.text[start:end].strip():
-                yield BestSentence(chunk, start, end)
-            start = end if match is None else match.end()
 
 
 def _without_headings(sentences: list[BestSentence]) -> list[BestSentence]:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.names import Mention, mentions, question_entities
 from context_agent.text.scripts import unspaced
+from context_agent.text.sentences import capitalized_sentences
 from context_agent.text.words import STOP, key, kin, spelled_title, without_brackets, words
 
 Floats = NDArray[np.float32]
 
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
 _COMPARES = re.compile(r"\b(both|same|or|older|younger|first|earlier|later|more|in common)\b")
 _CUES = (
     re.compile(r"\bwho(se|m)?\b"),
@@ -84,7 +84,7 @@ class AnalyzedPassage:
     @cached_property
     def sentence_texts(self) -> list[str]:
         """The sentences as written."""
-        return _SENTENCE.split(self.text)
+        return capitalized_sentences(self.text)
 
     @cached_property
     def sentences(self) -> list[frozenset[str]]:

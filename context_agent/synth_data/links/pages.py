@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from context_agent.text.names import Mention, mentions
+from context_agent.text.sentences import sentence_spans
 from context_agent.text.words import STOP, without_brackets, words
 from context_agent.types import Chunk
 
@@ -182,10 +183,7 @@ LONGEST_SENTENCE = 34
 MOST_SENTENCES = 40
 """Sentences of a chunk that are examined."""
 
-_END = re.compile(r"(?<=[.!?])[\"”']?\s+(?=[A-Z\"“'(])")
-_ABBREVIATED = re.compile(
-    r"(?:\b[A-Z]|\b(?:St|Dr|Mr|Mrs|Ms|Jr|Sr|Mt|No|vs|c|ca|Lt|Col|Gen|Prof|Rev|Hon|Inc|Co|Ltd|Op))\.$"
-)
+_OPENING = re.compile(r"[A-Z\"“'(]")
 _BRACKETS = re.compile(r"(?:(?<!\s)\s++)?[(\[][^()\[\]]*+[)\]]")
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]|\[([^\[\]]+)\]\([^()\s]*\)")
 _BLOCK_ENDS = re.compile(r"\n\s*\n|^#{1,6} .*$|^[ \t]*(?:[-*+]|\d+\.)[ \t]+", re.MULTILINE)
@@ -339,14 +337,9 @@ def _is_class(text: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """Return the sentences, unchanged, without headings; an abbreviation does not end a sentence."""
-    sentences: list[str] = []
+    """Return the sentences, unchanged, without headings. Each begins with a capital, a quotation mark or a bracket."""
+    found: list[str] = []
     for block in _BLOCK_ENDS.split(text):
-        start = 0
-        for match in _END.finditer(block):
-            if _ABBREVIATED.search(block[start : match.start()]):
-                continue
-            sentences.append(block[start : match.start()].strip())
-            start = match.end()
-        sentences.append(block[start:].strip())
-    return [sentence for sentence in sentences if sentence][:MOST_SENTENCES]
+        starts = [start for start, _ in sentence_spans(block, wrapped=True) if _OPENING.match(block, start)]
+        found += [block[start:end].strip() for start, end in pairwise([0, *starts, len(block)])]
+    return [sentence for sentence in found if sentence][:MOST_SENTENCES]

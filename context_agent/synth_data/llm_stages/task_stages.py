@@ -28,7 +28,6 @@ task already has pass the same checks.
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +57,7 @@ from context_agent.synth_data.matching import (
 )
 from context_agent.synth_data.stages import DropRow, KeptRows, off_loop
 from context_agent.synth_data.task import Support, Task, task_of
+from context_agent.text.sentences import sentences
 from context_agent.types import Chunk, RankedDocument
 
 SUPPORTING_DOCUMENTS = 3
@@ -393,7 +393,6 @@ DISTRACTORS = 10
 QUERY_COUNT = 5
 """Queries that the model is asked for."""
 HITS_PER_QUERY = 20
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
 class SearchQueries(BaseModel):
@@ -438,7 +437,7 @@ async def distract(context: StageContext, settings: DistractorSettings, row: Map
 async def distract_by_words(corpus: Corpus, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
     """Return the task with distractors found by the question and the sentences of the clues. Raises `DropRow`."""
     task = task_of(row, f"task {row.get('id')!r}")
-    queries = [task.question, *_SENTENCE.split(task.clues)]
+    queries = [task.question, *sentences(task.clues)]
     return await _with_distractors(corpus, task, [query for query in queries if query.strip()], settings, None)
 
 

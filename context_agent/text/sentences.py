@@ -1,0 +1,89 @@
+"""Where sentences end.
+
+`sentence_spans` is the splitter for everything that a reader sees. It knows the full stops of many scripts, closing
+quotation marks, and the abbreviations of English.
+
+`loose_sentences` and `capitalized_sentences` are simpler. Shipped models were trained on their output, so what these
+two return must not change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+STOPS = ".!?…।॥؟۔։።៕"
+"""Marks that end a sentence if white space follows."""
+WIDE_STOPS = "。！？｡．"
+"""Marks that end a sentence whatever follows."""
+WIDE_CLOSERS = "」』）】》〉”’"
+CLOSERS = re.escape("\"')]}»›" + WIDE_CLOSERS)
+"""Closing quotation marks and brackets that belong to the sentence before them, escaped for a character class."""
+BOUNDARY = re.compile(
+    rf"\n\s*|(?<=[{STOPS}{WIDE_STOPS}{CLOSERS}])\s+|(?<=[{WIDE_STOPS}{WIDE_CLOSERS}])(?![\s{WIDE_STOPS}{CLOSERS}])"
+)
+"""Where a sentence may end: line breaks, and the space behind a mark or a closer. `ends_sentence` decides."""
+
+LONGEST_CLOSING = 8
+"""Characters before a boundary in which a stop and its closers are looked for."""
+LONGEST_ABBREVIATION = 12
+_TERMINATED = re.compile(rf"[{STOPS}{WIDE_STOPS}][{CLOSERS}]*\Z")
+_ABBREVIATED = re.compile(
+    r"(?:\A|[\s(\[\"'“‘])(?:[A-Z]|(?:[A-Za-z]\.)+[A-Za-z]|Mrs?|Ms|Drs?|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Maj|Gov|Sen"
+    r"|Rep|Pres|Jr|Sr|vs|cf|al|approx|ca|[Nn]os?|[Vv]ol|[Ff]igs?|[Ee]qs?|[Ss]ec|[Cc]h|pp?|eds?|Inc|Ltd|Co|Corp|Dept"
+    r"|Univ|Ave|Blvd|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec|bzw|z\.B|d\.h)\.\Z"
+)
+_LOOSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_CAPITALIZED = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
+
+
+def terminated(text: str, start: int, end: int) -> bool:
+    """Return whether `text[start:end]` ends with a stop, which closing marks may follow."""
+    return _TERMINATED.search(text, max(start, end - LONGEST_CLOSING), end) is not None
+
+
+def ends_sentence(text: str, start: int, end: int, following: int) -> bool:
+    """Return whether the sentence `text[start:end]` ends at `end`.
+
+    The next one would begin at `following`. An abbreviation ends no sentence, and a small letter begins none.
+    """
+    if not terminated(text, start, end) or text[following : following + 1].islower():
+        return False
+    return end == following or not _ABBREVIATED.search(text, max(start, end - LONGEST_ABBREVIATION), end)
+
+
+def sentence_spans(text: str, *, wrapped: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each sentence, without the white space around it.
+
+    A line break ends a sentence, unless the lines are `wrapped`.
+    """
+    start = len(text) - len(text.lstrip())
+    for match in BOUNDARY.finditer(text, start):
+        if (not wrapped and "\n" in match[0]) or ends_sentence(text, start, match.start(), match.end()):
+            end = start + len(text[start : match.start()].rstrip())
+            if start < end:
+                yield start, end
+            start = match.end()
+    end = start + len(text[start:].rstrip())
+    if start < end:
+        yield start, end
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text as written."""
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def loose_ends(text: str, start: int, end: int) -> list[int]:
+    """Return where the loose sentences of `text[start:end]` end, with the white space behind them."""
+    return [match.end() for match in _LOOSE.finditer(text, start, end)]
+
+
+def loose_sentences(text: str) -> list[str]:
+    """Return the parts between full stops and line breaks, with single spaces. An abbreviation ends a part."""
+    return [" ".join(part.split()) for part in _LOOSE.split(text) if part.strip()]
+
+
+def capitalized_sentences(text: str) -> list[str]:
+    """Return the parts between a full stop or semicolon and a capital letter, as written; at least one."""
+    return _CAPITALIZED.split(text)
