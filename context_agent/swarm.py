@@ -31,7 +31,7 @@ from context_agent.agent import EpisodeFactory, EpisodeRequest, EpisodeRun, fuse
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.episode import StopReason
 from context_agent.harness.policy import Actor, Policy
-from context_agent.harness.profile import Profile, one_line
+from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.base import ToolOutput
 from context_agent.policies.bridge import BridgePolicy
@@ -39,6 +39,7 @@ from context_agent.policies.bridge.policy import BridgeActor, search_call
 from context_agent.pruning.budget import RESERVES, Budget
 from context_agent.pruning.view import Block, Event, Source, SubAgentRecord, ToolResult, View
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.markers import escaped_line
 from context_agent.types import Action, Hit, RankedId, ToolCall
 
 MAX_BREADTH = 64
@@ -291,7 +292,7 @@ class _SubAgent:
         count = len(self.run.episode.ranking.documents) if self.run is not None else 0
         documents = "nothing found" if not count else f"{count} document{'' if count == 1 else 's'}"
         if self.error is not None:
-            reason = one_line(self.error)
+            reason = escaped_line(self.error)
             return f"failed ({reason[:REASON_LENGTH]}{'…' if len(reason) > REASON_LENGTH else ''}), {documents}"
         timed_out = self.run is not None and self.run.episode.stop_reason is StopReason.TIME
         return f"out of time, {documents}" if timed_out else documents

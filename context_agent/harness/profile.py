@@ -25,7 +25,7 @@ from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, WINDOW, Budget
-from context_agent.text.markers import escape_markers
+from context_agent.text.markers import escape_markers, escaped_line
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Action, Chunk, RankedId
 
@@ -42,7 +42,6 @@ _WIDEST_NUMBER = 9_999
 """What a block's number counts as."""
 _LABEL = re.compile(r"#(?=\d)")
 _CACHED = 20_000
-_LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _RANKED = re.compile(
     r"<document\s++id\s*+=\s*+[\"']?(?P<id>[^>\"']{1,400}+)[\"']?\s*+>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
     re.I | re.S,
@@ -279,12 +278,12 @@ class Renderer:
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
         body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
-        title = one_line(chunk.title) if self.profile.title and chunk.title else ""
+        title = escaped_line(chunk.title) if self.profile.title and chunk.title else ""
         if self.profile.label:  # What would read as a block's label is broken up.
             body, title = _LABEL.sub("# ", body), _LABEL.sub("# ", title)
         counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
         tokens = counted or self.counter.count(body)
-        header = self.profile.header.format(id=one_line(chunk.id), tokens=tokens)
+        header = self.profile.header.format(id=escaped_line(chunk.id), tokens=tokens)
         if title:
             header += self.profile.title.format(title=title)
         rendered = Rendered(header, body, self.counter.count(header) + tokens + self._label_tokens + 1)
@@ -320,13 +319,8 @@ class Renderer:
         body = escape_markers(text.strip())
         tokens = self.counter.count(body)
         template = self.profile.summary or SUMMARY_HEADER
-        header = template.format(id=name, tokens=tokens, ids=", ".join(map(one_line, ids)))
+        header = template.format(id=name, tokens=tokens, ids=", ".join(map(escaped_line, ids)))
         return Rendered(header, body, self.counter.count(header) + tokens + 1)
-
-
-def one_line(text: str) -> str:
-    """Return the text on one line, without control characters and with its markers escaped: fit for a header."""
-    return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
 def _start(text: str, share: float) -> str:

@@ -22,10 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
-from context_agent.harness.profile import one_line
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.retrieval.corpus import Where
-from context_agent.text.markers import escape_markers
+from context_agent.text.citations import citations
+from context_agent.text.markers import escape_markers, escaped_line
+from context_agent.text.passages import passage_text
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
 NAME = "search_documents"
@@ -43,9 +44,6 @@ MAX_ARGUMENTS = 100_000
 NO_PASSAGES = "Nothing was found."
 ONLY_NEAREST = "Nothing relevant was found. The nearest passages:"
 """The first paragraph of an answer whose evidence does not suffice."""
-_FORGED = re.compile(r"^\[(?=\d{1,6}\] [^\n]*\(id: )", re.MULTILINE)
-"""What looks like the first line of a passage inside the text of another passage."""
-_CITATION = re.compile(r"\[(\d{1,6}(?:\s*,\s*\d{1,6})*)\]")
 
 
 class _Arguments(BaseModel):
@@ -70,7 +68,7 @@ class ToolAnswer:
             {
                 "type": "search_result",
                 "source": passage.id,
-                "title": f"[{number}] {one_line(passage.title)}".strip(),
+                "title": f"[{number}] {escaped_line(passage.title)}".strip(),
                 "content": [{"type": "text", "text": escape_markers(passage.text) or " "}],
                 "citations": {"enabled": True},
             }
@@ -177,7 +175,7 @@ class Conversation:
 
     def cited(self, text: str) -> Citations:
         """Return the passages of this conversation that a text cites by numbers in brackets: `[2]`, `[1, 3]`."""
-        numbers = dict.fromkeys(int(number) for group in _CITATION.findall(text) for number in group.split(","))
+        numbers = dict.fromkeys(number for citation in citations(text) for number in citation.numbers)
         with self._lock:
             return Citations(
                 tuple(self._passages[number] for number in numbers if number in self._passages),
@@ -192,15 +190,6 @@ class Conversation:
         if any(passage.sufficient is False for passage in passages):
             texts.insert(0, ONLY_NEAREST)
         return ToolAnswer("\n\n".join(texts) or NO_PASSAGES, by_number)
-
-
-def passage_text(number: int, id: str, title: str, text: str) -> str:
-    """Return a passage as a model reads it: number, title and id on a line, then the text, all with their markers
-    escaped.
-    """
-    heading = f"{one_line(title)} (id: {one_line(id)})".lstrip()
-    escaped = _FORGED.sub(r"[\\", escape_markers(text))
-    return f"[{number}] {heading}\n{escaped}"
 
 
 class _MistakeError(Exception):

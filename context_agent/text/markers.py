@@ -64,6 +64,7 @@ _INVISIBLE = (
 )
 """Characters that a skeleton omits: controls, formats, fillers, variation selectors, combining marks."""
 _INVISIBLE_RUN = re.compile(f"[{_INVISIBLE}]+")
+_LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _ODD_ASCII = bytes([*range(9), 11, 12, *range(14, 32), 127])
 
 
@@ -79,6 +80,11 @@ def escape_markers(text: str, *, blocks: bool = True) -> str:
         return text
     cuts = [0, *positions, len(text)]
     return "\\".join(text[start:end] for start, end in pairwise(cuts))
+
+
+def escaped_line(text: str) -> str:
+    """Return the text on one line, without control characters and with its markers escaped: fit for a header."""
+    return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
 def _is_plain(text: str) -> bool:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from context_agent import tokens
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
-from context_agent.integrations.functions import ToolAnswer, passage_text
+from context_agent.integrations.functions import ToolAnswer
 from context_agent.integrations.passages import RetrievedPassage
 from context_agent.policies.chat.messages import messages, opening_text
 from context_agent.pruning.view import Block
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.text.markers import escape_markers
+from context_agent.text.passages import passage_text
 from context_agent.types import Action, Document, ToolCall
 from tests.retrieval.fakes import HashEmbedder
 

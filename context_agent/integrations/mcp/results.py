@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from context_agent._support.extras import extra
-from context_agent.harness.profile import one_line
-from context_agent.integrations.functions import NO_PASSAGES, passage_text
+from context_agent.integrations.functions import NO_PASSAGES
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.integrations.server.schema import PruneAnswer
-from context_agent.text.markers import escape_markers
+from context_agent.text.markers import escape_markers, escaped_line
+from context_agent.text.passages import passage_text
 from context_agent.types import Chunk, Hit, Metadata
 
 with extra("mcp"):
@@ -166,7 +166,7 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
         chunks=len(chunks),
         next_chunk=next_chunk if next_chunk < len(chunks) else None,
     )
-    text = f"{one_line(data.title)} (id: {one_line(data.id)})\n{escape_markers(joined)}".lstrip()
+    text = f"{escaped_line(data.title)} (id: {escaped_line(data.id)})\n{escape_markers(joined)}".lstrip()
     if data.next_chunk is not None:
         text += f"\n\n(Chunks {first} to {next_chunk - 1} of {len(chunks)}; continue with first_chunk={next_chunk}.)"
     return _result(text, data, detail)

@@ -7,10 +7,11 @@ from typing import Any
 
 from context_agent.agent import SearchResult
 from context_agent.harness.episode import StopReason
-from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST, passage_text
+from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST
 from context_agent.integrations.server.errors import INDEX_FAILURE, POLICY_FAILURE
 from context_agent.pruning.view import ActionTaken
 from context_agent.text.highlights import best_sentences
+from context_agent.text.passages import passage_text
 
 COMPLETE = (StopReason.FINISHED, StopReason.NO_RANKING)
 """Stop reasons of searches that were not cut short."""

@@ -1,0 +1,100 @@
+"""Citations of numbered passages in a text, such as [1] or [2, 3], and checks of what they support."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from context_agent.text.passages import NumberedPassage
+from context_agent.text.words import words
+
+MIN_QUOTED_WORDS = 4
+"""Words from which a quotation is checked: shorter ones are mostly names and titles."""
+QUOTATION = re.compile(r'"([^"]{1,1000})"|“([^“”]{1,1000})”|„([^„“”]{1,1000})[“”]|«([^«»]{1,1000})»')
+_CITATION = re.compile(r"\[(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\]")
+_ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?\[?(?:\.\.\.|…)\]?\s*+")
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A citation at `text[start:end]`, and the numbers of the passages that it names."""
+
+    start: int
+    end: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CitationProblem:
+    """What was marked in an answer: the citation or quotation as written, and the reason."""
+
+    text: str
+    reason: str
+
+
+def citations(text: str, start: int = 0, end: int | None = None) -> Iterator[Citation]:
+    """Yield the citations in `text[start:end]`, in order."""
+    for match in _CITATION.finditer(text, start, len(text) if end is None else end):
+        yield Citation(match.start(), match.end(), tuple(map(int, re.findall(r"\d+", match[1]))))
+
+
+def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str, list[CitationProblem]]:
+    """Mark what the passages do not support.
+
+    A citation is marked if it names a passage that does not exist. A quotation is marked if no passage has its words.
+    It is looked up in the passages that are cited behind it in its sentence, else in all passages.
+
+    Args:
+        text: An answer with citations such as [1].
+        passages: The passages that the answer may cite.
+
+    Returns:
+        The text with a mark behind each problem, and the problems.
+
+    Example:
+        >>> passage = NumberedPassage(1, "light", "Orm Skerry Light", "It was lit in 1868.")
+        >>> check_citations("It was lit in 1868 [2].", [passage])[0]
+        'It was lit in 1868 [2] [unconfirmed: there is no passage 2].'
+    """
+    by_number = {passage.number: passage for passage in passages}
+    marks: list[tuple[int, CitationProblem]] = []
+    for citation in citations(text):
+        unknown = [number for number in citation.numbers if number not in by_number]
+        if unknown:
+            names = ", ".join(map(str, unknown))
+            problem = CitationProblem(text[citation.start : citation.end], f"there is no passage {names}")
+            marks.append((citation.end, problem))
+    for match in QUOTATION.finditer(text):
+        quote = next(filter(None, match.groups()))
+        if len(words(quote)) < MIN_QUOTED_WORDS:
+            continue
+        numbers = [number for number in _cited_behind(text, match.end()) if number in by_number]
+        if not any(_contains(by_number[number].text, quote) for number in numbers or by_number):
+            where = f"passage {', '.join(map(str, numbers))}" if numbers else "the passages"
+            marks.append((match.end(), CitationProblem(match[0], f"these words are not in {where}")))
+    marked, last = "", 0
+    for end, problem in sorted(marks, key=lambda mark: mark[0]):
+        marked += f"{text[last:end]} [unconfirmed: {problem.reason}]"
+        last = end
+    return marked + text[last:], [problem for _, problem in marks]
+
+
+def _cited_behind(text: str, position: int) -> tuple[int, ...]:
+    """Return the numbers of the first citation behind a position, before another quotation begins."""
+    following = QUOTATION.search(text, position)
+    end = following.start() if following else len(text)
+    return next((citation.numbers for citation in citations(text, position, end)), ())
+
+
+def _contains(text: str, quote: str) -> bool:
+    """Return whether a text has all parts of a quotation, in any order.
+
+    Letter case, spaces and typography do not count.
+    """
+    plain = _plain(text)
+    return all(part in plain for part in map(_plain, _ELLIPSIS.split(quote)) if part)
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
