@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent import tokens
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
 from context_agent.integrations.functions import ToolAnswer
@@ -17,6 +16,7 @@ from context_agent.integrations.passages import RetrievedPassage
 from context_agent.policies.chat.messages import messages, opening_text
 from context_agent.pruning.view import Block
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.text import markers
 from context_agent.text.markers import escape_markers
 from context_agent.text.passages import passage_text
 from context_agent.types import Action, Document, ToolCall
@@ -140,18 +140,18 @@ def test_escaping_adds_backslashes_only_and_once(text: str) -> None:
 
 def test_the_fast_path_and_the_skeleton_agree_on_every_character() -> None:
     """A character that the fast path takes for plain is its own skeleton, apart from its case."""
-    skeletons = tokens._skeletons()
+    skeletons = markers._skeletons()
     mismatches = [
         char
         for char in map(chr, range(0x110000))
-        if tokens._is_plain(char) and skeletons[char] != char.casefold() and char != "\r"
+        if markers._is_plain(char) and skeletons[char] != char.casefold() and char != "\r"
     ]
     assert mismatches == []
 
 
 def test_every_format_character_is_invisible_to_the_search() -> None:
     formats = [char for char in map(chr, range(0x110000)) if unicodedata.category(char) == "Cf"]
-    assert [char for char in formats if tokens._skeletons()[char]] == []
+    assert [char for char in formats if markers._skeletons()[char]] == []
 
 
 @pytest.mark.parametrize(
