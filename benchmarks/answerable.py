@@ -45,14 +45,14 @@ from context_agent.policies.bridge.networks import SHIPPED
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.train.bridge import FOLDS, BridgeSource
-from context_agent.train.bridge_calibration import (
+from context_agent.train.bridge.calibration import (
     CalibrationTask,
-    WithheldCorpus,
     assessed_episodes,
     calibration_tasks,
     fit_calibration,
 )
+from context_agent.train.bridge.episodes import FOLDS, BridgeSource
+from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from context_agent.web.drawing import INK, MARKS, PALETTE, canvas, svg
 
 SETS = "musique,2wiki,hotpotqa,newsfacts"

@@ -38,7 +38,7 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeight
 from context_agent.policies.bridge.reader import ReaderInput, read_odds
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.train.bridge_calibration import WithheldCorpus
+from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 
 DEPTH = 50
 ONE_SHOT = ("bm25", "dense", "hybrid")

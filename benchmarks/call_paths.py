@@ -138,7 +138,7 @@ def rl() -> CallPath:
     """Yield the second step of a run: questions, episodes, rewards, advantages, rows, an update, and the new
     weights.
     """
-    from context_agent.train import config, sft
+    from context_agent.train import reinforcement, run_file, sft
     from context_agent.train.rl import loop
 
     path, run = CallPath(recording=False), loop.ReinforcementLoop.run
@@ -153,10 +153,12 @@ def rl() -> CallPath:
 
     loop.ReinforcementLoop.run = traced  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sft.train(config.parse_run({**SHOWN, "out": f"{folder}/sft"}), note=lambda _: None)
+        sft.train(run_file.parse_run({**SHOWN, "out": f"{folder}/sft"}), note=lambda _: None)
         model = {**TINY["model"], "name": f"{folder}/sft/final"}
         with path.installed():
-            loop.train(config.parse_run({**TINY, "model": model, "out": f"{folder}/rl"}), note=lambda _: None)
+            reinforcement.train(
+                run_file.parse_run({**TINY, "model": model, "out": f"{folder}/rl"}), note=lambda _: None
+            )
     return path
 
 

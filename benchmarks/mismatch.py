@@ -21,8 +21,10 @@ import numpy as np
 
 from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.packaged import ADAPTERS
-from context_agent.train.config import MISMATCH_BOUNDS, RunConfig, parse_run
-from context_agent.train.rows import TrainingRow, WeightedRow
+from context_agent.train.batches import WeightedRow
+from context_agent.train.config import MISMATCH_BOUNDS, RunConfig
+from context_agent.train.rows import TrainingRow
+from context_agent.train.run_file import parse_run
 
 DOCS = Path(__file__).parents[1] / "docs"
 PROMPT_IDS = 200
@@ -67,8 +69,9 @@ def measure(run: RunConfig, rows: int, tokens: int) -> dict[str, float]:
     """Return the differences for one set of weights."""
     import torch
 
-    from context_agent.train.models import load_model, local_engine
-    from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
+    from context_agent.train.models import load_model
+    from context_agent.train.rl.row_trainer import RowTrainer, grpo_arguments
+    from context_agent.train.rl.samplers import local_engine
 
     loaded = load_model(run)
     text = "\n\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))[:4])

@@ -5,9 +5,8 @@
 The first half trains a tiny model in the toy environment with both loops, seed by seed: the same steps, questions and
 concurrency, and every call of the policy takes at least `latency` seconds, like a call to a server. It prints the wall
 time of the training alone (without loading and the demonstrations before it), the mean reward of the second half of the
-steps, the mean loss, and the age of the rows. The second half kills a run `kills` times at random moments
-(`tests/train/kills.py`), resumes it each time, and prints what was lost and what was trained twice. Needs the extra
-`train`.
+steps, the mean loss, and the age of the rows. The second half kills a run `kills` times at random moments, resumes it
+each time, and prints what was lost and what was trained twice. Needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -91,8 +90,8 @@ def main() -> int:
 def _student(options: argparse.Namespace, folder: Path) -> str:
     """Trains a model on demonstrations, so that its episodes are realistic; in a process of its own."""
     out = folder / "demonstrations"
-    program = "import json, sys; from context_agent.train import config, sft; "
-    program += "sft.train(config.parse_run(json.loads(sys.argv[1])), note=lambda _: None)"
+    program = "import json, sys; from context_agent.train import run_file, sft; "
+    program += "sft.train(run_file.parse_run(json.loads(sys.argv[1])), note=lambda _: None)"
     run = _run(options, out, 0)
     tiny = {"hidden": options.hidden, "layers": 3, "experts": 2, "positions": 1024}
     run["model"]["tiny"] = {**tiny, "deviation": options.hidden**-0.5, "tied": True}
@@ -151,9 +150,8 @@ def _plain(run: TrainingRun) -> dict[str, float]:
 
 
 def _train(options: argparse.Namespace, student: str, out: Path, seed: int, *, overlap: bool) -> TrainingRun:
-    from context_agent.train import config
-    from context_agent.train.rl import loop
-    from context_agent.train.rl.trl_adapter import RowTrainer
+    from context_agent.train import reinforcement, run_file
+    from context_agent.train.rl.row_trainer import RowTrainer
 
     run = _run(options, out, seed)
     run["model"]["name"] = student
@@ -173,7 +171,7 @@ def _train(options: argparse.Namespace, student: str, out: Path, seed: int, *, o
 
     RowTrainer.train = timed
     try:
-        loop.train(config.parse_run(run), note=lambda _: None)
+        reinforcement.train(run_file.parse_run(run), note=lambda _: None)
     finally:
         RowTrainer.train = train
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -203,7 +201,7 @@ def _kill(options: argparse.Namespace, student: str, folder: Path) -> dict[str, 
     for quota, kills in ((1.0, options.kills - options.kills // 2), (0.6, options.kills // 2)):
         out = folder / f"kills-{quota}"
         settings = {"student": student, "out": out, "kills": kills, "steps": options.kill_steps, "quota": quota}
-        program = [sys.executable, "-m", "tests.train.kills"]
+        program = [sys.executable, "-m", "tests.train.experimental.async_rollouts.kills"]
         arguments = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
         process = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
         if not process.stdout:

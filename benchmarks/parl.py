@@ -33,17 +33,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
 from context_agent.retrieval.corpus import Corpus
-from context_agent.train import config
-from context_agent.train.checkpoints import read_metrics
+from context_agent.train import run_file
 from context_agent.train.config import RunConfig
-from context_agent.train.demo import report
+from context_agent.train.demo import plots
+from context_agent.train.metrics_log import read_metrics
+from context_agent.train.outcome import measure_outcome
 from context_agent.train.parl import delegation_of
-from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward, measure_outcome
-from context_agent.types import Question
+from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward
 
 UNTIL = 0.5
 """Share of the updates after which only the performance is rewarded, in either arm."""
@@ -132,7 +133,7 @@ def main() -> int:
     summary["training"] = {name: spawning_by_tenths(of_name) for name, of_name in lines.items()}
     (options.out / f"parl-{options.split}.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "parl.svg"
-    plot.write_text(report.plot(_groups(lines, scores), PANELS), encoding="utf-8")
+    plot.write_text(plots.plot(_groups(lines, scores), PANELS), encoding="utf-8")
     print_summary(summary)
     print(f"{options.out / f'parl-{options.split}.json'}  {plot}")
     return 0
@@ -142,13 +143,13 @@ def demonstration_run(out: Path) -> RunConfig:
     """Return the run that trains a new model on both kinds of demonstrations."""
     chosen = dict(DEMONSTRATIONS)
     model = {**RUN["model"], "tiny": chosen.pop("tiny")}
-    return config.parse_run({**RUN, **chosen, "model": model, "out": str(out / "demonstrations")})
+    return run_file.parse_run({**RUN, **chosen, "model": model, "out": str(out / "demonstrations")})
 
 
 def reward_run(out: Path, arm: str, seed: int) -> RunConfig:
     """Return an arm's reinforcement learning. Its sub-agents keep the model trained on the demonstrations."""
     start = str(out / "demonstrations" / "final")
-    return config.parse_run(
+    return run_file.parse_run(
         {
             **RUN,
             **REWARDS,
@@ -265,8 +266,7 @@ def _run(options: argparse.Namespace, phase: str, seed: str) -> None:
 
 def _phase(options: argparse.Namespace) -> None:
     """Trains the demonstrations, or an arm (not for `before`) and then evaluates it on the questions of the split."""
-    from context_agent.train import sft
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement, sft
 
     name, seed, out = options.phase, int(options.seeds), options.out
     run = (
@@ -276,7 +276,7 @@ def _phase(options: argparse.Namespace) -> None:
     )
     if name != "before" and not (Path(run.out) / "final").is_dir():
         began = time.perf_counter()
-        train = sft.train if name == "demonstrations" else loop.train
+        train = sft.train if name == "demonstrations" else reinforcement.train
         train(run, resume=(Path(run.out) / "checkpoints").is_dir())
         (Path(run.out) / "seconds.json").write_text(json.dumps(time.perf_counter() - began))
     if name != "demonstrations" and not (path := _scores_path(options, name, seed)).is_file():
@@ -288,10 +288,11 @@ def _phase(options: argparse.Namespace) -> None:
 
 def _evaluate(run: RunConfig, split: str) -> list[Score]:
     """Return the scores of a model on every question of a split, at the temperature it was trained at."""
-    from context_agent.train.data import build_agent, environment_of
-    from context_agent.train.models import load_model, subagent_engine
-    from context_agent.train.rl.loop import open_sampler
+    from context_agent.train.agents import build_agent
+    from context_agent.train.data import environment_of
+    from context_agent.train.models import load_model
     from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
+    from context_agent.train.rl.samplers import open_sampler, subagent_engine
 
     world = environment_of(run.data)
     assert world is not None
@@ -334,13 +335,11 @@ def spawning_by_tenths(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[floa
     return [fmean(share for step, share in shares if (10 * step - 1) // last == n) for n in range(10)]
 
 
-def _groups(
-    lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], scores: ScoresByArm
-) -> list[report.PlottedRuns]:
+def _groups(lines: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], scores: ScoresByArm) -> list[plots.PlottedRuns]:
     """Return the curves of every arm with its held-out figures. The level of the shared demonstrations appears once."""
     levels = [_plotted(scores["before"]), *[None] * (len(lines) - 1)]
     return [
-        report.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(scores[name]))
+        plots.PlottedRuns(LABELS[name], tuple(runs), level, _plotted(scores[name]))
         for (name, runs), level in zip(lines.items(), levels, strict=True)
     ]
 

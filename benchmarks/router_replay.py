@@ -24,8 +24,9 @@ import numpy as np
 
 from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.routed_experts import unpack
+from context_agent.train.batches import WeightedRow
 from context_agent.train.config import LossConfig
-from context_agent.train.rows import TrainingRow, WeightedRow
+from context_agent.train.rows import TrainingRow
 
 VOCABULARY, EXPERTS, TOP_K, LAYERS, HIDDEN = 320, 32, 4, 4, 128
 PROMPT_IDS = 32
@@ -165,7 +166,7 @@ def scored(model: Any, items: Sequence[WeightedRow], *, replay: bool) -> tuple[f
     """Return the mean difference from the sampler's log-probabilities, and the share of flipped tokens, in the
     trainer.
     """
-    from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
+    from context_agent.train.rl.row_trainer import RowTrainer, grpo_arguments
     from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
 
     class Rows:

@@ -36,7 +36,7 @@ from context_agent.policies import load_policy
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.pruning.view import ToolResult
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.train.demo.report import DemoScore, score_episode
+from context_agent.train.demo.scores import DemoScore, score_episode
 from context_agent.train.rewards import RewardConfig
 from context_agent.types import Question
 

@@ -26,10 +26,10 @@ from statistics import fmean
 from typing import Any
 
 from context_agent.eval.statistics import Figure
-from context_agent.train.checkpoints import read_metrics
-from context_agent.train.demo import report
+from context_agent.train.demo import plots, report
 from context_agent.train.demo.plan import ABLATION, RECIPES
-from context_agent.train.demo.report import DemoScore, load_scores, paired_differences
+from context_agent.train.demo.scores import DemoScore, load_scores, paired_differences
+from context_agent.train.metrics_log import read_metrics
 
 VARIANTS = {"full": "", "ablation": ABLATION}
 LABELS = {"full": "full reward", "ablation": "without r_trajectory"}
@@ -62,7 +62,7 @@ def main() -> int:
     summary = summarize(folders, ablated)
     (options.out / "train-demo.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     plot = options.plot or options.out / "train-demo.svg"
-    plot.write_text(report.plot(groups(folders, ablated), report.PANELS | report.EXPLORATION_PANELS), encoding="utf-8")
+    plot.write_text(plots.plot(groups(folders, ablated), plots.PANELS | plots.EXPLORATION_PANELS), encoding="utf-8")
     print_summary(summary)
     print(f"{options.out / 'train-demo.json'}  {plot}")
     return 0 if all(target["reached"] for target in summary["targets"]) else 1
@@ -144,7 +144,7 @@ def means(runs: Sequence[Sequence[DemoScore]]) -> dict[str, float | None]:
     return {**figures, "pruning": fmean(float(score.pruned > 0) for score in scores), "prune_accuracy": accuracy(runs)}
 
 
-def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.PlottedRuns]:
+def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[plots.PlottedRuns]:
     """Return the curves of both variants with their held-out figures."""
     plotted = []
     for name, suffix in VARIANTS.items():
@@ -153,7 +153,7 @@ def groups(folders: Sequence[Path], ablated: Sequence[Path]) -> list[report.Plot
         runs = tuple(list(read_metrics(folder / f"rl{suffix}" / "metrics.jsonl")) for folder in variant_folders)
         # The demonstrations are shared, so their level is drawn once.
         before = means(scores["before"]) if not suffix else None
-        plotted.append(report.PlottedRuns(LABELS[name], runs, before, means(scores[f"after{suffix}"])))
+        plotted.append(plots.PlottedRuns(LABELS[name], runs, before, means(scores[f"after{suffix}"])))
     return plotted
 
 

@@ -84,13 +84,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Trains on demonstrations first, so that episodes are realistic; then times the steps."""
     from context_agent.policies.tokens.engines import transformers as engine
     from context_agent.retrieval.memory import MemoryCorpus
-    from context_agent.train import config, sft
-    from context_agent.train.rl import loop
-    from context_agent.train.rl.trl_adapter import RowTrainer
+    from context_agent.train import reinforcement, run_file, sft
+    from context_agent.train.rl.row_trainer import RowTrainer
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        demonstrations = config.parse_run(_run(options, Path(folder) / "sft"))
+        demonstrations = run_file.parse_run(_run(options, Path(folder) / "sft"))
         sft.train(demonstrations, note=lambda _: None)
         clock.around(engine, "sample_batch", "generation")
         clock.around(MemoryCorpus, "search", "retrieval")
@@ -100,7 +99,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         run["model"] = {**run["model"], "name": f"{folder}/sft/final"}
         del run["model"]["tiny"]
         clock.seconds.clear()
-        lines = _steps(loop.train, config.parse_run(run), Path(folder) / "rl")
+        lines = _steps(reinforcement.train, run_file.parse_run(run), Path(folder) / "rl")
     whole = sum(line["update_seconds"] for line in lines)
     shares = {name: seconds / whole for name, seconds in sorted(clock.seconds.items())}
     return {

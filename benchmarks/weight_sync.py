@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from context_agent.train.config import parse_run, read_run
 from context_agent.train.estimate import estimate_run
+from context_agent.train.run_file import parse_run, read_run
 
 RECIPE = Path(__file__).parents[1] / "configs" / "gpt-oss-20b-1gpu.toml"
 MOST_OF_RECIPE = 0.05
@@ -80,9 +80,9 @@ def demonstrated(out: Path, threads: int) -> dict[str, Any]:
 
 def measured(tables: dict[str, Any]) -> tuple[float, float]:
     """Return the mean bytes of the syncs of a run, and those of all weights."""
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
-    loop.train(parse_run(tables), note=lambda _: None)
+    reinforcement.train(parse_run(tables), note=lambda _: None)
     lines = [json.loads(line) for line in (Path(tables["out"]) / "metrics.jsonl").read_text().splitlines()]
     syncs = [line for line in lines if "sync/bytes" in line]
     return fmean(line["sync/bytes"] for line in syncs), fmean(line["sync/full_bytes"] for line in syncs)

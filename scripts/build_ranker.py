@@ -69,13 +69,8 @@ from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
-from context_agent.train.bridge_calibration import (
-    RANKED,
-    AssessedEpisode,
-    WithheldCorpus,
-    fit_calibration,
-    logistic_regression,
-)
+from context_agent.train.bridge.calibration import RANKED, AssessedEpisode, fit_calibration, logistic_regression
+from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from context_agent.types import Chunk, Document
 
 Floats = NDArray[np.float32]

@@ -58,7 +58,7 @@ from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME, READER_FILE, R
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
-from context_agent.train.bridge import fold_of
+from context_agent.train.bridge.episodes import fold_of
 
 LONGEST = 208
 """Word pieces of a pair at most."""

@@ -153,7 +153,7 @@ model = AutoModelForCausalLM.from_pretrained(tiny_gpt_oss(Path("tiny"), size=2_0
 loss = model(torch.tensor([[5, 6, 7]]), labels=torch.tensor([[5, 6, 7]])).loss
 loss.backward()
 assert torch.isfinite(loss)
-import context_agent.train.rl.trl_adapter, context_agent.train.sft
+import context_agent.train.rl.row_trainer, context_agent.train.sft
 """
 
 

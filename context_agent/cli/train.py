@@ -36,12 +36,14 @@ from context_agent.retrieval.chroma import COLLECTION
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.train.bridge import BridgeSource, TrainedBridge
+    from context_agent.train.bridge.episodes import BridgeSource
+    from context_agent.train.bridge.training import TrainedBridge
     from context_agent.train.config import RunConfig, RunKind
     from context_agent.train.data import TrainingData
     from context_agent.train.demo.plan import DemoPlan
     from context_agent.train.demo.report import DemoReport
-    from context_agent.train.judge.calibration import JudgeCalibration, LabelledRanking
+    from context_agent.train.experimental.judge.calibration import JudgeCalibration
+    from context_agent.train.experimental.judge.labelled_rankings import LabelledRanking
     from context_agent.train.training_run import TrainingResult
     from context_agent.types import Question
 
@@ -85,8 +87,8 @@ class RunFileOptions:
 
     def load(self, kind: RunKind) -> RunConfig:
         """Read the run, with the changes and the start that the options name."""
-        from context_agent.train.config import parse_changes, read_run
         from context_agent.train.lineage import BASE_MODEL, check_start, started_from
+        from context_agent.train.run_file import parse_changes, read_run
 
         changes = parse_changes(self.changes) | ({} if self.out is None else {"out": self.out})
         config = read_run(self.run_file, changes)
@@ -131,14 +133,14 @@ def rl(
     """
 
     def train(config: RunConfig, **settings: Any) -> TrainingResult:
-        from context_agent.train.rl import loop
-        from context_agent.train.rl.rollout_workers import RolloutSetup
+        from context_agent.train import reinforcement
+        from context_agent.train.rl.rollout_pool import RolloutSetup
 
         setup, concurrency = RolloutSetup(config), config.rollouts.concurrency
         if ray is not None or (processes or 1) > 1:
             setup.check()
         with options.worker_pool(setup, processes, ray, concurrency=concurrency) as pool:
-            return loop.train(config, pool=pool, **settings)
+            return reinforcement.train(config, pool=pool, **settings)
 
     return _run("rl", train, run, as_json=as_json)
 
@@ -159,8 +161,9 @@ def verl(
     Prepares training on several machines and trains nothing. The folder gets the questions of every step in curriculum
     order, verl's settings, and the agent loop that plays the episodes. verl needs its own environment (docs/verl.md).
     """
-    from context_agent.train.config import parse_changes, read_run
-    from context_agent.train.verl.folder import VerlTrainer, prepare
+    from context_agent.train.experimental.verl.folder import prepare
+    from context_agent.train.experimental.verl.settings import VerlTrainer
+    from context_agent.train.run_file import parse_changes, read_run
 
     prepared = prepare(read_run(run_file, parse_changes(changes)), out, trainer=VerlTrainer(trainer), note=output.note)
     sizes = f"{prepared.rows:,} rows of {prepared.questions:,} questions, {prepared.dev:,} for evaluation"
@@ -239,10 +242,10 @@ def judge_check(
     search results. Prints accuracy, kappa, AUC, rank correlations and the shares of yes, with 95 % intervals over
     questions. The exit code is 1 for a judge that cannot tell good from bad, or always gives the same answer.
     """
-    from context_agent.train.config import parse_changes, read_run
     from context_agent.train.data import environment_of, open_data
-    from context_agent.train.judge.calibration import calibrate, save_calibration
-    from context_agent.train.judge.judge import RankingJudge
+    from context_agent.train.experimental.judge.calibration import calibrate, save_calibration
+    from context_agent.train.experimental.judge.judge import RankingJudge
+    from context_agent.train.run_file import parse_changes, read_run
 
     run = read_run(run_file, parse_changes(changes))
     if not run.judge.model:
@@ -263,7 +266,7 @@ def _rankings(
 ) -> list[LabelledRanking]:
     """Return the rankings to judge, without the answers if the judge does not get them."""
     from context_agent.synth_data.demonstrations.runs import trajectory_files
-    from context_agent.train.judge.calibration import recorded_rankings, synthetic_rankings
+    from context_agent.train.experimental.judge.labelled_rankings import recorded_rankings, synthetic_rankings
 
     questions: list[Question] = list(material.dev)[:count]
     if not questions:
@@ -328,7 +331,7 @@ def bridge(
     the reader is adapted. Also fits the policy's confidence. Needs no GPU.
     """
     from context_agent.policies.bridge import BridgePolicy
-    from context_agent.train.listwise import FitRecipe
+    from context_agent.train.bridge.listwise import FitRecipe
 
     recipe = FitRecipe() if epochs is None else FitRecipe(epochs=epochs)
     explorer = BridgePolicy() if weights is None else BridgePolicy.load(weights)
@@ -355,7 +358,7 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
             f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
         )
     from context_agent._support.question_files import load_questions
-    from context_agent.train.bridge import BridgeSource
+    from context_agent.train.bridge.episodes import BridgeSource
 
     sources = []
     for corpus, questions in zip(pairs[::2], pairs[1::2], strict=True):
@@ -378,8 +381,8 @@ def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corp
 
 
 def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
-    from context_agent.train.bridge import train
-    from context_agent.train.bridge_calibration import calibrate
+    from context_agent.train.bridge.calibration import calibrate
+    from context_agent.train.bridge.training import train
 
     phases: set[str] = set()
     with output.progress("Training", "%") as advance:

@@ -239,3 +239,13 @@ def listed(items: Iterable[str]) -> str:
     names = list(items)
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return ", ".join(islice(names, LISTED)) + more
+
+
+def has_gold(question: Question) -> bool:
+    """Return whether there is gold to measure by."""
+    return bool(question.gold or question.facts)
+
+
+def questions_with_gold(questions: Sequence[Question]) -> list[Question]:
+    """Those that can be measured."""
+    return [question for question in questions if has_gold(question)]

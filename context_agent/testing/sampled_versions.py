@@ -54,10 +54,10 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
     """
     import torch
 
+    from context_agent.train import reinforcement
     from context_agent.train.data import environment_of
+    from context_agent.train.experimental.async_rollouts.weight_sync import CopySync
     from context_agent.train.models import autocast_dtype, load_model
-    from context_agent.train.rl import loop
-    from context_agent.train.rl.weight_sync import CopySync
 
     kept: dict[str, dict[str, Any]] = {}
     push = CopySync.push
@@ -68,7 +68,7 @@ def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
         return push(self, trainer, step)
 
     with mock.patch.object(CopySync, "push", push_and_keep):
-        loop.train(run, note=lambda _: None)
+        reinforcement.train(run, note=lambda _: None)
     loaded = load_model(run, environment_of(run.data))
     model = loaded.model
     if loaded.adapter is not None:

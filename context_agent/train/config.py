@@ -1,4 +1,4 @@
-"""The run file: every table of a training run's TOML file, with its defaults and checks. No torch.
+"""The tables of a run file, with their defaults and checks. No torch.
 
     [model]
     name = "openai/gpt-oss-20b"
@@ -8,37 +8,34 @@
     path = ".ctx1"
 
 All other tables are optional. Their defaults are those of the Context-1 report if it gives any. Paths are relative to
-the working directory. A table is a frozen dataclass whose docstring has a line for each field; `read_run` reads a file,
-checks the types and bounds of the annotations, and refuses unknown names.
+the working directory. A table is a frozen dataclass whose docstring has a line for each field. `train.run_file` reads
+the file, checks the types and bounds of the annotations, and refuses unknown names.
 """
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
-from context_agent._support.small_files import parse_toml, read_toml
-from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.swarm import MAX_BREADTH
-from context_agent.train.curriculum import AsyncRolloutConfig, Curriculum, RolloutConfig
-from context_agent.train.environment import WorldConfig
-from context_agent.train.judge.judge import JudgeConfig
+from context_agent.train.advantages import Baseline, BaselineMembers
+from context_agent.train.curriculum import Curriculum
 from context_agent.train.parl import ParlConfig
 from context_agent.train.rewards import GAINS, RewardConfig
 from context_agent.train.tiny_model import TinyModelConfig
+from context_agent.train.toy.environment import WorldConfig
 
 Notify = Callable[[str], None]
 """Receives a message for the user."""
+
 
 OnUpdate = Callable[[int, int], None]
 """Receives the number of finished updates and of all updates."""
@@ -47,8 +44,11 @@ OnUpdate = Callable[[int, int], None]
 RunKind = Literal["sft", "rl"]
 """What a run trains by: lessons (`ctx1 train sft`) or rewards (`ctx1 train rl`)."""
 
+
 LEARNING_RATE = 1e-5
 """Peak learning rate of the published baseline."""
+
+
 ADAPTER_LESSONS_RATE = 2e-4
 """Peak learning rate of lessons that train adapters: that of GPT-2 in the paper on LoRA (arXiv 2106.09685, D.3)."""
 
@@ -236,6 +236,79 @@ class EpisodeConfig:
         return self.budget.resized(self.windows[number % len(self.windows)]) if self.windows else None
 
 
+class RolloutLocation(StrEnum):
+    """Where the copy of the model that samples during updates runs."""
+
+    PROCESS = "process"
+    THREAD = "thread"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """The rollouts of a step and the updates on their rows. The defaults are the report's (Context-1, section 3).
+
+    - `steps`: steps of the run.
+    - `groups`: questions of a step.
+    - `rollouts`: episodes of each question.
+    - `demonstrations`: how many of these are demonstrations from `data.trajectories` instead of sampled.
+    - `substeps`: optimizer updates of a step.
+    - `concurrency`: episodes at the same time.
+    - `seed`: random seed of draws and sampling; 0 for the run's.
+    - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
+    - `baseline_members`: the episodes that the baseline is computed from: `all`, or `sampled`, without demonstrations.
+    - `refill`: how often a step samples other questions in place of those whose episodes all earn the same (dynamic
+      sampling, DAPO, arXiv 2503.14476); 0 for never.
+    - `keep_negative`: share of the episodes with a negative advantage that are trained on.
+    - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
+    - `save_groups`: questions whose trajectories are saved.
+    """
+
+    steps: int = 300
+    groups: int = 128
+    rollouts: int = 8
+    demonstrations: int = 0
+    substeps: int = 4
+    concurrency: int = 256
+    seed: int = 0
+    baseline: Baseline = Baseline.MEAN
+    baseline_members: BaselineMembers = BaselineMembers.ALL
+    refill: int = 0
+    keep_negative: float = 1.0
+    save_every: int = 10
+    save_groups: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "groups", "substeps", "concurrency"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"rollouts.{name} must be at least 1; got {getattr(self, name)}")
+        if self.refill < 0:
+            raise ConfigError(f"rollouts.refill must be at least 0; got {self.refill}")
+        if self.rollouts < 2:
+            raise ConfigError(
+                f"rollouts.rollouts must be at least 2, since an advantage compares the episodes of a question; "
+                f"got {self.rollouts}"
+            )
+        if not 0 <= self.demonstrations < self.rollouts:
+            raise ConfigError(
+                f"rollouts.demonstrations must be at least 0 and below rollouts.rollouts = {self.rollouts}, since at "
+                f"least one episode of a question is sampled; got {self.demonstrations}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncRolloutConfig:
+    """Rollouts during updates; without this table a step is sampled first and then trained.
+
+    - `ahead`: steps that are sampled before their turn.
+    - `quota`: share of its groups that a step waits for; the rest continue under newer weights, for a later step.
+    - `sampler`: where the copy of the model samples; by default a process if there is no GPU, else a thread.
+    """
+
+    ahead: PositiveInt = 1
+    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
+    sampler: RolloutLocation | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What samples.
@@ -263,6 +336,71 @@ class EngineConfig:
     timeout: PositiveFloat = 600.0
     temperature: PositiveFloat = 1.0
     max_tokens: PositiveInt = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """A judge. Without a model there is none.
+
+    - `model`: name of the model on the server.
+    - `base_url`: address of the server.
+    - `api_key_env`: environment variable with the key.
+    - `questions`: whether only questions without gold are judged, or all.
+    - `rubric`: a TOML file with criteria; by default the rubric that ships.
+    - `reference`: whether the judge reads the question's answer.
+    - `passages`: passages of a ranking that the judge reads.
+    - `characters`: characters of each passage.
+    - `temperature`: sampling temperature.
+    - `max_tokens`: longest reply, in tokens.
+    - `reasoning_effort`: reasoning effort, for models that take one.
+    - `timeout`: timeout for one reply, in seconds.
+    - `retries`: retries of a failed call.
+    - `concurrency`: calls at the same time.
+    - `price_in`: price of a million prompt tokens.
+    - `price_out`: price of a million completion tokens.
+    - `max_calls`: most calls of the whole run, resumed or not; one of the three caps is required.
+    - `max_tokens_total`: most tokens of the whole run.
+    - `max_cost`: highest cost of the whole run.
+    - `max_failed_steps`: steps in a row without any verdict after which the run stops.
+    - `calibration`: report of `ctx1 train judge-check` on this judge.
+    - `uncalibrated`: allow a judge without a calibration.
+    - `alone`: allow the judge to be the only gain.
+    """
+
+    model: str = ""
+    base_url: str | None = None
+    api_key_env: str | None = None
+    questions: Literal["without_gold", "all"] = "without_gold"
+    rubric: str | None = None
+    reference: bool = True
+    passages: int = 8
+    characters: int = 1_500
+    temperature: float = 0.0
+    max_tokens: int = 1_024
+    reasoning_effort: str | None = None
+    timeout: float = 120.0
+    retries: int = 2
+    concurrency: int = 8
+    price_in: float = 0.0
+    price_out: float = 0.0
+    max_calls: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    max_failed_steps: int = 3
+    calibration: str | None = None
+    uncalibrated: bool = False
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("passages", "characters", "max_tokens", "concurrency", "max_failed_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"judge.{name} must be at least 1; got {getattr(self, name)}")
+        if self.temperature < 0:
+            raise ConfigError(f"judge.temperature must not be negative; got {self.temperature}")
+        if self.model and self.max_calls is None and self.max_tokens_total is None and self.max_cost is None:
+            raise ConfigError(
+                "the judge has no cap: set judge.max_calls, judge.max_tokens_total, or judge.max_cost with prices"
+            )
 
 
 MISMATCH_BOUNDS = {"float32": 0.01, "bfloat16": 0.1, "float16": 0.05}
@@ -521,140 +659,8 @@ class RunConfig:
 
     def plain(self) -> dict[str, Any]:
         """Return the run as plain data, defaults filled in."""
-        return dict(_RUN.dump_python(self, mode="json"))
+        return dict(RUN_ADAPTER.dump_python(self, mode="json"))
 
 
-_RUN = TypeAdapter(RunConfig)
-
-
-def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """Read a run file.
-
-    Args:
-        path: The TOML file.
-        changes: Values by dotted key, such as `rollouts.groups`, that override the file's.
-
-    Returns:
-        The run, with defaults filled in.
-
-    Raises:
-        ConfigError: If the file cannot be read, or a key or value is invalid. The message names the file and the key.
-    """
-    path = Path(path)
-    try:
-        data = read_toml(path)
-    except OSError as error:
-        raise ConfigError(f"cannot read the run file {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"the run file {path} is not valid TOML: {error}") from error
-    for key, value in (changes or {}).items():
-        _change(data, key, value)
-    return parse_run(data, str(path))
-
-
-def _change(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set a value by its dotted key; tables that are missing are made."""
-    *tables, last = key.split(".")
-    table: Any = data
-    for name in tables:
-        table = table.setdefault(name, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"cannot set {key}: {name} is a value, not a table")
-    table[last] = value
-
-
-def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
-    """Read settings of the form `rollouts.groups=8`, as `--set` takes them.
-
-    Args:
-        texts: A dotted key, an equals sign and a TOML value each. A word that is not valid TOML is a string.
-
-    Returns:
-        The values by dotted key.
-
-    Raises:
-        ConfigError: If a text has no equals sign, an unknown key or an invalid value.
-    """
-    return dict(_parse_change(text) for text in texts)
-
-
-def _parse_change(text: str) -> tuple[str, Any]:
-    key, equals, spelled = (part.strip() for part in text.partition("="))
-    if not key or not equals or not spelled:
-        raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as rollouts.groups=8")
-    names = list(_setting_names(RunConfig))
-    if key not in names and not any(name.startswith(f"{key}.") for name in names):
-        raise ConfigError(f"unknown setting {key!r}; {_suggested_setting(key, names)}")
-    try:
-        parsed = parse_toml(f"value = {spelled}")
-    except ValueError as error:
-        if spelled[0] in "[{\"'":
-            raise ConfigError(f"{key} = {spelled} is not valid TOML: {error}") from None
-        return key, spelled
-    if len(parsed) > 1:
-        raise ConfigError(f"{text!r} sets more than one value: use --set once for each")
-    return key, parsed["value"]
-
-
-def _suggested_setting(key: str, names: Sequence[str]) -> str:
-    """Suggest the setting whose last part is most like the key's, spelled out or as initials (`lr`)."""
-    last = key.rpartition(".")[2]
-    endings: dict[str, list[str]] = {}
-    for name in names:
-        ending = name.rpartition(".")[2]
-        initials = "".join(word[0] for word in ending.split("_"))
-        for spelling in {ending, initials} if len(initials) > 1 else {ending}:
-            endings.setdefault(spelling, []).append(name)
-    near = last if last in endings else closest(last, endings, 0.7)
-    if near is not None:
-        return f"did you mean {closest(key, endings[near], 0.0)!r}?"
-    table = key.rpartition(".")[0]
-    inside = {name.removeprefix(f"{table}.") for name in names if table and name.startswith(f"{table}.")}
-    return suggestion(last, inside or {name.partition(".")[0] for name in names}, 0.7)
-
-
-def _setting_names(table: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of all settings, nested tables included."""
-    for name, hint in typing.get_type_hints(table).items():
-        optional = () if typing.get_origin(hint) is tuple else typing.get_args(hint)
-        inner = next((part for part in (hint, *optional) if is_dataclass(part)), None)
-        if inner is None:
-            yield f"{prefix}{name}"
-        else:
-            yield from _setting_names(inner, f"{prefix}{name}.")
-
-
-def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
-    """Return the run of plain data. Raises `ConfigError`, which names the `source`."""
-    _check_names(data, RunConfig, source)
-    try:
-        return _RUN.validate_python(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}{more}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-
-
-def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
-    """Refuses names that the table does not have, at any depth."""
-    hints = typing.get_type_hints(table)
-    for name, value in data.items():
-        if name not in hints:
-            what = f"table [{prefix}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
-            location = f" in [{prefix.rstrip('.')}]" if prefix and not isinstance(value, Mapping) else ""
-            raise ConfigError(f"{source}: unknown {what}{location}; {suggestion(name, hints)}")
-        inner = _table_in(hints[name])
-        for each in value if isinstance(value, list) else [value]:
-            if inner is not None and isinstance(each, Mapping):
-                _check_names(each, inner, source, f"{prefix}{name}.")
-
-
-def _table_in(annotation: Any) -> Any:
-    """Return the dataclass in a field's type: the type itself, or one inside a union or tuple; None if there is
-    none.
-    """
-    if is_dataclass(annotation):
-        return annotation
-    return next((table for inner in typing.get_args(annotation) if (table := _table_in(inner)) is not None), None)
+RUN_ADAPTER = TypeAdapter(RunConfig)
+"""Checks plain data against the tables, and turns a run into plain data."""

@@ -1,4 +1,4 @@
-"""The draws of a run: rollout settings, the curriculum, and the questions of a step. No torch.
+"""The curriculum of a run: which questions a step may draw, and how the reward changes. No torch.
 
 Everything is a function of the settings, the seed and the step, so a resumed run draws the same questions.
 """
@@ -8,88 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Annotated
-
-from pydantic import Field, PositiveInt
 
 from context_agent.errors import ConfigError
-from context_agent.train.advantages import Baseline, BaselineMembers
 from context_agent.train.rewards import RewardConfig, annealed
 from context_agent.types import Question
-
-
-class RolloutLocation(StrEnum):
-    """Where the copy of the model that samples during updates runs."""
-
-    PROCESS = "process"
-    THREAD = "thread"
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutConfig:
-    """The rollouts of a step and the updates on their rows. The defaults are the report's (Context-1, section 3).
-
-    - `steps`: steps of the run.
-    - `groups`: questions of a step.
-    - `rollouts`: episodes of each question.
-    - `demonstrations`: how many of these are demonstrations from `data.trajectories` instead of sampled.
-    - `substeps`: optimizer updates of a step.
-    - `concurrency`: episodes at the same time.
-    - `seed`: random seed of draws and sampling; 0 for the run's.
-    - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
-    - `baseline_members`: the episodes that the baseline is computed from: `all`, or `sampled`, without demonstrations.
-    - `refill`: how often a step samples other questions in place of those whose episodes all earn the same (dynamic
-      sampling, DAPO, arXiv 2503.14476); 0 for never.
-    - `keep_negative`: share of the episodes with a negative advantage that are trained on.
-    - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
-    - `save_groups`: questions whose trajectories are saved.
-    """
-
-    steps: int = 300
-    groups: int = 128
-    rollouts: int = 8
-    demonstrations: int = 0
-    substeps: int = 4
-    concurrency: int = 256
-    seed: int = 0
-    baseline: Baseline = Baseline.MEAN
-    baseline_members: BaselineMembers = BaselineMembers.ALL
-    refill: int = 0
-    keep_negative: float = 1.0
-    save_every: int = 10
-    save_groups: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "groups", "substeps", "concurrency"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"rollouts.{name} must be at least 1; got {getattr(self, name)}")
-        if self.refill < 0:
-            raise ConfigError(f"rollouts.refill must be at least 0; got {self.refill}")
-        if self.rollouts < 2:
-            raise ConfigError(
-                f"rollouts.rollouts must be at least 2, since an advantage compares the episodes of a question; "
-                f"got {self.rollouts}"
-            )
-        if not 0 <= self.demonstrations < self.rollouts:
-            raise ConfigError(
-                f"rollouts.demonstrations must be at least 0 and below rollouts.rollouts = {self.rollouts}, since at "
-                f"least one episode of a question is sampled; got {self.demonstrations}"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class AsyncRolloutConfig:
-    """Rollouts during updates; without this table a step is sampled first and then trained.
-
-    - `ahead`: steps that are sampled before their turn.
-    - `quota`: share of its groups that a step waits for; the rest continue under newer weights, for a later step.
-    - `sampler`: where the copy of the model samples; by default a process if there is no GPU, else a thread.
-    """
-
-    ahead: PositiveInt = 1
-    quota: Annotated[float, Field(gt=0, le=1)] = 1.0
-    sampler: RolloutLocation | None = None
 
 
 @dataclass(frozen=True, slots=True)

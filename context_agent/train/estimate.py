@@ -11,85 +11,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, DataError
 from context_agent.train.config import LoraConfig, RunConfig, RunKind
-from context_agent.train.data import stored_trajectories
-from context_agent.train.rows import ABOUT, ROWS_FOLDER, open_folder
+from context_agent.train.lessons import stored_trajectories
+from context_agent.train.model_shape import ModelShape, shape_of
+from context_agent.train.row_files import ABOUT, ROWS_FOLDER, open_folder
 
 GB = 1e9
+
+
 SLACK = 0.08
 """Share added for the allocator and workspaces; an assumption."""
+
+
 TRAINED_BYTES, MOMENT_BYTES = 4, 8
 """A trained weight, or its gradient, and the two moments of AdamW: all have 32 bits."""
+
+
 LOGIT_ROWS, LOGIT_WIDTH = 4_096, 32_768
 """Tile of TRL's fused output layer: logits of a whole row are never held."""
+
+
 ASSUMED_LESSONS = 1_000
 """Demonstrations that the estimate assumes before there are any."""
+
+
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """The part of a model's configuration that decides its size. One expert means a dense model."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head: int
-    inner: int
-    vocabulary: int
-    experts: int = 1
-    chosen: int = 1
-    tied: bool = False
-    biases: bool = False
-    sinks: bool = False
-    window: int = 0
-    """Sliding window of every other layer; 0: none."""
-
-    @property
-    def attention(self) -> int:
-        """Weights of a layer's attention."""
-        queries, keys = self.heads * self.head, self.kv_heads * self.head
-        biases = queries + 2 * keys + self.hidden if self.biases else 0
-        return self.hidden * (2 * queries + 2 * keys) + biases + (self.heads if self.sinks else 0)
-
-    @property
-    def expert(self) -> int:
-        """Weights of one expert, or of a dense layer's network: gate, up and down."""
-        return 3 * self.hidden * self.inner + ((2 * self.inner + self.hidden) if self.biases else 0)
-
-    @property
-    def parameters(self) -> int:
-        """All weights."""
-        router = self.experts * (self.hidden + 1) if self.experts > 1 else 0
-        layer = self.attention + self.experts * self.expert + router + 2 * self.hidden
-        return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
-
-    @property
-    def active(self) -> int:
-        """Weights that a token passes through, without the embedding, which is a look-up."""
-        layer = self.attention + min(self.chosen, self.experts) * self.expert
-        return self.layers * layer + self.vocabulary * self.hidden
-
-    def cached(self, tokens: float) -> float:
-        """Numbers that the key-value cache holds for a sequence; a windowed layer keeps its window."""
-        windowed = self.layers // 2 if self.window else 0
-        retained = (self.layers - windowed) * tokens + windowed * min(tokens, self.window)
-        return 2.0 * self.kv_heads * self.head * retained
-
-
-KNOWN = {
-    "openai/gpt-oss-20b": ModelShape(2880, 24, 64, 8, 64, 2880, 201_088, 32, 4, False, True, True, 128),
-    "openai/gpt-oss-120b": ModelShape(2880, 36, 64, 8, 64, 2880, 201_088, 128, 4, False, True, True, 128),
-    "Qwen/Qwen3-4B": ModelShape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
-    "Qwen/Qwen3-4B-Instruct-2507": ModelShape(2560, 36, 32, 8, 128, 9728, 151_936, tied=True),
-    "Qwen/Qwen3-1.7B": ModelShape(2048, 28, 16, 8, 128, 6144, 151_936, tied=True),
-    "Qwen/Qwen3-0.6B": ModelShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True),
-    "smollm2": ModelShape(576, 30, 9, 3, 64, 1536, 49_152, tied=True),
-}
-"""Shapes as in the `config.json` that these models are published with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,24 +205,6 @@ def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunK
     return RunEstimate(shape, needs, cost, run.rollouts.steps, room, sent)
 
 
-def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
-    """Return the shape of the run's model: from a `config.json`, a tiny model's settings, a local folder, or `KNOWN`.
-
-    Raises `ConfigError` if none of these exists.
-    """
-    if config is None and run.model.tiny is not None:
-        return _tiny(run)
-    folder = Path(run.model.name) / "config.json"
-    if config is not None or folder.is_file():
-        return _read(Path(config) if config is not None else folder)
-    if run.model.name not in KNOWN:
-        raise ConfigError(
-            f"the shape of {run.model.name!r} is unknown: pass its config.json with --model-config, or use a "
-            f"local folder; known models are {', '.join(KNOWN)}"
-        )
-    return KNOWN[run.model.name]
-
-
 def memory_needs(
     run: RunConfig, shape: ModelShape, *, kind: RunKind = "rl", ranks: int = 1, sharded: bool = False
 ) -> MemoryEstimate:
@@ -404,56 +333,3 @@ def lessons_cost(run: RunConfig, shape: ModelShape) -> LessonsCost:
     rate = run.expected.trained_per_second
     flops = shape.active * (8.0 if run.model.gradient_checkpointing else 6.0) * tokens
     return LessonsCost(episodes, run.sft.epochs, tokens, source, None if rate is None else tokens / rate, flops)
-
-
-def _tiny(run: RunConfig) -> ModelShape:
-    """Return the shape of `train.tiny_model.tiny_config`. A vocabulary of words has a few hundred entries."""
-    tiny = run.model.tiny
-    assert tiny is not None
-    vocabulary = 320 if run.data.world is not None else 2_048
-    heads = tiny.hidden // 32
-    chosen = min(2, tiny.experts)
-    return ModelShape(
-        tiny.hidden,
-        tiny.layers,
-        2 * heads,
-        heads,
-        32,
-        tiny.hidden,
-        vocabulary,
-        tiny.experts,
-        chosen,
-        tiny.tied,
-        True,
-        True,
-    )
-
-
-def _read(path: Path) -> ModelShape:
-    try:
-        data: dict[str, Any] = read_json(path)
-        data = data.get("text_config", data)
-        heads, hidden = int(data["num_attention_heads"]), int(data["hidden_size"])
-        experts = int(data.get("num_local_experts") or data.get("num_experts") or 1)
-        oss = data.get("model_type") == "gpt_oss"
-        return ModelShape(
-            hidden=hidden,
-            layers=int(data["num_hidden_layers"]),
-            heads=heads,
-            kv_heads=int(data.get("num_key_value_heads") or heads),
-            head=int(data.get("head_dim") or hidden // heads),
-            inner=int(data.get("moe_intermediate_size") or data["intermediate_size"]),
-            vocabulary=int(data["vocab_size"]),
-            experts=experts,
-            chosen=int(data.get("num_experts_per_tok") or 1),
-            tied=bool(data.get("tie_word_embeddings", False)),
-            biases=oss,
-            sinks=oss,
-            window=int(data.get("sliding_window") or 0) if oss else 0,
-        )
-    except OSError as error:
-        raise ConfigError(f"cannot read the model's configuration {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} is not the config.json of a language model: {type(error).__name__} {error}"
-        ) from error

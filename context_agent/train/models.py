@@ -1,26 +1,21 @@
-"""Loads a run's model with its tokenizer and renderer, and the frozen model of sub-agents."""
+"""Loads a run's model with its tokenizer and renderer."""
 
 from __future__ import annotations
 
-import copy
 import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
-from context_agent.policies.tokens.engines import Engine
-from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.harmony import harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.policies.tokens.template import LinesRenderer, TemplateRenderer
 from context_agent.train.config import ModelConfig, RendererKind, RunConfig
-from context_agent.train.data import environment_texts
-from context_agent.train.environment import ToyEnvironment, WordRenderer
+from context_agent.train.output_layer import with_float32_head
+from context_agent.train.toy.environment import ToyEnvironment, environment_texts
+from context_agent.train.toy.words import WordRenderer
 
 try:
     import torch
@@ -152,7 +147,8 @@ def _tiny(run: RunConfig, tokenizer: Any) -> Any:
     assert run.model.tiny is not None
     config = tiny_config(tokenizer, **asdict(run.model.tiny), yarn=False)
     model: Any = transformers.GptOssForCausalLM(config)
-    return with_float32_head(model.to(_weights_dtype(run.model)), run.model)
+    model = model.to(_weights_dtype(run.model))
+    return model if autocast_dtype(run.model) is None else with_float32_head(model)
 
 
 def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
@@ -171,65 +167,7 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         raise ConfigError(f"the model {chosen.name!r} cannot be loaded: {error}") from error
-    return with_float32_head(model, chosen)
-
-
-HEAD_TILE = 32_768
-"""Entries of the vocabulary whose weights are converted at a time."""
-
-
-class Float32Head(torch.nn.Linear):
-    """An output layer that computes in 32 bits, whatever the type of its weights.
-
-    Logits of 16 bits are rounded by up to 1/16 where they are about 20. The trainer's loss computes them in 32 bits, so
-    a sampler has to as well (MiniMax-M1, arXiv 2506.13585, section 3.2).
-    """
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits of hidden states, shape (..., width), as 32-bit numbers of shape (..., vocabulary)."""
-        with torch.autocast(hidden.device.type, enabled=False):
-            wide = hidden.float()
-            tiles = torch.split(self.weight, HEAD_TILE)
-            parts = [torch.nn.functional.linear(wide, tile.float()) for tile in tiles]
-            logits = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            bias: torch.Tensor | None = self.bias
-            return logits if bias is None else logits + bias.float()
-
-
-def with_float32_head(model: Any, chosen: ModelConfig) -> Any:
-    """Return the model, whose output layer computes in 32 bits from now on."""
-    head = model.get_output_embeddings()
-    if autocast_dtype(chosen) is not None and type(head) is torch.nn.Linear:
-        head.__class__ = Float32Head
-    return model
-
-
-def sampling_copy(model: Any) -> Any:
-    """Return a copy of a trainer's model to sample with. Weights that are not trained are shared, not copied.
-
-    TRL and accelerate give the model a `forward` of its own, a closure over the model. A copy of it would compute with
-    the trainer's weights at any moment of an update. The copy has the `forward` of its class.
-    """
-    frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
-    copied = copy.deepcopy(model, frozen).eval()
-    for module in copied.modules():
-        for name in ("forward", "_original_forward"):
-            vars(module).pop(name, None)
-        # A hook for gradient checkpointing, which cannot be sent to another process.
-        if isinstance(module, transformers.PreTrainedModel):
-            module.disable_input_require_grads()  # type: ignore[no-untyped-call]
-    return copied
-
-
-def local_engine(run: RunConfig, model: Any, *, version: str = "0") -> TransformersEngine:
-    """Return an engine that samples with the model in this process, computing as the trainer does."""
-    return TransformersEngine(
-        model,
-        name=run.model.name or "tiny",
-        max_batch=run.engine.batch,
-        version=version,
-        autocast=autocast_dtype(run.model),
-    )
+    return model if autocast_dtype(chosen) is None else with_float32_head(model)
 
 
 def _check_words(folder: str, tokenizer: Any) -> None:
@@ -238,28 +176,6 @@ def _check_words(folder: str, tokenizer: Any) -> None:
     saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if saved.get_vocab() != tokenizer.get_vocab():
         raise ConfigError(f"{folder} was trained on another world than data.world describes: their vocabularies differ")
-
-
-@contextmanager
-def only_positions(model: Any, positions: Any) -> Iterator[None]:
-    """Within the block, the layers below the head return hidden states of shape (rows, positions, width) only.
-
-    `model` is a causal language model, with or without adapters. Other threads, which may sample with it meanwhile, get
-    all positions.
-    """
-    thread = threading.get_ident()
-
-    def narrow(_module: Any, _inputs: Any, output: Any) -> Any:
-        if threading.get_ident() == thread:
-            output["last_hidden_state"] = output["last_hidden_state"][:, positions]
-        return output
-
-    bare = model.get_base_model() if hasattr(model, "get_base_model") else model  # adapters wrap it
-    handle = bare.base_model.register_forward_hook(narrow)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _with_adapter(model: Any, folder: str) -> Any:
@@ -277,31 +193,3 @@ def _with_adapter(model: Any, folder: str) -> Any:
     for settings in adapted.peft_config.values():
         settings.base_model_name_or_path, settings.revision = model.name_or_path, None
     return adapted
-
-
-BATCH_WAIT = 0.05
-"""Seconds within which the sub-agents of a batch of orchestrators send their calls."""
-
-
-@contextmanager
-def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str = "cpu") -> Iterator[Engine | None]:
-    """Yield the engine of sub-agents with frozen weights on the device; None if they use the policy's own."""
-    folder = run.episodes.searchers
-    if folder is None:
-        yield None
-        return
-    # The number of running episodes is unknown: each turn of all sub-agents begins when the orchestrators' batch is
-    # done.
-    model = load_frozen(run.model, folder, tokenizer).to(device)
-    engine = TransformersEngine(
-        model,
-        name=folder,
-        max_batch=run.engine.batch,
-        version="0",
-        wait=BATCH_WAIT,
-        autocast=autocast_dtype(run.model),
-    )
-    try:
-        yield engine
-    finally:
-        engine.close()

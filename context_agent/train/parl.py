@@ -18,7 +18,8 @@ from context_agent.errors import ConfigError
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import ToolResult
-from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms, annealed
+from context_agent.train.outcome import Ending, EpisodeOutcome
+from context_agent.train.rewards import EpisodeRewardTerms, annealed
 
 
 class ParlForm(StrEnum):

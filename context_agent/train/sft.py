@@ -13,12 +13,16 @@ from typing import Any
 
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.policies.tokens.prompt import TokenRenderer
+from context_agent.train.batches import order_by_length
 from context_agent.train.config import ADAPTER_LESSONS_RATE, Notify, OnUpdate, RunConfig
-from context_agent.train.data import demonstration_rows, environment_of
-from context_agent.train.environment import ToyEnvironment
-from context_agent.train.models import load_model, only_positions
-from context_agent.train.rows import ABOUT, ROWS_FOLDER, RowFolder, open_folder, order_by_length, write_row_folder
-from context_agent.train.training_run import TrainerMixin, TrainingResult, TrainingRun
+from context_agent.train.data import environment_of
+from context_agent.train.lessons import demonstration_rows
+from context_agent.train.models import load_model
+from context_agent.train.output_layer import only_positions
+from context_agent.train.row_files import ABOUT, ROWS_FOLDER, RowFolder, open_folder, write_row_folder
+from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.trainer_mixin import TrainerMixin
+from context_agent.train.training_run import TrainingResult, TrainingRun
 
 try:
     import torch

@@ -1,4 +1,4 @@
-"""What supervised and reinforcement learning share: the run's folder, metrics, checkpoints, and how a run ends.
+"""What supervised and reinforcement learning share: the run's folder, its checkpoints, and how a run ends.
 
 OUT/run.json          the run's settings, defaults included
 OUT/metrics.jsonl     a line for each update
@@ -6,9 +6,6 @@ OUT/checkpoints/      the newest checkpoints
 OUT/trajectories/     sampled episodes, for `ctx1 view`
 OUT/final/            the trained model, or its adapters
 OUT/best/             the model with the best evaluation, and `evaluation.json`: which one that was
-
-`TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer writes weights (safetensors),
-optimizer, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
 """
 
 from __future__ import annotations
@@ -19,9 +16,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
@@ -30,149 +26,11 @@ from typing import Any
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.errors import ConfigError, ContextAgentError, DataError, MissingExtraError
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
-from context_agent.train.checkpoints import Checkpoint, Checkpoints, MetricsLog, settings_digest
+from context_agent.train.checkpoints import Checkpoint, Checkpoints, settings_digest
 from context_agent.train.config import LoggingConfig, Notify, OnUpdate, RunConfig, RunKind
 from context_agent.train.lineage import RUN_FILE, base_name
-
-MAX_STATE_BYTES = 64_000_000
-"""Size of the state that transformers keeps: a line for each step."""
-TRAINER_FOLDER = "trainer"
-"""The folder in a checkpoint that the Trainer reads and writes."""
-SUMMARY_KEY = "train_runtime"
-"""Marks the Trainer's last log entry, which describes the process and not a step."""
-
-IGNORED_METRIC = "num_tokens"
-"""TRL counts this from the start of the process, so a resumed run would report another value."""
-
-
-@dataclass
-class RunRecord:
-    """Where a run's metrics and checkpoints go. `more` writes further files into a checkpoint, on each rank.
-
-    `pending` are metrics for the next line. `failed` counts checkpoints that could not be written.
-    """
-
-    metrics: MetricsLog | None
-    checkpoints: Checkpoints
-    note: Notify
-    more: Callable[[Path], None] | None = None
-    advance: Callable[[int], None] | None = None
-    pending: dict[str, Any] = field(default_factory=dict)
-    failed: int = 0
-
-
-class TrainerMixin:
-    """Adds metrics and atomic checkpoints to a Trainer if `record` is set before training. Turns its telemetry off."""
-
-    record: RunRecord | None = None
-    _writing: Path | None = None
-
-    def log(self: Any, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """As the Trainer's, with the pending metrics; also writes a line of metrics."""
-        record: RunRecord | None = self.record
-        parent: Any = super()
-        if record is None or SUMMARY_KEY in logs:
-            parent.log(logs, start_time)
-            return
-        logs.update(record.pending)
-        record.pending.clear()
-        parent.log(logs, start_time)
-        if record.metrics is not None:
-            record.metrics.add(self.state.global_step, _finite_metrics(logs))
-        if record.advance is not None:
-            record.advance(self.state.global_step)
-
-    def report(self, metrics: Mapping[str, float]) -> None:
-        """Adds metrics to the next line of the log."""
-        if self.record is not None:
-            self.record.pending |= metrics
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Does nothing: checkpoints need no model card."""
-
-    def _send_telemetry(self) -> None:
-        """Does nothing: TRL's own would report the run to huggingface.co."""
-
-    def _get_output_dir(self: Any, trial: Any) -> str:
-        parent: Any = super()
-        return str(self._writing) if self._writing is not None else str(parent._get_output_dir(trial))  # noqa: SLF001 - the Trainer's hooks are private
-
-    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """Writes a checkpoint. If that fails, the reason is reported, earlier checkpoints stay, and training
-        continues."""
-        record: RunRecord | None = self.record
-        parent: Any = super()
-        if record is None:
-            parent._save_checkpoint(model, trial)  # noqa: SLF001
-            return
-        state = partial(parent._save_checkpoint, model, trial)  # noqa: SLF001
-        try:
-            for phase in (self._begin, state, self._finish):
-                problem = _error_of(phase)
-                # Also where ranks wait for each other: no file is renamed before all of them have written.
-                if not _all_ranks_ok(self.accelerator, problem is None):
-                    self._give_up(record, problem)
-                    return
-        finally:
-            self._writing = None
-
-    def _begin(self: Any) -> None:
-        checkpoints, step = self.record.checkpoints, self.state.global_step
-        self._writing = checkpoints.open(step) if self.accelerator.is_main_process else checkpoints.partial_path(step)
-
-    def _finish(self: Any) -> None:
-        record, step = self.record, self.state.global_step
-        if record.more is not None:
-            record.more(self._writing)
-        self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            (self._writing / f"checkpoint-{step}").rename(self._writing / TRAINER_FOLDER)
-            record.checkpoints.commit(step)
-
-    def _give_up(self: Any, record: RunRecord, problem: Exception | None) -> None:
-        record.failed += 1
-        record.pending["checkpoints_failed"] = float(record.failed)
-        if self.accelerator.is_main_process:
-            record.checkpoints.discard(self.state.global_step)
-            _report_failure(record, self.state.global_step, problem)
-
-
-def _error_of(phase: Callable[[], None]) -> Exception | None:
-    """Return the error of a phase, if any. torch reports a full disk as a RuntimeError, safetensors as its own
-    error.
-    """
-    try:
-        phase()
-    except Exception as error:  # noqa: BLE001
-        return error
-    return None
-
-
-def _all_ranks_ok(accelerator: Any, well: bool) -> bool:
-    """Return whether all ranks are."""
-    if accelerator.num_processes == 1:
-        return well
-    import torch
-
-    return bool(accelerator.gather(torch.tensor([int(well)], device=accelerator.device)).all())
-
-
-def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> None:
-    checkpoints = record.checkpoints.all()
-    last = (
-        f"the newest complete checkpoint is of step {checkpoints[-1].step}"
-        if checkpoints
-        else "there is no checkpoint yet"
-    )
-    why = f"{type(problem).__name__}: {problem}" if problem is not None else "another rank failed"
-    record.note(f"the checkpoint of step {step} could not be written ({why}); {last}. Training continues")
-
-
-def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics for JSON: null for numbers that are not finite."""
-    metrics = {key: value for key, value in logs.items() if key != IGNORED_METRIC}
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in metrics.items()}
-
+from context_agent.train.metrics_log import MetricsLog
+from context_agent.train.trainer_mixin import TRAINER_FOLDER, RunRecord, all_ranks_ok
 
 try:
     import datasets
@@ -184,7 +42,13 @@ try:
 except ImportError as error:
     raise MissingExtraError(error.name or "transformers", "train") from None
 
+
+MAX_STATE_BYTES = 64_000_000
+"""Size of the state that transformers keeps: a line for each step."""
+
+
 _Callback: Any = TrainerCallback
+
 
 RANK_TIMEOUT = 4 * 3600
 """Seconds that ranks wait for each other: one of them may be evaluating, or sampling much longer than the others."""
@@ -220,7 +84,7 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stop all ranks as soon as the clock of one has run out."""
         remaining = self._seconds - (time.monotonic() - self._start)
-        if _all_ranks_ok(self._trainer.accelerator, remaining > 0):
+        if all_ranks_ok(self._trainer.accelerator, remaining > 0):
             return
         control.should_save = control.should_training_stop = True
         if state.global_step < state.max_steps:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.testing.sampled_versions import train_and_check
-from context_agent.train.checkpoints import read_metrics
-from context_agent.train.config import MISMATCH_BOUNDS, RunConfig, parse_run
+from context_agent.train.config import MISMATCH_BOUNDS, RunConfig
+from context_agent.train.metrics_log import read_metrics
+from context_agent.train.run_file import parse_run
 from gpu.part import MISSED, OK, SKIPPED, Clock, Row, Scale, within
 
 LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}

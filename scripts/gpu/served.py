@@ -34,11 +34,12 @@ from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import calls, expand
 from context_agent.policies.tokens.template import LinesRenderer
 from context_agent.synth_data import world as worlds
-from context_agent.train.checkpoints import read_metrics
-from context_agent.train.config import RunConfig, read_run
-from context_agent.train.demo.plan import DemoMaterial
+from context_agent.train.config import RunConfig
+from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.estimate import GB, estimate_run
+from context_agent.train.metrics_log import read_metrics
 from context_agent.train.rows import sampled_rows
+from context_agent.train.run_file import read_run
 from gpu.part import FAILED, MISSED, OK, SKIPPED, Clock, Row, Scale, trained_updates, within
 from gpu.shapes import ROOT, gpt_oss_config, replies, shape_run
 
@@ -265,11 +266,11 @@ def lessons_row(scale: Scale, out: Path, seconds: float) -> Row:
 
 def rewards(scale: Scale, run: RunConfig) -> Iterator[Row]:
     """Train by rewards. Yield how many updates there were, how fast, and the rewards at both ends."""
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     start = time.perf_counter()
     wanted = sizes(scale).updates
-    updates = trained_updates(scale, lambda: loop.train(run, note=print).updates, wanted)
+    updates = trained_updates(scale, lambda: reinforcement.train(run, note=print).updates, wanted)
     seconds = time.perf_counter() - start
     lines = [line for line in read_metrics(Path(run.out) / "metrics.jsonl") if "reward" in line]
     aborted = sum(line.get("episodes_aborted", 0) for line in lines)

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.policies.tokens.engines import Engine, SampleRequest
-from context_agent.train.config import RunConfig, read_run
+from context_agent.train.batches import WeightedRow
+from context_agent.train.config import RunConfig
 from context_agent.train.estimate import estimate_run
-from context_agent.train.rows import TrainingRow, WeightedRow
+from context_agent.train.rows import TrainingRow
+from context_agent.train.run_file import read_run
 from gpu.part import Clock, Row, Scale, memory_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +92,8 @@ def measure(scale: Scale, folder: Path, config: Any, run_file: str, attention: s
     import torch
     import transformers
 
-    from context_agent.train.models import with_float32_head
+    from context_agent.train.models import autocast_dtype
+    from context_agent.train.output_layer import with_float32_head
 
     run = shape_run(scale, config, folder, run_file, attention)
     estimate = estimate_run(run)
@@ -98,7 +101,8 @@ def measure(scale: Scale, folder: Path, config: Any, run_file: str, attention: s
         model = transformers.AutoModelForCausalLM.from_config(
             config, dtype=getattr(torch, run.model.dtype), attn_implementation=attention
         )
-    model = with_float32_head(model, run.model)
+    if autocast_dtype(run.model) is not None:
+        model = with_float32_head(model)
     weights = sum(parameter.numel() for parameter in model.parameters())
     yield Row("", "weights", f"{weights / 1e9:.4g} billion", f"{estimate.shape.parameters / 1e9:.4g} by --dry-run")
     source = SameRows(scale.row_tokens, config.vocab_size)
@@ -136,7 +140,7 @@ def shape_run(scale: Scale, config: Any, folder: Path, run_file: str, attention:
 def lora_trainer(scale: Scale, folder: Path, run: RunConfig, model: Any, source: SameRows) -> Any:
     """Return the project's trainer on the rows of the source."""
     from context_agent.train.models import lora_adapter
-    from context_agent.train.rl.trl_adapter import RowTrainer, grpo_arguments
+    from context_agent.train.rl.row_trainer import RowTrainer, grpo_arguments
     from context_agent.train.tiny_model import for_transformers, own_tokenizer
 
     arguments = grpo_arguments(

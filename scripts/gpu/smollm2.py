@@ -15,18 +15,18 @@ from statistics import fmean
 from typing import Any
 
 from context_agent import MemoryCorpus, SearchAgent
-from context_agent._support.question_files import load_questions
+from context_agent._support.question_files import Question, load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.packaged import MODELS, convert_weights, export_adapter
 from context_agent.policies.tokens.template import LinesRenderer
 from context_agent.retrieval.loaders import load
-from context_agent.train.checkpoints import read_metrics
-from context_agent.train.config import RunConfig, read_run
-from context_agent.train.demo.report import DemoScore, score_episode, summarize
+from context_agent.train.config import RunConfig
+from context_agent.train.demo.scores import DemoScore, score_episode, summarize
+from context_agent.train.metrics_log import read_metrics
 from context_agent.train.rewards import RewardConfig
-from context_agent.types import Question
+from context_agent.train.run_file import read_run
 from gpu.lessons import DOCUMENTS, WINDOW, held_out_files, write_invented, write_material
 from gpu.part import MISSED, OK, SKIPPED, Clock, Row, Scale, trained_updates
 
@@ -179,7 +179,7 @@ class Course:
 
     def rewards(self, seconds: float) -> Iterator[Row]:
         """Train by rewards for so many seconds."""
-        from context_agent.train.rl import loop
+        from context_agent.train import reinforcement
 
         changes: dict[str, Any] = {
             "minutes": seconds / 60,
@@ -199,7 +199,7 @@ class Course:
         }
         start = time.monotonic()
         run = self._run("smollm2-rl.toml", "rl", changes)
-        updates = trained_updates(self.scale, lambda: loop.train(run, note=print).updates, self.scale.updates)
+        updates = trained_updates(self.scale, lambda: reinforcement.train(run, note=print).updates, self.scale.updates)
         seconds_each = (time.monotonic() - start) / updates
         lines = [line for line in read_metrics(Path(run.out) / "metrics.jsonl") if "reward" in line]
         aborted = sum(line.get("episodes_aborted", 0) for line in lines)

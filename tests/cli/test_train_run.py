@@ -50,7 +50,7 @@ def test_rewards_beside_lessons_name_where_they_start(
 ) -> None:
     """Without --from, the second half of a recipe would throw the first away."""
     from context_agent.policies.tokens.trained import PolicyDescription
-    from context_agent.train.config import read_run
+    from context_agent.train.run_file import read_run
 
     monkeypatch.chdir(tmp_path)
     lessons = tmp_path / "runs" / "gpt-oss-20b-sft"

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
-from context_agent.train.config import read_run
-from context_agent.train.judge.calibration import judge_gate
-from context_agent.types import Question
+from context_agent.train.experimental.judge.calibration_check import open_judge
+from context_agent.train.run_file import read_run
 from tests.conftest import made_documents
-from tests.train.judge.judges import serving
+from tests.train.experimental.judge.judges import serving
 
 GOLDEN = [Question("q", "What?", gold=("d1",))]
 RUN = """
@@ -63,7 +63,7 @@ def test_an_honest_judge_is_vouched_for_and_trained_with(inside, index, tmp_path
     assert "The judge tells good from bad: judge.json" in process.stdout
     run = read_run(path)
     notes = []
-    with judge_gate(run.judge, run.out, GOLDEN, notes.append) as bench:
+    with open_judge(run.judge, run.out, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == []
     # The replies are cached: the same check sends no requests.
@@ -80,18 +80,18 @@ def test_a_judge_that_always_says_yes_is_refused(inside, index, tmp_path):
     assert "Do not train on this judge: judge.json" in process.stdout
     with (
         pytest.raises(ConfigError, match="says not to trust this judge"),
-        judge_gate(read_run(path).judge, tmp_path, GOLDEN, print),
+        open_judge(read_run(path).judge, tmp_path, GOLDEN, print),
     ):
         pass
     bare_path = run_file(tmp_path, url)
     with (
         pytest.raises(ConfigError, match="this judge is not calibrated"),
-        judge_gate(read_run(bare_path).judge, tmp_path, GOLDEN, print),
+        open_judge(read_run(bare_path).judge, tmp_path, GOLDEN, print),
     ):
         pass
     notes = []
     uncalibrated_path = run_file(tmp_path, url, more="uncalibrated = true")
-    with judge_gate(read_run(uncalibrated_path).judge, tmp_path, GOLDEN, notes.append) as bench:
+    with open_judge(read_run(uncalibrated_path).judge, tmp_path, GOLDEN, notes.append) as bench:
         assert bench is not None
     assert notes == ["the judge: it was never compared with gold (judge.uncalibrated)"]
 

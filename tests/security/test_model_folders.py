@@ -20,8 +20,9 @@ from context_agent.errors import ConfigError, CorpusCorruptError, DataError
 from context_agent.eval.benchmarks.corpus_cache import CHUNKS_FILE, VECTORS_FILE, CachedCorpus
 from context_agent.policies.bridge.networks import Scorer
 from context_agent.policies.tokens.model_files import MAX_RANK, check_adapter, check_model
+from context_agent.train.batches import StepRows
 from context_agent.train.checkpoints import Checkpoints
-from context_agent.train.rows import StepRows, open_folder, write_row_folder
+from context_agent.train.row_files import open_folder, write_row_folder
 from tests.security.bounded import bounded
 
 ADAPTER = {

@@ -17,10 +17,10 @@ from context_agent.errors import ContextAgentError, DataError, TrajectoryError
 from context_agent.eval.records import read_run as read_evaluation
 from context_agent.eval.scoring import load_prices
 from context_agent.harness.trajectory_file import is_trajectory, read
-from context_agent.train.checkpoints import read_metrics
-from context_agent.train.config import read_run
-from context_agent.train.judge.calibration import check_calibration
-from context_agent.train.judge.judge import load_rubric
+from context_agent.train.experimental.judge.calibration_check import check_calibration
+from context_agent.train.experimental.judge.rubric import load_rubric
+from context_agent.train.metrics_log import read_metrics
+from context_agent.train.run_file import read_run
 
 
 def options(path: Path) -> Any:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.train.data import environment_texts
-from context_agent.train.environment import ToyEnvironment, WordRenderer, WorldConfig, make_environment
+from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, environment_texts, make_environment
+from context_agent.train.toy.words import WordRenderer
 from tests.train import forks, runs
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
 
-IMPORTED = ["context_agent.train.rl.loop", "context_agent.train.rl.rollout_workers"]
+IMPORTED = ["context_agent.train.reinforcement", "context_agent.train.experimental.async_rollouts.rollout_process"]
 
 
 def prepared() -> ForkServerContext:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from context_agent.train import config
+from context_agent.train import run_file
 from context_agent.train.config import RunConfig
 
 WORLD = {"entities": 120, "tasks": 300}
@@ -30,13 +30,13 @@ def demonstrations(out: Path, **changes: Any) -> RunConfig:
     """A run of supervised training, from scratch."""
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
-    return config.parse_run(merged(merged(run, {"model": {"tiny": tiny}}), changes))
+    return run_file.parse_run(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 
 
 def rewards(student: Path, out: Path, **changes: Any) -> RunConfig:
     """A run by rewards, from the policy that demonstrations trained."""
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
-    return config.parse_run(merged(run, changes))
+    return run_file.parse_run(merged(run, changes))
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -80,11 +80,11 @@ def test_the_held_out_loss_is_that_of_a_token(student: Path, tmp_path: Path) -> 
 
 
 def test_rewards_keep_the_model_with_the_best_evaluation(student: Path, tmp_path: Path) -> None:
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     settings = {"every": 1, "questions": 4, "best": "recall", "temperatures": [1.0]}
     run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, evaluation=settings)
-    loop.train(run, note=lambda _: None)
+    reinforcement.train(run, note=lambda _: None)
     recalls = lines_with(tmp_path, "dev/t1/recall")
     best = best_of(tmp_path)
     assert [*recalls] == [0, 2, 4, 6]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import parse_changes, parse_run, read_run
+from context_agent.train.run_file import parse_changes, parse_run, read_run
 
 
 @pytest.mark.parametrize(

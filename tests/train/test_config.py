@@ -9,13 +9,14 @@ from context_agent._support.suggest import flat_settings
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.harness.profile import profile as named_profile
+from context_agent.train.agents import episode_profile
 from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
-from context_agent.train.config import Loss, parse_run, read_run
+from context_agent.train.config import Loss
 from context_agent.train.curriculum import CurriculumStage
-from context_agent.train.data import episode_profile
 from context_agent.train.estimate import estimate_run
 from context_agent.train.parl import ParlForm
 from context_agent.train.rewards import RewardConfig, RewardPreset
+from context_agent.train.run_file import parse_run, read_run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LEAST: dict[str, Any] = {"model": {"name": "some/model"}, "data": {"questions": ["tasks.jsonl"], "path": ".ctx1"}}

@@ -11,8 +11,10 @@ from context_agent import MemoryCorpus
 from context_agent.errors import ConfigError, DataError
 from context_agent.train import data as material
 from context_agent.train.config import DataConfig
-from context_agent.train.data import demonstration_rows, environment_of, environment_texts, open_data
-from context_agent.train.environment import WordRenderer, WorldConfig
+from context_agent.train.data import environment_of, open_data
+from context_agent.train.lessons import demonstration_rows
+from context_agent.train.toy.environment import WorldConfig, environment_texts
+from context_agent.train.toy.words import WordRenderer
 from context_agent.types import Document
 from tests.train import runs
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import LoraConfig, parse_run, read_run
+from context_agent.train.config import LoraConfig
 from context_agent.train.estimate import (
     GB,
-    KNOWN,
     MOMENT_BYTES,
     TRAINED_BYTES,
     activation_bytes,
@@ -24,7 +23,10 @@ from context_agent.train.estimate import (
     memory_needs,
     step_cost,
 )
-from context_agent.train.rows import TrainingRow, write_row_folder
+from context_agent.train.model_shape import KNOWN
+from context_agent.train.row_files import write_row_folder
+from context_agent.train.rows import TrainingRow
+from context_agent.train.run_file import parse_run, read_run
 
 OSS = KNOWN["openai/gpt-oss-20b"]
 EXPERTS = LoraConfig(parameters=("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
@@ -135,7 +137,7 @@ def test_a_shape_comes_from_a_config_too(tmp_path: Path) -> None:
 def test_a_tiny_model_counts_as_transformers_counts_it(tied: bool) -> None:
     transformers = pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
-    from context_agent.train.estimate import _read
+    from context_agent.train.model_shape import _read
     from context_agent.train.tiny_model import for_transformers, own_tokenizer, tiny_config
 
     config = tiny_config(for_transformers(own_tokenizer()), positions=128, yarn=False, tied=tied)

@@ -154,7 +154,7 @@ def test_the_shapes_are_those_of_the_estimate() -> None:
     import torch
     import transformers
 
-    from context_agent.train.estimate import KNOWN
+    from context_agent.train.model_shape import KNOWN
 
     for config, name in ((gpt_oss_config(FULL), "openai/gpt-oss-20b"), (qwen3_config(FULL), "Qwen/Qwen3-4B")):
         with torch.device("meta"):

@@ -10,8 +10,9 @@ import pytest
 
 from context_agent.errors import ConfigError
 from context_agent.policies.tokens.trained import PolicyDescription, trained_model
-from context_agent.train.config import RunConfig, parse_run
+from context_agent.train.config import RunConfig
 from context_agent.train.lineage import check_start, started_from
+from context_agent.train.run_file import parse_run
 
 LEAST: dict[str, Any] = {
     "model": {"name": "some/model", "renderer": "template", "lora": {}},

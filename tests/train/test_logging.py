@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.train.config import LoggingConfig, parse_run
+from context_agent.train.config import LoggingConfig
+from context_agent.train.run_file import parse_run
 from tests.train import runs
 
 pytest.importorskip("trl")

@@ -17,14 +17,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from context_agent.train.data import environment_of  # noqa: E402
-from context_agent.train.models import (  # noqa: E402
-    Float32Head,
-    LoadedModel,
-    load_model,
-    load_renderer,
-    local_engine,
-    subagent_engine,
-)
+from context_agent.train.models import LoadedModel, load_model, load_renderer  # noqa: E402
+from context_agent.train.output_layer import Float32Head  # noqa: E402
+from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
 
 LORA = {"lora": {"rank": 4}}
 
@@ -66,7 +61,7 @@ def test_all_weights_have_32_bits_if_they_are_trained_and_the_base_of_adapters_d
 def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     run = runs.rewards(
         student,
@@ -76,7 +71,7 @@ def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_
         evaluation={"every": 0},
         checkpoints={"every": 1},
     )
-    loop.train(run, note=lambda _: None)
+    reinforcement.train(run, note=lambda _: None)
     assert {value.dtype for value in load_file(tmp_path / "final" / "model.safetensors").values()} == {torch.bfloat16}
     (checkpoint, *_) = sorted((tmp_path / "checkpoints").glob("step-*/trainer/model.safetensors"))
     assert {value.dtype for value in load_file(checkpoint).values()} == {torch.float32}
@@ -106,13 +101,13 @@ def test_the_output_layer_computes_in_32_bits(student: Path) -> None:
 
 
 def test_an_output_layer_of_many_tokens_is_converted_in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    from context_agent.train import models
+    from context_agent.train import output_layer
 
     head = torch.nn.Linear(8, 50, bias=True).bfloat16()
     hidden = torch.randn(2, 3, 8).bfloat16()
     expected = hidden.float() @ head.weight.float().T + head.bias.float()
     head.__class__ = Float32Head
-    monkeypatch.setattr(models, "HEAD_TILE", 16)
+    monkeypatch.setattr(output_layer, "HEAD_TILE", 16)
     assert torch.allclose(head(hidden), expected, atol=1e-6)
 
 

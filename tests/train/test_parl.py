@@ -18,8 +18,9 @@ from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm
-from context_agent.train import config
-from context_agent.train.data import build_agent
+from context_agent.train import run_file
+from context_agent.train.agents import build_agent
+from context_agent.train.outcome import Ending, EpisodeOutcome
 from context_agent.train.parl import (
     Delegation,
     ParlConfig,
@@ -30,7 +31,7 @@ from context_agent.train.parl import (
     parallel_term,
     with_parl,
 )
-from context_agent.train.rewards import Ending, EpisodeOutcome, EpisodeRewardTerms, compute_reward
+from context_agent.train.rewards import EpisodeRewardTerms, compute_reward
 from context_agent.train.rows import sampled_rows
 from tests.actions import search
 from tests.policies.tokens.sampling import QUESTION, small_corpus
@@ -178,7 +179,7 @@ def test_only_the_orchestrator_s_tokens_become_rows() -> None:
 
 
 def test_sub_agents_are_played_by_their_own_engine() -> None:
-    run = config.parse_run(
+    run = run_file.parse_run(
         {"model": {"name": "m"}, "data": {"questions": ["q"], "path": "p"}, "episodes": {"swarm": 2}}
     )
     renderer = HarmonyRenderer()

@@ -14,13 +14,14 @@ from statistics import fmean
 import pytest
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
+from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import profile
 from context_agent.swarm import Swarm
 from context_agent.synth_data import world
-from context_agent.train.rewards import EpisodeOutcome, RewardConfig, RewardPreset, compute_reward, measure_outcome
-from context_agent.types import Question
+from context_agent.train.outcome import EpisodeOutcome, measure_outcome
+from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward
 from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 
 LIMIT = 0.35

@@ -7,16 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train.rewards import (
-    GAINS,
-    PENALTIES,
-    Ending,
-    EpisodeOutcome,
-    RewardConfig,
-    RewardPreset,
-    annealed,
-    compute_reward,
-)
+from context_agent.train.outcome import Ending, EpisodeOutcome
+from context_agent.train.rewards import GAINS, PENALTIES, RewardConfig, RewardPreset, annealed, compute_reward
 
 PERFECT = EpisodeOutcome(
     Ending.FINISHED,

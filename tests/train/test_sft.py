@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
-from context_agent.train.rows import open_folder, read_parquet
+from context_agent.train.row_files import open_folder, read_parquet
 from tests.train import runs
 
 pytest.importorskip("trl")
@@ -53,7 +53,7 @@ def test_the_lessons_are_rows_on_disk_and_are_learned(student: Path) -> None:
 def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from context_agent.train.checkpoints import MetricsLog
+    from context_agent.train.metrics_log import MetricsLog
 
     add = MetricsLog.add
 
@@ -84,7 +84,7 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
         names = list(file.keys())
     assert any("q_proj" in name for name in names)
     assert any("experts" in name for name in names)
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     run = runs.rewards(
         student,
@@ -93,7 +93,7 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
         rollouts={"steps": 1, "substeps": 1},
         evaluation={"every": 0},
     )
-    result = loop.train(run, note=lambda _: None)
+    result = reinforcement.train(run, note=lambda _: None)
     assert (Path(result.model) / "adapter_model.safetensors").is_file()
 
 
@@ -136,7 +136,7 @@ def test_a_thread_that_samples_meanwhile_gets_all_positions(student: Path) -> No
     import torch
     from transformers import AutoModelForCausalLM
 
-    from context_agent.train.models import only_positions
+    from context_agent.train.output_layer import only_positions
 
     model = AutoModelForCausalLM.from_pretrained(student, dtype=torch.float32)
     ids = torch.tensor([[5, 6, 7, 8]])
@@ -179,7 +179,7 @@ def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_ou
 def test_rows_longer_than_the_window_are_reported_with_the_flags_that_help(tmp_path: Path) -> None:
     """The policy never sees so many, because its window ends before."""
     from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-    from context_agent.train.config import parse_run
+    from context_agent.train.run_file import parse_run
     from context_agent.types import Document
     from tests.actions import rank_all, search
 
@@ -209,7 +209,7 @@ def test_a_learning_rate_of_rewards_is_reported_for_lessons_with_adapters(studen
 
 
 def harmony_run(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:
-    from context_agent.train.config import parse_run
+    from context_agent.train.run_file import parse_run
 
     tiny = {"hidden": 32, "layers": 1, "positions": positions}
     return parse_run(

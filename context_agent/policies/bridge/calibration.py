@@ -1,7 +1,7 @@
 """Probabilities from scores: whether the corpus answers the question, what is evidence, and whether to search on.
 
 The scores of a ranking are comparable within a question but not between questions. Logistic models, fitted by
-`train.bridge_calibration`, make probabilities of them (Platt, 1999). The first says from a few features of the evidence
+`train.bridge.calibration`, make probabilities of them (Platt, 1999). The first says from a few features of the evidence
 whether the corpus answers the question. The second maps the score of each candidate, given the first; it never changes
 their order. The third says after the first turn whether further searches would improve the ranking.
 """

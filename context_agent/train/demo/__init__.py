@@ -1,5 +1,1 @@
-"""The toy environment for very small models, its word-level prompts, its noisy expert, and the demo's report.
-
-Only the size is small: `SearchAgent` plays the episodes, and rows, rewards and advantages are those of any run. The
-prompt format is special (`words`), because a model of a few hundred thousand weights cannot read JSON schemas.
-"""
+"""The demo: a policy learns to search and prune in minutes, and a report shows what it learned."""

@@ -27,24 +27,20 @@ from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.retrieval.corpus import Corpus
-from context_agent.train import sft
+from context_agent.train import reinforcement, sft
+from context_agent.train.agents import build_agent
 from context_agent.train.checkpoints import settings_digest
 from context_agent.train.config import EpisodeConfig, Notify, OnUpdate, RunConfig
-from context_agent.train.data import build_agent, environment_of, open_corpus, open_data
-from context_agent.train.demo.plan import DEMONSTRATIONS, LESSONS, MATERIAL_FILE, DemoPlan
-from context_agent.train.demo.report import (
-    DemoReport,
-    DemoScore,
-    load_scores,
-    save_scores,
-    score_episode,
-    write_report,
-)
-from context_agent.train.environment import ToyEnvironment
+from context_agent.train.data import environment_of, open_corpus, open_data
+from context_agent.train.demo.material import MATERIAL_FILE
+from context_agent.train.demo.plan import DEMONSTRATIONS, LESSONS, DemoPlan
+from context_agent.train.demo.report import DemoReport, write_report
+from context_agent.train.demo.scores import DemoScore, load_scores, save_scores, score_episode
 from context_agent.train.models import load_model
-from context_agent.train.rl import loop
-from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes, temperature_name
-from context_agent.train.rl.weight_sync import open_sampler
+from context_agent.train.rl.evaluation import temperature_name
+from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
+from context_agent.train.rl.samplers import open_sampler
+from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.training_run import TrainingResult
 from context_agent.types import Question
 
@@ -186,7 +182,7 @@ class DemoCourse:
         evaluator = DemoEvaluator(plan, world, self._note)
         _write_questions(plan.out / "questions.jsonl", plan.test_questions(world))
         before = self._evaluate(evaluator, self._evaluation("before", plan.sft))
-        self._learn(f"rewards{plan.suffix}", plan.rl, loop.train)
+        self._learn(f"rewards{plan.suffix}", plan.rl, reinforcement.train)
         full = self._evaluation(f"after{plan.suffix}", plan.rl)
         after = self._evaluate(evaluator, full)
         half = plan.half([score.placed for score in after[temperature_name(plan.targets.temperature)]])

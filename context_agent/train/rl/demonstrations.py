@@ -25,11 +25,12 @@ from context_agent.errors import DataError, TrajectoryError
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens.prompt import TokenRenderer
-from context_agent.train.config import Notify, RunConfig
-from context_agent.train.curriculum import RolloutConfig
-from context_agent.train.data import episode_profile, stored_trajectories
-from context_agent.train.rewards import is_aborted
-from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, ScoredEpisode, group_of, is_complete
+from context_agent.train.agents import episode_profile
+from context_agent.train.config import Notify, RolloutConfig, RunConfig
+from context_agent.train.lessons import stored_trajectories
+from context_agent.train.outcome import is_aborted
+from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, group_of, is_complete
+from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.train.rows import TrainingRow, demonstrated_rows
 from context_agent.types import Question
 

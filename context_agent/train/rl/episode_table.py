@@ -14,8 +14,8 @@ from typing import Any
 
 from context_agent._support.journal import replace_file
 from context_agent.train.advantages import EpisodeAdvantages
-from context_agent.train.checkpoints import read_metrics
-from context_agent.train.rl.rollouts import ScoredEpisode
+from context_agent.train.metrics_log import read_metrics
+from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.web.page import page
 
 PAGE_EPISODES = 20_000

@@ -8,7 +8,8 @@ import pytest
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.policies.tokens.prompt import TokenCall, expand
 from context_agent.policies.tokens.routed_experts import UNRECORDED, pack, unpack, unrecorded
-from context_agent.train.rows import TrainingRow, rows_of_calls, to_line
+from context_agent.train.row_files import to_line
+from context_agent.train.rows import TrainingRow, rows_of_calls
 
 
 def numbered(start: int, end: int, *, layers: int = 2, top_k: int = 2, offset: int = 0) -> np.ndarray:

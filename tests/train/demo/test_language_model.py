@@ -11,8 +11,8 @@ import pytest
 from context_agent.cli.app import run
 from context_agent.errors import ConfigError
 from context_agent.train.demo import plan
-from context_agent.train.demo.plan import DemoMaterial
-from context_agent.train.demo.report import load_scores
+from context_agent.train.demo.material import DemoMaterial
+from context_agent.train.demo.scores import load_scores
 
 for module in ("trl", "peft"):
     pytest.importorskip(module)

@@ -14,7 +14,7 @@ from context_agent.eval.scoring import Replay
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
-from context_agent.train.demo.report import (
+from context_agent.train.demo.scores import (
     DemoScore,
     budget_violations,
     load_scores,
@@ -24,8 +24,8 @@ from context_agent.train.demo.report import (
     score_episode,
     summarize,
 )
-from context_agent.train.environment import words_profile
 from context_agent.train.rewards import RewardConfig
+from context_agent.train.toy.words import words_profile
 from tests.actions import rank_all, search
 from tests.train.demo.records import QUESTION, SCORE, episode, pruned, scores
 

@@ -35,9 +35,9 @@ def lessons(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(run: RunConfig, **options: Any) -> Any:
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
-    return loop.train(run, note=lambda _: None, **options)
+    return reinforcement.train(run, note=lambda _: None, **options)
 
 
 def adapter_size(folder: Path) -> float:

@@ -16,26 +16,28 @@ from typing import Any
 import pytest
 
 from context_agent import SearchAgent
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.train.advantages import BaselineMembers
-from context_agent.train.config import parse_run
-from context_agent.train.curriculum import Curriculum, RolloutConfig
-from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
-from context_agent.train.rows import WeightedRow
-from context_agent.types import Question
+from context_agent.train.batches import WeightedRow
+from context_agent.train.config import RolloutConfig
+from context_agent.train.curriculum import Curriculum
+from context_agent.train.run_file import parse_run
+from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.toy.words import WordRenderer, words_profile
 from tests.train import runs
 from tests.train.rl.expert import demonstrate
 from tests.train.rl.loops import rollout_loop
 
 pytest.importorskip("trl", reason="needs the train extra")
 
+from context_agent.train.batches import StepRows, fresh_rows
 from context_agent.train.rl.demonstrations import Demonstrations, open_demonstrations
 from context_agent.train.rl.loop import ReinforcementLoop
 from context_agent.train.rl.rollouts import Rollouts, step_questions
-from context_agent.train.rows import StepRows, fresh_rows
 
 MIXED = RolloutConfig(steps=4, groups=4, rollouts=3, demonstrations=1, substeps=2, concurrency=4, save_every=0)
 

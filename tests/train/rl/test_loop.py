@@ -18,11 +18,11 @@ import pytest
 
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
-from context_agent.train import checkpoints, config
-from context_agent.train.checkpoints import MetricsLog
+from context_agent.train import checkpoints, metrics_log, run_file
 from context_agent.train.data import environment_of
+from context_agent.train.metrics_log import MetricsLog
 from tests.train import runs
-from tests.train.judge.judges import serving
+from tests.train.experimental.judge.judges import serving
 from tests.train.rl.expert import demonstrate
 
 pytest.importorskip("trl")
@@ -37,7 +37,7 @@ def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    commit, add = checkpoints.Checkpoints.commit, checkpoints.MetricsLog.add
+    commit, add = checkpoints.Checkpoints.commit, metrics_log.MetricsLog.add
 
     def commit_or_die(self: Any, current: int) -> Any:
         if current >= step:
@@ -55,25 +55,25 @@ def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
     if moment == "saving":
         checkpoints.Checkpoints.commit = commit_or_die  # type: ignore[method-assign]
     else:
-        checkpoints.MetricsLog.add = log_and_die  # type: ignore[method-assign]
-    train(config.parse_run(plain), resume=True)
+        metrics_log.MetricsLog.add = log_and_die  # type: ignore[method-assign]
+    train(run_file.parse_run(plain), resume=True)
 
 
 @pytest.fixture(scope="module")
 def straight(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty updates without a break."""
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     out = tmp_path_factory.mktemp("straight")
-    loop.train(runs.rewards(student, out), note=lambda _: None)
+    reinforcement.train(runs.rewards(student, out), note=lambda _: None)
     return out
 
 
 def train(run: Any, **options: Any) -> Any:
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     notes: list[str] = []
-    result = loop.train(run, note=notes.append, **options)
+    result = reinforcement.train(run, note=notes.append, **options)
     return result, notes
 
 
@@ -244,7 +244,7 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
 def test_a_loss_that_is_no_number_is_not_learned_from(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from context_agent.train.rl.trl_adapter import RowTrainer
+    from context_agent.train.rl.row_trainer import RowTrainer
 
     compute = RowTrainer.compute_loss
     monkeypatch.setattr(
@@ -277,10 +277,10 @@ def test_a_judge_that_is_not_calibrated_is_refused(student: Path, tmp_path: Path
 def test_a_run_without_a_row_to_train_ends_with_an_error(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from context_agent.train.rl import rollouts
+    from context_agent.train.rl import scoring
 
-    reward = rollouts.compute_reward
-    monkeypatch.setattr(rollouts, "compute_reward", lambda *args: replace(reward(*args), total=0.5))
+    reward = scoring.compute_reward
+    monkeypatch.setattr(scoring, "compute_reward", lambda *args: replace(reward(*args), total=0.5))
     run = runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0})
     with pytest.raises(DataError, match=r"none of 4 updates had a row to train, .* earned the same: .*ctx1 train sft"):
         train(run)
@@ -299,7 +299,7 @@ def test_a_divergence_needs_no_model_on_the_hub(tmp_path: Path) -> None:
     """An untrained model earns nothing, so the run ends with an error, and that is another one."""
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
     tables = {"rollouts": {"steps": 1}, "evaluation": {"every": 0}, "loss": {"kl": 0.1}, "model": {"tiny": tiny}}
-    run = config.parse_run(runs.merged(runs.merged(runs.TINY, {"out": str(tmp_path)}), tables))
+    run = run_file.parse_run(runs.merged(runs.merged(runs.TINY, {"out": str(tmp_path)}), tables))
     with pytest.raises(DataError, match="had a row to train"):
         train(run)
 

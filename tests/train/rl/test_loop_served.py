@@ -19,7 +19,8 @@ from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
-from context_agent.train.data import build_agent, environment_of
+from context_agent.train.agents import build_agent
+from context_agent.train.data import environment_of
 from tests.train import runs
 from tests.train.rl.adapter_server import AdapterServer, Fault, serving
 
@@ -51,9 +52,9 @@ def served_run(student: Path, out: Path, server: AdapterServer, **changes: Any) 
 def test_each_step_is_sampled_by_the_weights_it_begins_with(
     student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
-    loop.train(served_run(student, tmp_path, server), note=lambda _: None)
+    reinforcement.train(served_run(student, tmp_path, server), note=lambda _: None)
     assert list(dict.fromkeys(server.asked)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
     assert server.loaded == {"policy-6"}
     assert list(dict.fromkeys(server.scored)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
@@ -76,9 +77,9 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
     student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
     from context_agent.train.models import load_renderer
-    from context_agent.train.rl.rollout_workers import RolloutSetup, play_in_pool
+    from context_agent.train.rl.rollout_pool import RolloutSetup, play_in_pool
     from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
-    from context_agent.train.rl.weight_sync import served_engine
+    from context_agent.train.rl.samplers import served_engine
 
     run = served_run(student, tmp_path, server)
     world, engine = environment_of(run.data), served_engine(run)
@@ -112,7 +113,7 @@ def test_worker_processes_play_the_same_episodes_with_the_newest_weights(
 def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    from context_agent.train.rl.rollout_workers import RolloutSetup
+    from context_agent.train.rl.rollout_pool import RolloutSetup
 
     run = runs.rewards(tmp_path, tmp_path, **runs.merged({"engine": {"kind": "vllm"}}, changes))
     with pytest.raises(ConfigError, match=message):
@@ -122,14 +123,14 @@ def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
 def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
     student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     run = served_run(student, tmp_path, server)
     server.refused = "policy-4"
     with pytest.raises(PolicyError, match=r"load_lora_adapter of policy-4: .*HTTP 500.*state of update 4 is saved"):
-        loop.train(run, note=lambda _: None)
+        reinforcement.train(run, note=lambda _: None)
     server.refused = ""
-    result = loop.train(run, resume=True, note=lambda _: None)
+    result = reinforcement.train(run, resume=True, note=lambda _: None)
     assert (result.first_update, result.updates) == (4, 6)
     assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
 
@@ -138,9 +139,9 @@ def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_
     student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
     """Calls wait while one adapter replaces the other, so none is lost."""
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
-    loop.train(served_run(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
+    reinforcement.train(served_run(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
     lines = runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
@@ -168,13 +169,13 @@ def test_a_server_with_other_weights_than_it_was_sent_stops_the_run_within_two_u
     fault: Fault, reason: str, rollouts: dict[str, Any], student: Path, server: AdapterServer
 ) -> None:
     """The adapters are accepted, so only what the server makes of them shows the fault, also below any bound."""
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     server.fault = fault
     with tempfile.TemporaryDirectory() as out:
         run = served_run(student, Path(out), server, loss={"mismatch": 10.0}, evaluation={"every": 0}, **rollouts)
         with pytest.raises(PolicyError, match=reason) as stopped:
-            loop.train(run, note=lambda _: None)
+            reinforcement.train(run, note=lambda _: None)
         assert "fix the cause" in str(stopped.value)
         assert len(runs.timeless(out)) <= 2
 
@@ -183,7 +184,7 @@ def test_log_probabilities_of_another_temperature_stop_the_run(
     student: Path, tmp_path: Path, server: AdapterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a server that reports them before temperature, vLLM's default."""
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     sample = dataclasses.replace
     generate = TransformersEngine.generate
@@ -194,7 +195,7 @@ def test_log_probabilities_of_another_temperature_stop_the_run(
         return sample(drawn, logprobs=scored.logprobs[-len(drawn.ids) :])
 
     run = served_run(student, tmp_path, server, engine={"temperature": 0.5}, evaluation={"every": 0})
-    loop.train(dataclasses.replace(run, out=str(tmp_path / "right")), note=lambda _: None)
+    reinforcement.train(dataclasses.replace(run, out=str(tmp_path / "right")), note=lambda _: None)
     monkeypatch.setattr(TransformersEngine, "generate", generate_at_1)
     with pytest.raises(PolicyError, match=r"update 0: the newest weights sampled .*processed_logprobs"):
-        loop.train(dataclasses.replace(run, out=str(tmp_path / "wrong")), note=lambda _: None)
+        reinforcement.train(dataclasses.replace(run, out=str(tmp_path / "wrong")), note=lambda _: None)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent import SearchAgent
+from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
@@ -16,13 +17,14 @@ from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequ
 from context_agent.policies.tokens.prompt import TokenCall, calls
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
-from context_agent.train.config import EpisodeConfig
-from context_agent.train.curriculum import Curriculum, CurriculumStage, RolloutConfig
-from context_agent.train.environment import ToyEnvironment, WordRenderer, words_profile
+from context_agent.train.config import EpisodeConfig, RolloutConfig
+from context_agent.train.curriculum import Curriculum, CurriculumStage
+from context_agent.train.outcome import Ending
 from context_agent.train.parl import Delegation, ParlConfig
-from context_agent.train.rewards import Ending, RewardConfig
+from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.rollouts import Rollouts
-from context_agent.types import Question
+from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.train.toy.words import WordRenderer, words_profile
 from tests.train.rl.loops import rollout_loop
 
 SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
@@ -216,7 +218,7 @@ def test_what_parl_adds_is_in_the_reward_and_the_metrics(
     small: ToyEnvironment, words: WordRenderer, monkeypatch: Any
 ) -> None:
     delegation = Delegation(started=2, finished=1)
-    monkeypatch.setattr("context_agent.train.rl.rollouts.delegation_of", lambda trajectory: delegation)
+    monkeypatch.setattr("context_agent.train.rl.scoring.delegation_of", lambda trajectory: delegation)
     rollouts = rollout_loop(
         agent(small, words), train_questions(small), SMALL, parl=ParlConfig(parallel=0.4, finish=0.2)
     )

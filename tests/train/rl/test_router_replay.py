@@ -16,9 +16,10 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.prompt import TokenCall, first_recorded
 from context_agent.policies.tokens.routed_experts import UNRECORDED, pack, unpack
-from context_agent.train.rows import StepRows, TrainingRow, WeightedRow, rows_of_calls
+from context_agent.train.batches import StepRows, WeightedRow
+from context_agent.train.rows import TrainingRow, rows_of_calls
 from tests.train import runs
-from tests.train.rl.test_trl_adapter import VOCABULARY, gradients, small_tokenizer, trainer
+from tests.train.rl.test_row_trainer import VOCABULARY, gradients, small_tokenizer, trainer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -240,7 +241,7 @@ def test_rows_in_a_checkpoint_keep_their_experts(tmp_path: Path) -> None:
 
 
 def test_a_paused_episode_keeps_its_experts() -> None:
-    from context_agent.train.rl.rollout_log import RecordedCall, paused_record
+    from context_agent.train.experimental.async_rollouts.rollout_log import RecordedCall, paused_record
 
     call = RecordedCall("digest", Sample((1,), (-1.0,), Finish.STOP, experts=pack(np.ones((2, 3, 4), np.int32))))
     record = json.loads(json.dumps(paused_record("e", 0, [call])))
@@ -249,7 +250,7 @@ def test_a_paused_episode_keeps_its_experts() -> None:
 
 @pytest.mark.parametrize("sampler", ["thread", "process", None])
 def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_path: Path) -> None:
-    from context_agent.train.rl import loop
+    from context_agent.train import reinforcement
 
     changes: dict[str, Any] = {"async_rollouts": {"ahead": 1, "sampler": sampler}} if sampler else {}
     run = runs.rewards(
@@ -260,7 +261,7 @@ def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_p
         evaluation={"every": 0},
         **changes,
     )
-    loop.train(run, note=lambda _: None)
+    reinforcement.train(run, note=lambda _: None)
     lines = runs.timeless(tmp_path)
     flipped = [line["sampler/experts_flipped"] for line in lines if "sampler/experts_flipped" in line]
     assert flipped

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from context_agent.train.config import Loss
-from tests.train.rl import test_trl_adapter as parts
+from tests.train.rl import test_row_trainer as parts
 
 WORLD_SIZES = (1, 2)
 PROCESSES = multiprocessing.get_context("fork")
@@ -37,7 +37,7 @@ def main(folder: Path) -> int:
     import accelerate  # noqa: F401 - once, for all ranks
     import trl  # noqa: F401
 
-    import context_agent.train.rl.trl_adapter  # noqa: F401
+    import context_agent.train.rl.row_trainer  # noqa: F401
 
     torch.set_num_threads(1)
     ranks = [rank for size in WORLD_SIZES for rank in start_ranks(size, folder / f"{size}.pt")]

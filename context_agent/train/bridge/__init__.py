@@ -1,0 +1,1 @@
+"""Training of the embedded policy: its networks, the reader's correction, and the calibration of its scores."""

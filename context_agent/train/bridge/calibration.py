@@ -1,0 +1,198 @@
+"""Fits the calibration of the embedded policy: what its scores, and its evidence, say about unseen questions.
+
+Each question is played on its corpus by a policy that did not learn from it, and then a question without an answer: in
+turns the same one with its gold documents withheld, and one of another source whose gold the corpus lacks. One logistic
+model learns from the evidence which of the questions have an answer. A second one learns, given the first, which of the
+ranked documents are gold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.question_files import Question
+from context_agent.errors import DataError
+from context_agent.harness.profile import Renderer, default
+from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.calibration import ScoreCalibration, log_odds
+from context_agent.policies.bridge.candidates import Floats
+from context_agent.policies.bridge.networks import document_rows
+from context_agent.pruning.budget import Budget
+from context_agent.retrieval.corpus import Corpus
+from context_agent.tokens import HarmonyCounter
+from context_agent.train.bridge.episodes import BridgeSource, OnBridgeProgress, fold_of, play
+from context_agent.train.bridge.training import TrainedBridge
+from context_agent.train.bridge.withheld_corpus import WithheldCorpus
+
+QUESTIONS = 120
+"""Questions of a source that are played at most."""
+
+
+RANKED = 10
+"""Documents of an episode that the relevance is fitted to: those of a ranking."""
+
+
+RIDGE = 1.0
+
+
+LEAST_SPREAD = 0.25
+"""Lower bound of the standard deviation that an input is divided by. A few similar questions say little about an input
+that hardly varies among them, so the penalty keeps its coefficient small."""
+
+
+NEWTON_STEPS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class AssessedEpisode:
+    """An episode: the features of its evidence, the scores of its best documents and which of them are gold.
+
+    `unread` are the features without the reader's say. `weight` is the same for all episodes of a source with an
+    answer, and for all without one.
+    """
+
+    answerable: bool
+    features: Floats
+    unread: Floats
+    scores: Floats
+    labels: Floats
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationTask:
+    """A question to play on a corpus; `gold` is what the corpus has of its gold documents."""
+
+    question: Question
+    corpus: Corpus
+    gold: AbstractSet[str] = frozenset()
+
+
+def calibrate(
+    trained: TrainedBridge, sources: Sequence[BridgeSource], report: OnBridgeProgress, questions: int = QUESTIONS
+) -> TrainedBridge:
+    """Return the trained networks with a calibration, fitted on sources that they were trained on.
+
+    `questions` is how many of a source are played at most. Raises `DataError` if no episode saw anything.
+    """
+    calibration = fit_calibration(assessed_episodes(sources, trained.folds, report, questions))
+    return replace(
+        trained, scorer=Scorer.of(trained.scorer.networks, calibration, trained.scorer.head, trained.scorer.ranker)
+    )
+
+
+def assessed_episodes(
+    sources: Sequence[BridgeSource],
+    policies: Mapping[int, BridgePolicy],
+    report: OnBridgeProgress,
+    questions: int = QUESTIONS,
+) -> list[AssessedEpisode]:
+    """Episodes on the sources' questions; `policies` has for each fold one that did not learn from its questions."""
+    episodes: list[AssessedEpisode] = []
+    for number, source in enumerate(sources):
+        tasks = list(calibration_tasks(source, sources, questions))
+        played = []
+        for done, task in enumerate(tasks, start=1):
+            played.append(_assessed(task, policies[fold_of(task.question.id)]))
+            report("calibration: episodes", (number + done / len(tasks)) / len(sources))
+        episodes += _weighted([episode for episode in played if episode is not None], source.weight)
+    return episodes
+
+
+def calibration_tasks(
+    source: BridgeSource, sources: Sequence[BridgeSource], most: int = QUESTIONS
+) -> Iterator[CalibrationTask]:
+    """Yield every question of the source (the first `most`), and one without an answer in the corpus for each."""
+    questions = [question for question in source.questions if question.gold][:most]
+    foreign = cycle(
+        [
+            question
+            for other in sources
+            for question in other.questions
+            if question.gold and not any(source.corpus.read(document) for document in question.gold)
+        ]
+        or [None]
+    )
+    for number, question in enumerate(questions):
+        yield CalibrationTask(question, source.corpus, frozenset(question.gold))
+        stranger = next(foreign) if number % 2 else None
+        if stranger is not None:
+            yield CalibrationTask(stranger, source.corpus)
+        else:
+            yield CalibrationTask(question, WithheldCorpus(source.corpus, question.gold))
+
+
+def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
+    """Both models. Raises `DataError` without episodes of both kinds."""
+    answerable = np.array([episode.answerable for episode in episodes])
+    if not answerable.any():
+        raise DataError("nothing to calibrate with: no episode found anything; give questions that the corpus answers")
+    if answerable.all():
+        raise DataError(
+            "nothing to calibrate with: no question is without an answer. For such questions the gold documents are "
+            "left out, and the corpus has no other passage to show: add documents that are not gold to every question"
+        )
+    weights = np.array([episode.weight for episode in episodes])
+    unread = np.stack([episode.unread[:-1] for episode in episodes])
+    evidence = np.tile(np.append(logistic_regression(unread, answerable, weights), np.float32(0)), (2, 1))
+    features = np.stack([episode.features for episode in episodes])
+    read = np.isfinite(features[:, -1])
+    if 0 < answerable[read].sum() < read.sum():
+        evidence[1] = logistic_regression(features[read], answerable[read], weights[read])
+    calibration = ScoreCalibration(evidence, np.array([0, 0, 1], dtype=np.float32))
+    rows, labels, row_weights = [], [], []
+    for episode in episodes:
+        trust = log_odds(np.array([calibration.confidence(episode.features)]))[0]
+        rows += [[trust, score] for score in log_odds(episode.scores)]
+        labels += episode.labels.tolist()
+        row_weights += [episode.weight] * len(episode.scores)
+    relevance = logistic_regression(np.array(rows), np.array(labels), np.array(row_weights))
+    return replace(calibration, relevance=relevance)
+
+
+def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats) -> Floats:
+    """Return the constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
+
+    `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs divided
+    by their standard deviation, or by `LEAST_SPREAD` if that is larger. The constant has none, so the mean of the
+    predictions equals that of the labels.
+    """
+    mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_SPREAD)
+    inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
+    penalty = np.diag([1e-6, *[RIDGE] * rows.shape[1]])
+    target, beta = np.asarray(labels, dtype=np.float64), np.zeros(inputs.shape[1])
+    for _ in range(NEWTON_STEPS):
+        share = 1 / (1 + np.exp(-np.clip(inputs @ beta, -30, 30)))
+        slope = inputs.T @ (weights * (target - share)) - penalty @ beta
+        curvature = (inputs * (weights * share * (1 - share))[:, None]).T @ inputs + penalty
+        beta += np.linalg.solve(curvature, slope)
+    factors = beta[1:] / spread
+    return np.array([beta[0] - factors @ mean, *factors], dtype=np.float32)
+
+
+def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | None:
+    """Return the episode of a task; None if it saw nothing."""
+    renderer = Renderer(default(), HarmonyCounter())
+    actor = asyncio.run(play(task.question.question, task.corpus, policy, Budget(), renderer))
+    if not len(actor.notes):
+        return None
+    scores = actor.scores
+    rows = document_rows(actor.notes, scores)[:RANKED]
+    documents = [actor.notes.candidates[row].document_id for row in rows]
+    labels = np.array([document in task.gold for document in documents], dtype=np.float32)
+    judgement = actor.judgement
+    unread = judgement.evidence(judgement.unread_scores(), read=False)
+    return AssessedEpisode(bool(task.gold), judgement.evidence(scores), unread, scores[rows], labels)
+
+
+def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:
+    """Return the episodes with equal weight for those with and those without an answer, a mean of `weight` together."""
+    counts = {kind: sum(episode.answerable is kind for episode in episodes) for kind in (True, False)}
+    return [replace(e, weight=weight * len(episodes) / (2 * counts[e.answerable])) for e in episodes]

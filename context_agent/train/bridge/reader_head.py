@@ -1,0 +1,71 @@
+"""The linear correction of the reader's log-odds on a corpus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.policies.bridge.candidates import Floats
+from context_agent.policies.bridge.reader import read_odds
+from context_agent.train.bridge.episodes import FOLDS, BridgeEpisode
+
+HEAD_PENALTIES = (math.inf, 300.0, 30.0)
+"""Penalties of the reader's correction to choose from; infinity leaves the reader as it is."""
+
+
+NEWTON_STEPS = 8
+
+
+def head_penalty(episodes: Sequence[BridgeEpisode]) -> float:
+    """Return the penalty of the reader's correction with the lowest cross-validated loss; infinity for no
+    correction.
+    """
+    rows, labels, fold = _rows_read(episodes)
+    losses = {penalty: _held_out_loss(rows, labels, fold, penalty) for penalty in HEAD_PENALTIES}
+    return min(losses, key=losses.__getitem__)
+
+
+def _heads(episodes: Sequence[BridgeEpisode], penalty: float) -> tuple[Floats | None, dict[int, Floats | None]]:
+    """Return the correction that all episodes give, and for each fold the one that the others give."""
+    rows, labels, fold = _rows_read(episodes)
+    by_fold = {part: fit_head(rows[fold != part], labels[fold != part], penalty) for part in range(FOLDS)}
+    return fit_head(rows, labels, penalty), by_fold
+
+
+def _rows_read(episodes: Sequence[BridgeEpisode]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Return the reader's rows, shape (n, width), their labels and their folds, both of shape (n,)."""
+    read = [np.isfinite(episode.rows[:, 0]) for episode in episodes]
+    rows = np.concatenate([episode.rows[mask] for episode, mask in zip(episodes, read, strict=True)])
+    labels = np.concatenate([episode.labels[mask] for episode, mask in zip(episodes, read, strict=True)])
+    fold = np.repeat([episode.fold for episode in episodes], [int(mask.sum()) for mask in read])
+    return rows, labels, fold
+
+
+def _held_out_loss(rows: Floats, labels: Floats, fold: NDArray[np.int64], penalty: float) -> float:
+    total = 0.0
+    for part in range(FOLDS):
+        odds = read_odds(rows[fold == part], fit_head(rows[fold != part], labels[fold != part], penalty))
+        total += float(np.logaddexp(0, np.where(labels[fold == part] > 0, -odds, odds)).sum())
+    return total
+
+
+def fit_head(rows: Floats, labels: Floats, penalty: float) -> Floats | None:
+    """Ridge logistic regression on the reader's rows, shape (n, width), beside its own log-odds: shape (width + 1,).
+
+    Newton's method; the penalty is on the squared weights, not on the constant. None for an infinite penalty.
+    """
+    if math.isinf(penalty):
+        return None
+    inputs = np.concatenate([rows, np.ones((len(rows), 1))], axis=1).astype(np.float64)
+    weights = np.zeros(inputs.shape[1])
+    ridge = np.diag(np.append(np.full(rows.shape[1], penalty), 1e-3))
+    for _ in range(NEWTON_STEPS):
+        odds = np.clip(rows[:, 0] + inputs @ weights, -30, 30)
+        probability = 1 / (1 + np.exp(-odds))
+        slope = inputs.T @ (probability - labels) + ridge @ weights
+        curvature = (inputs * (probability * (1 - probability))[:, None]).T @ inputs + ridge
+        weights -= np.linalg.solve(curvature, slope)
+    return weights.astype(np.float32)

@@ -1,0 +1,173 @@
+"""What the demo's language model learns from: documents, questions, an index, and demonstrations by the oracle.
+
+OUT/data/            an invented world, unless a folder of documents and questions is given
+OUT/index/           the index of the documents
+OUT/lessons/WINDOW/  the oracle's episodes in that window, as `ctx1 synth trajectories` leaves them
+OUT/material.json    the settings of all this; written last
+
+The folder is laid out as `ctx1 synth split` and `ctx1 synth world` write it: corpus.jsonl.gz (or corpus.jsonl) and
+queries.<split>.jsonl. The split `test` is held out. Without one, `dev` is, and no question is asked during training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.journal import replace_file
+from context_agent._support.question_files import Question, load_questions
+from context_agent._support.small_files import read_json
+from context_agent.errors import ConfigError
+from context_agent.harness.profile import profile as named_profile
+from context_agent.policies.tokens import VocabularyCounter, templated
+from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.loaders import load
+from context_agent.synth_data import world as worlds
+from context_agent.synth_data.demonstrations.experts import OracleSettings, oracle_expert
+from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
+from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
+from context_agent.synth_data.sets.folder import CORPUS, queries_path
+from context_agent.synth_data.task import load_tasks
+from context_agent.tokens import TokenCounter
+from context_agent.train.config import DataConfig, Notify, OnUpdate
+from context_agent.train.data import open_corpus
+
+MATERIAL_FILE = "material.json"
+
+
+HOPS = (2, 3)
+
+
+QUESTIONS_PER_ENTITY = 4
+"""Questions about the invented world; a tenth of them are held out."""
+
+
+ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, keep=3, hedge=1, names_only=True)
+"""Searches for the question, then for names, one a turn; prunes from half of the window on, but leaves three passages;
+ranks what is gold: the profile `lean` fills the rest of a ranking with what else was seen.
+"""
+
+
+FILTERS = DemonstrationFilters(min_output_recall=0.99, low_rate=0.0, short_rate=0.3)
+"""Episodes that rank all gold; few of a single search, so that the model learns to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoMaterial:
+    """The material of a demo in the folder `out`. Equal settings give equal lessons.
+
+    `source` is the folder of documents and questions, None for an invented world. The oracle plays the first `tasks`
+    train questions in each of the `windows`, counted by the vocabulary of `model`. The invented world has so many
+    `entities`.
+    """
+
+    out: Path
+    model: str
+    windows: tuple[int, ...]
+    tasks: int
+    source: Path | None = None
+    profile: str = "lean"
+    entities: int = 400
+
+    @property
+    def folder(self) -> Path:
+        """The folder of documents and questions."""
+        return self.source or self.out / "data"
+
+    @property
+    def index(self) -> Path:
+        """The folder of the index."""
+        return self.out / "index"
+
+    @property
+    def lessons(self) -> tuple[Path, ...]:
+        """The folder of lessons of each window."""
+        return tuple(self.out / "lessons" / str(window) for window in self.windows)
+
+    def data(self) -> dict[str, Any]:
+        """Return the table `[data]` of both runs."""
+        has_test = self.source is None or queries_path(self.folder, "test").is_file()
+        return {
+            "questions": [str(queries_path(self.folder, "train"))],
+            "dev": [str(queries_path(self.folder, "dev"))] if has_test else [],
+            "path": str(self.index),
+            "trajectories": [str(folder) for folder in self.lessons],
+            "missing_gold": "drop",
+        }
+
+    def held_out(self) -> list[Question]:
+        """Return the questions with gold that select nothing."""
+        test = queries_path(self.folder, "test")
+        questions = load_questions(test if test.is_file() else queries_path(self.folder, "dev"))
+        return [question for question in questions if question.gold]
+
+    def is_made(self) -> bool:
+        """Return whether `out` holds all of it. Raises `ConfigError` if it holds other material or the source is
+        invalid.
+        """
+        settings = self._settings()
+        about = self.out / MATERIAL_FILE
+        if about.is_file() and read_json(about) != settings:
+            raise ConfigError(
+                f"{self.out} holds lessons that were made with other settings. Pass the same options, or name "
+                "another folder with --out"
+            )
+        return about.is_file()
+
+    def make(self, note: Notify, advance: OnUpdate) -> None:
+        """Makes all of it; an interrupted call resumes.
+
+        Raises `ConfigError` for a folder without documents or a model that is not installed, and `MissingExtraError`.
+        """
+        counter = VocabularyCounter(templated(self.model))
+        if self.source is None and not self.folder.is_dir():
+            tasks = QUESTIONS_PER_ENTITY * self.entities
+            worlds.write(worlds.make(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
+        report = index_documents(load(self._corpus_file()), self.index)
+        note(f"{report.chunks:,} chunks indexed from {self.folder}")
+        with open_corpus(DataConfig(path=str(self.index))) as corpus:
+            for number, window in enumerate(self.windows):
+                advance(number, len(self.windows))
+                self._play(corpus, window, counter, note)
+        replace_file(self.out / MATERIAL_FILE, json.dumps(self._settings(), indent=1) + "\n")
+
+    def _play(self, corpus: Corpus, window: int, counter: TokenCounter, note: Notify) -> None:
+        profile = named_profile(self.profile)
+        settings = DemonstrationSettings(
+            profile=profile,
+            budget=profile.budget(window),
+            filters=FILTERS,
+            expert=f"{ORACLE.description} tokenizer={self.model}",
+        )
+        tasks = load_tasks(queries_path(self.folder, "train"))[: self.tasks]
+        expert = oracle_expert(settings=ORACLE, profile=profile, counter=counter)
+        folder = self.out / "lessons" / str(window)
+        report = asyncio.run(make_demonstrations(tasks, corpus, expert, folder, settings))
+        note(f"{sum(report.kept.values()):,} of {report.tasks:,} lessons kept in a window of {window:,} tokens")
+
+    def _corpus_file(self) -> Path:
+        for name in (CORPUS, CORPUS.removesuffix(".gz")):
+            if (self.folder / name).is_file():
+                return self.folder / name
+        raise ConfigError(f"{self.folder} has no {CORPUS}: name a folder of `ctx1 synth split` with --data")
+
+    def _settings(self) -> dict[str, Any]:
+        missing = [name for name in ("train", "dev") if self.source and not queries_path(self.source, name).is_file()]
+        if missing:
+            raise ConfigError(
+                f"{self.source} has no queries.{missing[0]}.jsonl: name a folder of `ctx1 synth split` with --data"
+            )
+        return {
+            "source": str(self.source.resolve()) if self.source else None,
+            "entities": None if self.source else self.entities,
+            "model": self.model,
+            "profile": self.profile,
+            "oracle": ORACLE.description,
+            "filters": asdict(FILTERS),
+            "windows": list(self.windows),
+            "tasks": self.tasks,
+        }

@@ -1,0 +1,140 @@
+"""The scores of the demo's episodes, and their means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from context_agent._support.journal import replace_file
+from context_agent._support.question_files import Question
+from context_agent._support.small_files import parse_json
+from context_agent.errors import DataError
+from context_agent.eval.gold import gold_of
+from context_agent.eval.statistics import Figure
+from context_agent.harness.trajectory import Trajectory
+from context_agent.policies.tokens.prompt import KEY, TokenCall
+from context_agent.pruning.view import ActionTaken
+from context_agent.retrieval.corpus import Corpus
+from context_agent.train.outcome import measure_outcome
+from context_agent.train.rewards import RewardConfig, compute_reward
+
+MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoScore:
+    """One episode. `recall` and `precision` are the ranking's, `seen` is recall over all that was encountered.
+
+    `placed` counts the tokens that the view would have had without any prune, `violations` the moments in which view
+    and sampled output together passed the window.
+    """
+
+    question: str
+    hops: int
+    ending: str
+    reward: float
+    recall: float
+    seen: float
+    precision: float
+    pruned: int
+    pruned_gold: int
+    turns: int
+    searches: int
+    calls: int
+    mistakes: int
+    placed: int
+    violations: int
+
+
+def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> DemoScore:
+    """Return the measures of a whole episode. Raises `DataError` for one that something other than its policy ended."""
+    outcome = measure_outcome(trajectory, question, gold_of(question, corpus))
+    assert trajectory.end is not None
+    return DemoScore(
+        question=question.id,
+        hops=question.hops or 1,
+        ending=outcome.ending.value,
+        reward=compute_reward(outcome, rewards).total,
+        recall=outcome.recall,
+        seen=outcome.seen,
+        precision=outcome.precision,
+        pruned=outcome.pruned,
+        pruned_gold=outcome.pruned_gold,
+        turns=outcome.turns,
+        searches=len(outcome.queries),
+        calls=sum(outcome.calls),
+        mistakes=outcome.mistakes,
+        placed=trajectory.end.tokens,
+        violations=budget_violations(trajectory),
+    )
+
+
+def budget_violations(trajectory: Trajectory) -> int:
+    """Actions whose view and sampled output together passed the window, found by replay; and a last view that did.
+
+    An action that says which ids were sampled counts by these, and its prompt by its own length too.
+    """
+    window, count, tokens = trajectory.header.budget.window, 0, 0
+    for event, after in trajectory.replay():
+        if isinstance(event, ActionTaken):
+            has_token_call = KEY in event.action.extra
+            call = TokenCall.from_extra(event.action.extra) if has_token_call else None
+            sampled = len(call.output) if call else 0 if has_token_call else event.tokens
+            sent = call.reused + len(call.new) if call else 0
+            count += max(tokens, sent) + sampled > window
+        tokens = after.tokens
+    return count + (tokens > window)
+
+
+def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
+    """Means with their 95 % intervals over tasks, and what is counted over all episodes together."""
+    pruned = sum(score.pruned for score in scores)
+    means: dict[str, Any] = {
+        name: asdict(Figure.of([float(getattr(score, name)) for score in scores])) for name in MEANS
+    }
+    return means | {
+        "episodes": len(scores),
+        "median_placed": median(score.placed for score in scores),
+        "pruning": fmean(score.pruned > 0 for score in scores),
+        "prune_accuracy": 1 - sum(score.pruned_gold for score in scores) / pruned if pruned else None,
+        "finished": fmean(score.ending == "finished" for score in scores),
+        "violations": sum(score.violations for score in scores),
+    }
+
+
+def paired_gain(scores: Sequence[DemoScore], reference: Sequence[DemoScore]) -> Figure:
+    """Return the paired difference of recall over the same tasks. Raises `DataError` if the tasks differ."""
+    return Figure.of(paired_differences(scores, reference))
+
+
+def paired_differences(
+    scores: Sequence[DemoScore], reference: Sequence[DemoScore], measure: str = "recall"
+) -> list[float]:
+    """Return the scores minus the reference, task by task."""
+    if [score.question for score in scores] != [score.question for score in reference] or not scores:
+        raise DataError("two evaluations are compared on the same questions, at least one")
+    return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(scores, reference, strict=True)]
+
+
+def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
+    """Writes an evaluation, all or nothing; `about` has its settings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [{"about": about}, *(asdict(score) for score in scores)]
+    replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[DemoScore] | None:
+    """Return the scores of a file, None where there is none or it is of another evaluation. Raises `DataError`."""
+    if not path.is_file():
+        return None
+    try:
+        first, *rest = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if about is not None and first["about"] != json.loads(json.dumps(about)):
+            return None
+        return [DemoScore(**row) for row in rest]
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path} is not an evaluation ({error}): delete it, and it is repeated") from None

@@ -1,0 +1,272 @@
+"""Plays episodes in a thread while the policy is trained."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+from context_agent._support.journal import JsonObject
+from context_agent.errors import PolicyError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.policies.tokens.engines import Score
+from context_agent.policies.tokens.prompt import calls
+from context_agent.train.batches import update_number
+from context_agent.train.experimental.async_rollouts.pausable_engine import RolloutWorker, RunningEpisode
+from context_agent.train.experimental.async_rollouts.rollout_log import RolloutLog, finished_record, paused_record
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, is_complete
+
+T = TypeVar("T")
+
+
+POLL_SECONDS = 1.0
+"""Seconds between two checks that the thread is alive."""
+
+
+class BackgroundRollouts:
+    """Plays the offered requests in a thread, in order, at most `concurrency` episodes at a time.
+
+    An episode has ended once its trajectory is in the log; an episode that the log already has is not played again.
+    `offer`, `wait`, `take` and `between_turns` are for the trainer's thread.
+    """
+
+    def __init__(
+        self,
+        worker: RolloutWorker,
+        log: RolloutLog,
+        concurrency: int,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Only the thread uses the `worker`."""
+        self._worker, self._log = worker, log
+        self._concurrency, self._note = concurrency, note
+        self._waiting: deque[RolloutRequest] = deque()
+        self._running: dict[str, RunningEpisode] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: dict[str, tuple[EpisodeResult, int | None]] = {}
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+        self._records: list[tuple[JsonObject, asyncio.Future[None] | None]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._idle = _IdleClock()
+        self.paused = 0
+        """Episodes that were unfinished when weights changed, counted at each change."""
+        self.mixed = 0
+        """Episodes that more than one policy version sampled."""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="ctx1-sample", daemon=True)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds without a running episode, since the start."""
+        return self._idle.seconds
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops the thread and logs the calls of unfinished episodes. Safe to call twice."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def offer(self, requests: Sequence[RolloutRequest]) -> None:
+        """Queues the requests behind those that were offered before."""
+        self._loop.call_soon_threadsafe(self._accept, requests)
+
+    def wait(self, ready: Callable[[], T | None]) -> T:
+        """Blocks until `ready`, called whenever an episode ends, returns a value. Raises the error that ended the
+        thread.
+        """
+        with self._changed:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if (result := ready()) is not None:
+                    return result
+                self._changed.wait(POLL_SECONDS)
+                if not self._thread.is_alive() and self._failure is None:
+                    raise PolicyError("the rollout thread has ended")
+
+    def has_ended(self, episode: str) -> bool:
+        """Return whether the episode has ended."""
+        return episode in self._ended
+
+    def oldest_version(self, episode: str) -> int | None:
+        """Return the oldest policy version in the episode; None before its first call and for versions without a
+        number.
+        """
+        if (ended := self._ended.get(episode)) is not None:
+            return ended[1]
+        running = self._running.get(episode)
+        return running.oldest_version if running is not None else None
+
+    def take(self, episode: str) -> EpisodeResult:
+        """Return the result of an ended episode, which is then forgotten."""
+        with self._changed:
+            return self._ended.pop(episode)[0]
+
+    @contextmanager
+    def between_turns(self, *, drain: bool) -> Iterator[None]:
+        """Pauses the episodes for the block, in which weights change. With `drain` no call is in progress inside it."""
+        self._call(self._pause(drain=drain))
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._worker.resume)
+
+    def score(self, ids: Sequence[int]) -> Future[Score]:
+        """Ask the worker for its score of the ids. Returns at once."""
+        return asyncio.run_coroutine_threadsafe(self._worker.score(ids), self._loop)
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                future.result(POLL_SECONDS)
+                return
+            except TimeoutError:
+                if future.done():
+                    raise
+                if not self._thread.is_alive():
+                    raise PolicyError("the rollout thread has ended") from None
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._ready.set()
+        await self._stop.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._worker.resume()
+        self._log_unfinished()
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    def _accept(self, requests: Sequence[RolloutRequest]) -> None:
+        with self._changed:
+            for request in requests:
+                if (finished := self._log.finished.pop(request.episode, None)) is not None:
+                    self._ended[request.episode] = finished, _oldest_version(finished)
+                else:
+                    self._waiting.append(request)
+            self._changed.notify_all()
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._waiting and len(self._running) < self._concurrency and not self._stop.is_set():
+            request = self._waiting.popleft()
+            self._running[request.episode] = RunningEpisode(self._log.paused.pop(request.episode, ()))
+            task = self._loop.create_task(self._work(request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._idle.set(idle=not self._running)
+
+    async def _work(self, request: RolloutRequest) -> None:
+        try:
+            ended = await self._play(request)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed to the trainer's thread, whatever it is
+            self._fail(error)
+            return
+        running = self._running[request.episode]
+        self.mixed += len({call.sample.version for call in running.calls}) > 1
+        with self._changed:
+            self._ended[request.episode] = ended, running.oldest_version
+            del self._running[request.episode]
+            self._changed.notify_all()
+        self._pump()
+
+    async def _play(self, request: RolloutRequest) -> EpisodeResult:
+        ended = await self._worker.play(request, self._running[request.episode])
+        if self._running[request.episode].diverged:
+            self._note(
+                f"the recorded calls of paused episode {request.episode} no longer give the same prompts: the corpus "
+                f"or the harness has changed. The episode starts again"
+            )
+            self._running[request.episode] = RunningEpisode()
+            ended = await self._worker.play(request, self._running[request.episode])
+        self._running[request.episode].ended = True
+        if is_complete(ended):
+            await self._log_and_wait(finished_record(ended))
+        return ended
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    async def _pause(self, *, drain: bool) -> None:
+        """Logs the calls of unfinished episodes; the trainer does not wait for the disk."""
+        if drain:
+            await self._worker.pause()
+        self._log_unfinished()
+
+    def _log_unfinished(self) -> None:
+        for episode, running in self._running.items():
+            if running.ended or not running.calls:
+                continue
+            self.paused += 1
+            if fresh := running.calls[running.logged :]:
+                self._write(paused_record(episode, running.logged, fresh))
+                running.logged += len(fresh)
+
+    async def _log_and_wait(self, record: JsonObject) -> None:
+        """Returns when the record is on disk."""
+        written = self._loop.create_future()
+        self._write(record, written)
+        await written
+
+    def _write(self, record: JsonObject, written: asyncio.Future[None] | None = None) -> None:
+        self._records.append((record, written))
+        if self._writing is None or self._writing.done():
+            self._writing = self._loop.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        """Writes the records that have accumulated, several with one sync."""
+        while self._records:
+            batch, self._records = self._records, []
+            try:
+                await asyncio.to_thread(self._log.write, [record for record, _ in batch])
+            except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
+                self._fail(error)
+                return
+            for _, written in batch:
+                if written is not None and not written.done():
+                    written.set_result(None)
+
+
+class _IdleClock:
+    """Sums the seconds of idleness; starts idle."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._since: float | None = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        since = self._since
+        return self._sum + (time.perf_counter() - since if since is not None else 0.0)
+
+    def set(self, *, idle: bool) -> None:
+        now = time.perf_counter()
+        if self._since is not None:
+            self._sum += now - self._since
+        self._since = now if idle else None
+
+
+def _oldest_version(trajectory: Trajectory) -> int | None:
+    versions = [version for call in calls(trajectory) if (version := update_number(call.version)) is not None]
+    return min(versions, default=None)

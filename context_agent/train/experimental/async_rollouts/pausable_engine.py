@@ -1,0 +1,183 @@
+"""An engine whose episodes pause and continue between turns, under new weights or in another process.
+
+`PausableEngine` wraps an engine. It records each call of the running episodes, holds calls back while it is paused, and
+replays the recorded calls of an episode. The harness is deterministic over the same corpus, so an episode that is
+opened again and given its recorded replies reaches the point where it was paused. Each replayed call checks this: its
+prompt must be the recorded one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from array import array
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Protocol
+
+from context_agent.agent import SearchAgent
+from context_agent.errors import PolicyError
+from context_agent.policies.tokens.engines import BatchingEngine, Engine, Sample, SampleRequest, Score, ScoringEngine
+from context_agent.train.batches import update_number
+from context_agent.train.experimental.async_rollouts.rollout_log import RecordedCall
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
+
+
+class RunningEpisode:
+    """A running episode: its calls so far, and the recorded ones that it starts with."""
+
+    def __init__(self, recorded: Sequence[RecordedCall] = ()) -> None:
+        """`recorded` are its calls in an earlier process, which are on disk."""
+        self.calls: list[RecordedCall] = list(recorded)
+        self.logged = len(self.calls)
+        """How many of the calls are on disk."""
+        self.ended = False
+        self.diverged = False
+        """Whether the harness did not reproduce the recorded prompts."""
+        self._played = 0
+        self._recorded = self.logged
+
+    def replay(self, prompt: str) -> Sample | None:
+        """Return the recorded reply of the next call; None after the last one.
+
+        Raises `PolicyError` if it was sampled on another prompt.
+        """
+        if self._played >= self._recorded:
+            return None
+        call = self.calls[self._played]
+        if call.prompt != prompt:
+            self.diverged = True
+            raise PolicyError(f"call {self._played} of a paused episode has another prompt than the recorded one")
+        self._played += 1
+        return call.sample
+
+    def add(self, call: RecordedCall) -> None:
+        """Adds a call that was just sampled."""
+        self.calls.append(call)
+
+    @property
+    def oldest_version(self) -> int | None:
+        """The oldest version of its calls; None if no version is a number."""
+        versions = (update_number(call.sample.version) for call in self.calls)
+        return min((version for version in versions if version is not None), default=None)
+
+
+CURRENT_EPISODE: ContextVar[RunningEpisode | None] = ContextVar("running episode", default=None)
+"""The episode of the current task."""
+
+
+class PausableEngine:
+    """An engine whose calls can be held back. For one event loop, whose thread alone pauses and resumes it.
+
+    It starts paused, since there is nothing to sample with before the first weights arrive. Do not pause an engine that
+    waits for the episodes that it expects: it would wait for the held-back ones.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._open = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._inside = 0
+
+    @property
+    def name(self) -> str:
+        """The engine's."""
+        return self.engine.name
+
+    async def generate(self, request: SampleRequest) -> Sample:
+        """Return the recorded reply, or the engine's. Raises `PolicyError` if the record does not fit."""
+        running, digest = CURRENT_EPISODE.get(), prompt_digest(request.prompt)
+        if running is not None and (recorded := running.replay(digest)) is not None:
+            return recorded
+        await self._enter()
+        try:
+            sample = await self.engine.generate(request)
+        finally:
+            self._leave()
+        if running is not None:
+            running.add(RecordedCall(digest, sample))
+        return sample
+
+    async def score(self, ids: Sequence[int]) -> Score:
+        """Return the engine's score, also while calls are held back."""
+        if not isinstance(self.engine, ScoringEngine):
+            raise PolicyError(f"the engine {self.engine.name} does not score given ids, which training needs")
+        return await self.engine.score(ids)
+
+    def expect(self, episodes: int) -> None:
+        """Reports to a batching engine how many more episodes are running."""
+        if isinstance(self.engine, BatchingEngine):
+            self.engine.expect(episodes)
+
+    async def pause(self) -> None:
+        """Holds back new calls, and returns when no call is in progress."""
+        self._open.clear()
+        await self._idle.wait()
+
+    def resume(self) -> None:
+        """Lets calls through again."""
+        self._open.set()
+
+    async def _enter(self) -> None:
+        while not self._open.is_set():
+            await self._open.wait()
+        self._inside += 1
+        self._idle.clear()
+
+    def _leave(self) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._idle.set()
+
+
+def prompt_digest(prompt: Sequence[int]) -> str:
+    """Return the digest of a prompt's ids."""
+    return hashlib.sha256(array("q", prompt).tobytes()).hexdigest()[:16]
+
+
+class RolloutWorker(Protocol):
+    """Plays episodes for one event loop. It starts paused: no policy call goes through before `resume`."""
+
+    async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
+        """Return the result of an episode. Its recorded calls are replayed; each new one is added to `running` at
+        once.
+        """
+
+    async def pause(self) -> None:
+        """Holds back new calls, and returns when no call is in progress."""
+
+    def resume(self) -> None:
+        """Lets calls through again."""
+
+    async def score(self, ids: Sequence[int]) -> Score:
+        """Return what the weights that sample find of the ids."""
+
+
+class LocalWorker:
+    """Plays in this process."""
+
+    def __init__(self, agent: SearchAgent, engine: PausableEngine) -> None:
+        """The agent's policy samples through the `engine`."""
+        self._agent, self._engine = agent, engine
+
+    async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
+        """As `RolloutWorker.play`. Raises only `ConfigError`."""
+        CURRENT_EPISODE.set(running)
+        self._engine.expect(1)
+        try:
+            return await play_episode(self._agent, request)
+        finally:
+            self._engine.expect(-1)
+
+    async def pause(self) -> None:
+        """The engine's."""
+        await self._engine.pause()
+
+    def resume(self) -> None:
+        """The engine's."""
+        self._engine.resume()
+
+    async def score(self, ids: Sequence[int]) -> Score:
+        """Return the engine's."""
+        return await self._engine.score(ids)

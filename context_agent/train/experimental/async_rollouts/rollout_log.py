@@ -1,0 +1,250 @@
+"""The log of asynchronous rollouts: what was sampled and not yet trained survives a kill at any moment.
+
+`buffer-0.jsonl` in the run's folder (one file a rank) is an append-only log with checksums. Its records:
+
+head        the settings, and the update that the file begins with
+parked      the calls so far of an unfinished episode, from the call `first` on
+done        the trajectory of a finished episode
+consumed    the groups that a step trains on, written before it is trained, and those that later steps will train on
+resumed     a process resumed from the checkpoint of an update: what was consumed after it counts as not trained
+
+A step consumes an episode at most once, so no episode is trained twice. A finished episode that no step consumed is
+there when the run resumes, so none is lost. The questions of a step are a function of the settings and the step and
+need no record. `compact` drops the episodes that every kept checkpoint has already trained on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from context_agent._support.journal import AppendLog, JsonObject, encode_line, read_log
+from context_agent._support.suggest import differing_settings
+from context_agent.errors import ConfigError, DataError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import decode, decode_header, encode, encode_header
+from context_agent.policies.tokens.engines import Finish, Sample
+from context_agent.train.checkpoints import binding_differences
+from context_agent.train.rl.rollouts import group_of
+
+FORMAT = 1
+"""Version of the file format."""
+
+
+COMPACT_BYTES = 1_000_000
+"""Smaller files are not compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One reply of a paused episode, with the digest of the prompt that it was sampled on."""
+
+    prompt: str
+    sample: Sample
+
+    @staticmethod
+    def of(data: JsonObject) -> RecordedCall:
+        """Return the call of a record's plain data."""
+        sample = dict(data["sample"])
+        sample |= {"ids": tuple(sample["ids"]), "logprobs": tuple(sample["logprobs"])}
+        return RecordedCall(data["prompt"], Sample(**{**sample, "finish": Finish(sample["finish"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedGroups:
+    """The groups that a step trains on, and the earlier requested groups that are left to later steps (`left`)."""
+
+    step: int
+    groups: tuple[str, ...]
+    left: tuple[str, ...] = ()
+
+
+class RolloutLog:
+    """The rollouts of a run on disk. Open in one process at a time; safe to share between its threads.
+
+    `finished` and `paused` hold episodes by id, `consumed` the groups by step.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        settings: Mapping[str, Any],
+        substeps: int,
+        update: int,
+        rank: int = 0,
+        ranks: int = 1,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Opens the log of a run that resumes from `update`, or creates one. `settings` are `RunConfig.plain`.
+
+        An incomplete last line is dropped and reported. Raises `ConfigError` for the log of another run and for one
+        that another process has open, `DataError` for a damaged log and for one that does not reach back to `update`.
+        """
+        self.path = path
+        self._settings, self._substeps, self._update = dict(settings), substeps, update
+        self._ranks = {"rank": rank, "ranks": ranks}
+        self._note = note
+        self._lock = threading.Lock()
+        self.finished: dict[str, Trajectory] = {}
+        self.paused: dict[str, tuple[RecordedCall, ...]] = {}
+        self.consumed: dict[int, ConsumedGroups] = {}
+        self.first_update = update
+        busy = ConfigError(f"another process trains with the log {path}: wait until it ends, or stop it")
+        self._log = AppendLog(path, checksum=True, busy=busy)
+        try:
+            self._open()
+        except BaseException:
+            self._log.close()
+            raise
+
+    @property
+    def next_step(self) -> int:
+        """The step whose rollouts are consumed next."""
+        return -(-self._update // self._substeps)
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Groups that earlier steps requested and left, oldest first."""
+        before = self.consumed.get(self.next_step - 1)
+        return before.left if before is not None else ()
+
+    def write(self, records: Sequence[JsonObject]) -> None:
+        """Appends records of `finished_record` and `paused_record`; on disk when it returns. Raises `DataError`."""
+        with self._lock:
+            self._log.append(*records)
+
+    def consume(self, consumed: ConsumedGroups) -> None:
+        """Records what a step trains on; call it before the step is trained."""
+        with self._lock:
+            self._log.append({"kind": "consumed", **asdict(consumed)})
+            self.consumed[consumed.step] = consumed
+
+    def compact(self, update: int, least: int = COMPACT_BYTES) -> bool:
+        """Drops what no checkpoint from `update` on needs if that is at least half of the file. True if it did.
+
+        Raises `DataError`; the log is then as it was.
+        """
+        with self._lock:
+            if self._log.size < least:
+                return False
+            needed = self._needed_lines(-(-update // self._substeps))
+            if 2 * sum(map(len, needed)) > self._log.size:
+                return False
+            self._log.replace([self._head_line(update), *needed])
+            self.first_update = update
+            return True
+
+    def close(self) -> None:
+        """Closes the log; safe to call twice."""
+        with self._lock:
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        contents = self._log.contents
+        if contents.torn_bytes:
+            self._note(f"the last line of {self.path} is incomplete ({contents.torn_bytes} bytes) and was dropped")
+        if not contents.records:
+            if self._update:
+                self._note(f"{self.path} does not exist or is empty: its episodes are sampled again")
+            self._log.replace([self._head_line(self._update)])
+            return
+        self._check_head(contents.records[0])
+        for record in contents.records[1:]:
+            self._apply(record)
+        resumed = {"kind": "resumed", "update": self._update}
+        self._apply(resumed)
+        self._check_update()
+        self._log.append(resumed)
+
+    def _head_line(self, update: int) -> bytes:
+        head = {"kind": "head", "form": FORMAT, "update": update, **self._ranks, "settings": self._settings}
+        return encode_line(head, checksum=True)
+
+    def _check_head(self, head: JsonObject) -> None:
+        """Raises an error for the log of another run."""
+        if head.get("kind") != "head" or head.get("form") != FORMAT:
+            raise DataError(
+                f"{self.path} is not a rollout log of this version: its first line is not a head of format {FORMAT}. "
+                "Delete it, or train into another folder (--out)"
+            )
+        differences = binding_differences(head["settings"], self._settings)
+        differences += differing_settings({name: head[name] for name in self._ranks}, self._ranks)
+        if differences:
+            raise ConfigError(
+                f"{self.path} belongs to another run: {'; '.join(differences[:4])}. Resume with those settings, or "
+                f"train into another folder (--out)"
+            )
+        self.first_update = int(head["update"])
+
+    def _check_update(self) -> None:
+        """Raises `DataError` if the log does not fit the checkpoint."""
+        if self._update < self.first_update:
+            raise DataError(
+                f"{self.path} begins at update {self.first_update}, but the checkpoint is from update {self._update}: "
+                f"the checkpoint is older than the log. Restore the newer checkpoint, or delete the log to sample its "
+                f"episodes again"
+            )
+        before = self.next_step - 1
+        if before * self._substeps >= self.first_update and before not in self.consumed:
+            raise DataError(
+                f"{self.path} does not record the groups of step {before}, which the checkpoint of update "
+                f"{self._update} has trained on: they belong to different runs. Delete the log to sample its episodes "
+                f"again"
+            )
+
+    def _apply(self, record: JsonObject) -> None:
+        """Updates the episodes and groups by one record."""
+        match record["kind"]:
+            case "done":
+                trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
+                self.finished[trajectory.header.id] = trajectory
+                self.paused.pop(trajectory.header.id, None)
+            case "parked":
+                before = self.paused.get(record["episode"], ())[: record["first"]]
+                self.paused[record["episode"]] = (*before, *map(RecordedCall.of, record["calls"]))
+            case "consumed":
+                step = int(record["step"])
+                self.consumed[step] = ConsumedGroups(step, tuple(record["groups"]), tuple(record["left"]))
+            case "resumed":
+                for step in [step for step in self.consumed if step * self._substeps >= record["update"]]:
+                    del self.consumed[step]
+
+    def _needed_lines(self, step: int) -> list[bytes]:
+        """Return the lines that a process needs which consumes the rollouts of `step`, or of a later step, next."""
+        trained = {group for consumed in self.consumed.values() if consumed.step < step for group in consumed.groups}
+
+        def is_needed(record: JsonObject) -> bool:
+            match record["kind"]:
+                case "done":
+                    return group_of(record["header"]["id"]) not in trained
+                case "parked":
+                    return group_of(record["episode"]) not in trained
+                case "consumed":
+                    current = self.consumed.get(record["step"])
+                    is_current = current is not None and list(current.groups) == record["groups"]
+                    return is_current and record["step"] >= step - 1
+            return False
+
+        contents = read_log(self.path, checksum=True)
+        return [line for line, record in zip(contents.lines, contents.records, strict=True) if is_needed(record)]
+
+
+def finished_record(trajectory: Trajectory) -> JsonObject:
+    """Return the record of a finished episode."""
+    events = [encode(event) for event in trajectory.events]
+    return {"kind": "done", "header": encode_header(trajectory.header), "events": events}
+
+
+def paused_record(episode: str, first: int, calls: Sequence[RecordedCall]) -> JsonObject:
+    """Return the record of an unfinished episode: its calls from the `first` on, which the log does not have yet."""
+    return {"kind": "parked", "episode": episode, "first": first, "calls": [asdict(call) for call in calls]}

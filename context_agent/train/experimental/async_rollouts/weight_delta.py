@@ -1,0 +1,261 @@
+"""What changed in a model's weights since the receiver's version, as a file that the receiver checks.
+
+A sender keeps the weights that the receiver is known to have. It writes the bits that differ to a file that it replaces
+whole. The receiver takes the file only if its digest fits and it builds on the very weights that the receiver has. A
+half-written or damaged file, and one that builds on weights that never arrived, is refused. The sender sees that, and
+sends all weights the next time.
+
+The digest of a version covers the file, and the file names the digest that it builds on. So equal digests mean that
+sender and receiver have applied the same files since all weights were sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from context_agent._support.journal import replacing
+from context_agent.errors import DataError, MissingExtraError
+
+try:
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load, save
+except ImportError as error:
+    raise MissingExtraError(error.name or "torch", "train") from None
+
+
+START = hashlib.sha256(b"the weights that both began with").digest()
+"""Digest of the weights that sender and receiver share before the first file."""
+
+
+WHOLE = b""
+"""What a file builds on that has all weights."""
+
+
+MOSTLY_ZERO = 0.5
+"""Bytes are compressed if at most this share of them is not 0; others would not become smaller."""
+
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """A file that was written: the version and digest of the weights that it leads to, and its size in bytes."""
+
+    path: Path
+    version: str
+    digest: bytes
+    size: int
+
+
+def write_changes(
+    path: Path, weights: Sequence[torch.Tensor], known: Sequence[torch.Tensor], *, version: str, base: bytes
+) -> WeightFile:
+    """Write what leads from the known weights to the present ones. A file that was there is replaced.
+
+    Args:
+        path: The file.
+        weights: The present weights.
+        known: The receiver's weights, of the same shapes. Not read if all weights are written.
+        version: The name of the present weights.
+        base: The digest of the receiver's weights; `WHOLE` writes all of the present ones.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    for index, tensor in enumerate(weights):
+        if base == WHOLE:
+            tensors[f"{index}"] = tensor.detach().reshape(-1).cpu()
+        else:
+            tensors |= {f"{index}.{name}": part for name, part in _changed_bytes(tensor, known[index]).items()}
+    content = save(tensors, {"version": version, "base": base.hex()})
+    digest = hashlib.sha256(content).digest()
+    with replacing(path) as file:
+        file.write(digest)
+        file.write(content)
+    return WeightFile(path, version, digest, DIGEST_BYTES + len(content))
+
+
+def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) -> tuple[str, bytes]:
+    """Change the weights in place as a file says.
+
+    Args:
+        path: A file of `write_changes`.
+        weights: The weights to change. They are changed only if all of the file is valid.
+        base: The digest of the weights as they are.
+
+    Returns:
+        The version that the weights now are, and its digest.
+
+    Raises:
+        DataError: If the file is not there, not whole, or builds on other weights.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read the weights {path} ({error.strerror}): all weights must be sent") from error
+    digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        raise DataError(f"{path} does not have its digest, so it was not written to its end: all weights must be sent")
+    try:
+        about, tensors = _metadata(content), load(content)
+        before = bytes.fromhex(about["base"])
+        changes = [_change(tensors, index, tensor) for index, tensor in enumerate(weights)]
+        version = about["version"]
+    except (SafetensorError, KeyError, ValueError, TypeError, struct.error, zlib.error) as error:
+        raise DataError(f"{path} does not fit the model ({error}): all weights must be sent") from error
+    if before not in (WHOLE, base):
+        raise DataError(
+            f"{path} builds on the weights {before.hex()[:8]}, but these are {base.hex()[:8]}: a version is missing, "
+            "and all weights must be sent"
+        )
+    for tensor, (is_whole, values) in zip(weights, changes, strict=True):
+        found = values.to(tensor.device)
+        bits = found if is_whole else _bits(tensor) ^ found
+        tensor.detach().copy_(bits.view(tensor.dtype).view_as(tensor))
+    return version, digest
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the numbers as integers, which differ wherever the numbers do in any bit, shape (numbers,)."""
+    return tensor.detach().reshape(-1).contiguous().view(_BITS[tensor.element_size()])
+
+
+def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the bytes that differ, as an exclusive or: first bytes of all numbers together, then the second ones, and
+    so on.
+
+    An update moves a number by little, so its high bytes mostly stay. What is mostly 0 is compressed (`z`), and bytes
+    that are 0 throughout are left out.
+    """
+    differing = (_bits(tensor) ^ _bits(known)).cpu().numpy().view(np.uint8).reshape(-1, tensor.element_size())
+    parts = {}
+    for place, column in enumerate(differing.T):
+        raw = np.ascontiguousarray(column)
+        changed = np.count_nonzero(raw)
+        if changed > MOSTLY_ZERO * len(raw):
+            parts[f"{place}"] = torch.from_numpy(raw)
+        elif changed:
+            packed = np.frombuffer(zlib.compress(raw.data, 1), dtype=np.uint8)
+            parts[f"{place}z"] = torch.from_numpy(packed.copy())
+    return parts
+
+
+def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) -> tuple[bool, torch.Tensor]:
+    """Return whether a file has all numbers of a tensor, and their bits: those that they have, or those that flip."""
+    values = tensors.get(f"{index}")
+    if values is not None:
+        if len(values) != tensor.numel() or values.dtype != tensor.dtype:
+            raise ValueError(f"weight {index} has another shape or type")
+        return True, _bits(values)
+    count, width = tensor.numel(), tensor.element_size()
+    differing = np.zeros((count, width), dtype=np.uint8)
+    for place in range(width):
+        raw, packed = tensors.get(f"{index}.{place}"), tensors.get(f"{index}.{place}z")
+        if packed is not None:
+            unpacked = zlib.decompressobj().decompress(packed.numpy().tobytes(), count + 1)
+            raw = torch.frombuffer(bytearray(unpacked), dtype=torch.uint8)
+        if raw is None:
+            continue
+        if len(raw) != count:
+            raise ValueError(f"weight {index} has another shape")
+        differing[:, place] = raw.numpy()
+    return False, torch.from_numpy(differing.reshape(-1)).view(_BITS[width])
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Return the metadata of a safetensors file: its JSON header begins behind 8 bytes that tell the header's
+    length.
+    """
+    (length,) = struct.unpack_from("<Q", content)
+    metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
+    return metadata
+
+
+VERSION_BYTES = 64
+
+
+class WeightChannel:
+    """What both processes see besides the file: the newest version, and what became of the last one.
+
+    Hold `lock` to write and to read the file.
+    """
+
+    def __init__(self, context: Any, path: Path, version: str) -> None:
+        """`context` is that of the process which receives; `version` names the weights that both have."""
+        self.path = path
+        self.lock = context.Lock()
+        self.version = context.Array("c", VERSION_BYTES, lock=False)
+        self.version.value = version.encode()
+        self.taken = context.Array("c", 2 * DIGEST_BYTES + 1, lock=False)
+        self.taken.value = START.hex().encode()
+        self.refused = context.Value("b", 0, lock=False)
+
+
+class WeightSender:
+    """Sends what changes in some of a model's weights. It keeps a copy of the weights that the receiver has."""
+
+    def __init__(self, model: Any, indices: Sequence[int], channel: WeightChannel) -> None:
+        """`indices` select from `model.parameters()`; the receiver has their present values."""
+        self.lock, self._channel, self._indices = channel.lock, channel, list(indices)
+        self._known = [tensor.clone() for tensor in selected(model, self._indices)]
+        self._base = START
+        self._pending: WeightFile | None = None
+
+    def put(self, model: Any, version: str) -> int:
+        """Write what has changed since the receiver's version. Return the bytes; hold the lock."""
+        if self._pending is not None and self._channel.taken.value == self._pending.digest.hex().encode():
+            self._base = self._confirmed()
+        base = WHOLE if self._channel.refused.value else self._base
+        weights = selected(model, self._indices)
+        self._pending = write_changes(self._channel.path, weights, self._known, version=version, base=base)
+        self._channel.refused.value = 0
+        self._channel.version.value = version.encode()
+        return self._pending.size
+
+    def _confirmed(self) -> bytes:
+        """Return the digest of the weights that the receiver has taken, which are known from now on."""
+        try:
+            return read_changes(self._channel.path, self._known, base=self._base)[1]
+        except DataError:
+            return WHOLE
+
+
+class WeightReceiver:
+    """Takes the weights that a `WeightSender` sends. It can be sent to the process of the model."""
+
+    def __init__(self, indices: Sequence[int], channel: WeightChannel) -> None:
+        self.lock, self._channel, self._indices = channel.lock, channel, list(indices)
+        self._seen: bytes = channel.version.value
+        self._version: str = self._seen.decode()
+        self._digest = START
+
+    def take(self, model: Any) -> str:
+        """Bring the model's weights up to date. Return their version, the earlier one if the file is refused."""
+        if self._channel.version.value != self._seen:
+            self._seen = self._channel.version.value
+            try:
+                found = read_changes(self._channel.path, selected(model, self._indices), base=self._digest)
+            except DataError:
+                self._channel.refused.value = 1
+            else:
+                self._version, self._digest = found
+                self._channel.taken.value = self._digest.hex().encode()
+        return self._version
+
+
+def selected(model: Any, indices: Sequence[int]) -> list[torch.Tensor]:
+    """Return some of a model's parameters, by index."""
+    parameters = list(model.parameters())
+    return [parameters[index].detach() for index in indices]

@@ -1,0 +1,221 @@
+"""Calibration of a judge: its scores against gold.
+
+Confidence intervals are over questions: the rankings of a question are resampled together. Sources: J. Cohen (1960) for
+kappa; J. Hanley and B. McNeil (1982) for the area under the curve, the probability that a good ranking scores above a
+bad one, ties counting half; C. Spearman (1904).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from context_agent.errors import DataError
+from context_agent.eval.statistics import roc_auc, shared_ranks
+from context_agent.synth_data.agreement import IntervalEstimate, cohen_kappa, equal_share, estimate
+from context_agent.synth_data.task import write_json
+from context_agent.train.experimental.judge.calibration_check import SCHEMA
+from context_agent.train.experimental.judge.judge import YES_SCORE, JudgeVerdict, RankingJudge, absence_reasons
+from context_agent.train.experimental.judge.labelled_rankings import LabelledRanking
+
+MIN_RANKINGS = 10
+"""Good and bad rankings that a calibration needs of each, at least."""
+
+
+ALWAYS_YES = 0.9
+"""Share of the bad rankings from which on a judge that accepts them is said to say always yes."""
+
+
+RECALL_BINS = {"none": (0.0, 0.0), "some": (0.0, 1.0), "all": (1.0, 1.0)}
+"""Shares of the gold found, as the table has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPair:
+    """A label and a score; `good` is what the gold says, `yes` what the judge says."""
+
+    recall: float
+    f1: float
+    score: float
+    good: bool
+    yes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecallBin:
+    """Rankings that found none, some or all of the gold: how many, their mean score, and the share of yes."""
+
+    found: str
+    rankings: int
+    score: float | None
+    yes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCalibration:
+    """The report. `problems` are reasons not to trust the judge, `warnings` what should be known of it.
+
+    `figures` have their interval over questions: accuracy, kappa, auc, the rank correlation with recall and with F1,
+    and the shares of yes to good and to bad rankings.
+    """
+
+    identity: Mapping[str, Any]
+    questions: int
+    rankings: int
+    absent: Mapping[str, int]
+    good: int
+    figures: Mapping[str, IntervalEstimate]
+    table: tuple[RecallBin, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    cost: Mapping[str, float]
+
+    @property
+    def discriminates(self) -> bool:
+        """Whether a trainer takes the judge."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"schema": SCHEMA, "discriminates": self.discriminates, **asdict(self)}
+
+
+def calibrate(
+    labelled: Sequence[LabelledRanking],
+    judge: RankingJudge,
+    *,
+    good: float = 1.0,
+    yes: float = YES_SCORE,
+    seed: int = 0,
+) -> JudgeCalibration:
+    """Asks the judge about every ranking. One with a recall of at least `good` is good; a score from `yes` on says so.
+
+    Raises `DataError` where there is nothing to ask about, or not one verdict came.
+    """
+    if not labelled:
+        raise DataError("there is no labelled ranking to compare the judge with")
+    verdicts = judge.verdicts([item.ranking for item in labelled])
+    units = _units(labelled, verdicts, good, yes)
+    absent = absence_reasons(verdicts)
+    if not units:
+        detail = next((verdict.detail for verdict in verdicts if verdict.detail), "")
+        raise DataError(f"not one verdict of the judge: {absent} ({detail})")
+    pairs = [pair for unit in units for pair in unit]
+    figures = {name: estimate(units, _over_units(statistic), seed) for name, statistic in STATISTICS.items()}
+    return JudgeCalibration(
+        identity=judge.identity,
+        questions=len(units),
+        rankings=len(pairs),
+        absent=absent,
+        good=sum(pair.good for pair in pairs),
+        figures=figures,
+        table=tuple(_recall_bin(name, pairs) for name in RECALL_BINS),
+        problems=tuple(_problems(pairs, figures)),
+        warnings=tuple(_warnings(figures, len(labelled), sum(absent.values()))),
+        cost=judge.metrics(),
+    )
+
+
+def save_calibration(path: Path, result: JudgeCalibration) -> None:
+    """Writes the report, all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, result.to_json())
+
+
+def _units(
+    labelled: Sequence[LabelledRanking], verdicts: Sequence[JudgeVerdict], good: float, yes: float
+) -> list[list[JudgedPair]]:
+    """Return the pairs of each question, in an order that does not depend on the order of judging."""
+    units: dict[str, list[JudgedPair]] = defaultdict(list)
+    for item, verdict in zip(labelled, verdicts, strict=True):
+        if verdict.score is not None:
+            pair = JudgedPair(item.recall, item.f1, verdict.score, item.recall >= good, verdict.score >= yes)
+            units[item.question_id].append(pair)
+    return [units[name] for name in sorted(units)]
+
+
+def _accuracy(pairs: Sequence[JudgedPair]) -> float | None:
+    return equal_share([(pair.good, pair.yes) for pair in pairs])
+
+
+def _kappa(pairs: Sequence[JudgedPair]) -> float | None:
+    return cohen_kappa([(pair.good, pair.yes) for pair in pairs])
+
+
+def _auc(pairs: Sequence[JudgedPair]) -> float | None:
+    good = [pair.good for pair in pairs]
+    return roc_auc([pair.score for pair in pairs], good) if 0 < sum(good) < len(good) else None
+
+
+def _correlation(of: Callable[[JudgedPair], float]) -> Callable[[Sequence[JudgedPair]], float | None]:
+    def spearman(pairs: Sequence[JudgedPair]) -> float | None:
+        labels, scores = (
+            shared_ranks(np.array([value(pair) for pair in pairs])) for value in (of, lambda pair: pair.score)
+        )
+        spread = float(labels.std() * scores.std())
+        covariance = float(((labels - labels.mean()) * (scores - scores.mean())).mean())
+        return covariance / spread if spread else None
+
+    return spearman
+
+
+def _share_of_yes(good: bool) -> Callable[[Sequence[JudgedPair]], float | None]:
+    def share(pairs: Sequence[JudgedPair]) -> float | None:
+        answers = [float(pair.yes) for pair in pairs if pair.good is good]
+        return fmean(answers) if answers else None
+
+    return share
+
+
+STATISTICS: Mapping[str, Callable[[Sequence[JudgedPair]], float | None]] = {
+    "accuracy": _accuracy,
+    "kappa": _kappa,
+    "auc": _auc,
+    "correlation_recall": _correlation(lambda pair: pair.recall),
+    "correlation_f1": _correlation(lambda pair: pair.f1),
+    "yes_to_good": _share_of_yes(good=True),
+    "yes_to_bad": _share_of_yes(good=False),
+}
+"""What is computed of all pairs; None where it is not defined."""
+
+
+def _over_units(
+    statistic: Callable[[Sequence[JudgedPair]], float | None],
+) -> Callable[[Sequence[list[JudgedPair]]], float | None]:
+    return lambda units: statistic([pair for unit in units for pair in unit])
+
+
+def _recall_bin(name: str, pairs: Sequence[JudgedPair]) -> RecallBin:
+    low, high = RECALL_BINS[name]
+    inside = [pair for pair in pairs if (low < pair.recall < high if low < high else pair.recall == low)]
+    if not inside:
+        return RecallBin(name, 0, None, None)
+    return RecallBin(name, len(inside), fmean(item.score for item in inside), fmean(float(item.yes) for item in inside))
+
+
+def _problems(pairs: Sequence[JudgedPair], figures: Mapping[str, IntervalEstimate]) -> list[str]:
+    good = sum(pair.good for pair in pairs)
+    if min(good, len(pairs) - good) < MIN_RANKINGS:
+        return [f"{good} good and {len(pairs) - good} bad rankings: at least {MIN_RANKINGS} of each are needed"]
+    result = figures["auc"]
+    if result.low is None or result.low <= 0.5:
+        return [f"it cannot tell good rankings from bad ones: an AUC of {result}, and chance is 0.5"]
+    return []
+
+
+def _warnings(figures: Mapping[str, IntervalEstimate], questions: int, absent: int) -> list[str]:
+    results = []
+    to_bad, to_good = figures["yes_to_bad"].value, figures["yes_to_good"].value
+    if to_bad is not None and to_bad >= ALWAYS_YES:
+        results.append(f"it says yes to {to_bad:.0%} of the bad rankings: it always says yes")
+    if to_good is not None and to_good <= 1 - ALWAYS_YES:
+        results.append(f"it says yes to {to_good:.0%} of the good rankings: it always says no")
+    if absent > questions / 20:
+        results.append(f"{absent} of {questions} rankings have no verdict")
+    return results

@@ -1,0 +1,78 @@
+"""The gate that admits a judge to training: a calibration must vouch for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.question_files import Question
+from context_agent._support.small_files import read_json
+from context_agent._support.suggest import differing_settings
+from context_agent.errors import ConfigError
+from context_agent.train.config import JudgeConfig
+from context_agent.train.experimental.judge.judge import RankingJudge
+from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_alone
+
+SCHEMA = 1
+
+
+def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str]:
+    """Return the warnings of a calibration that vouches for a judge.
+
+    Raises `ConfigError` for a file that is none, is of another judge, or says that the judge cannot be trusted.
+    """
+    try:
+        result = read_json(path)
+        if result["schema"] > SCHEMA:
+            raise ConfigError(f"{path} has schema {result['schema']}; this version reads up to {SCHEMA}")
+        was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not a report of `ctx1 train judge-check` ({error})") from None
+    if differences := differing_settings({key: was.get(key) for key in identity}, identity):
+        raise ConfigError(f"{path} is of another judge: {', '.join(differences)}. Run `ctx1 train judge-check` again")
+    if problems:
+        raise ConfigError(
+            f"{path} says not to trust this judge: {'; '.join(map(str, problems))}. Use another model or rubric, or "
+            "set judge.uncalibrated = true"
+        )
+    return [str(warning) for warning in warnings]
+
+
+REPLIES_FOLDER = "judge"
+"""In a run's folder: the judge's replies, a file for each rank."""
+
+
+@contextmanager
+def open_judge(
+    settings: JudgeConfig,
+    folder: str | Path,
+    questions: Sequence[Question],
+    note: Callable[[str], None],
+    *,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Iterator[JudgePool]:
+    """Yield the judge of a run with this folder.
+
+    Raises `ConfigError` if no calibration vouches for the judge, or if it would be the only reward.
+    """
+    refuse_judge_alone(settings, questions)
+    with RankingJudge(settings, Path(folder) / REPLIES_FOLDER / f"replies-{rank}.jsonl", ranks=ranks) as judge:
+        for warning in _gate_warnings(judge):
+            note(f"the judge: {warning}")
+        yield JudgePool(judge, note)
+
+
+def _gate_warnings(judge: RankingJudge) -> list[str]:
+    """Return what should be known of the judge. Raises `ConfigError` where it is not to be trusted."""
+    settings = judge.settings
+    if settings.uncalibrated:
+        return ["it was never compared with gold (judge.uncalibrated)"]
+    if settings.calibration is None:
+        raise ConfigError(
+            "this judge is not calibrated: run `ctx1 train judge-check` and set judge.calibration to its report, or "
+            "set judge.uncalibrated = true"
+        )
+    return check_calibration(settings.calibration, judge.identity)

@@ -1,0 +1,117 @@
+"""Rankings with what the gold says of them: recorded ones, and synthetic ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from context_agent._support.question_files import Question
+from context_agent.errors import ContextAgentError
+from context_agent.eval import metrics
+from context_agent.eval.gold import Gold, gold_of, has_gold, normalised
+from context_agent.eval.metrics import f_beta
+from context_agent.harness.trajectory_file import read
+from context_agent.retrieval.corpus import Corpus
+from context_agent.train.experimental.judge.judge import JudgedRanking
+from context_agent.train.experimental.judge.pool import final_ranking
+from context_agent.types import RankedChunk, RankedDocument
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRanking:
+    """A ranking with what the gold says of it."""
+
+    question_id: str
+    ranking: JudgedRanking
+    recall: float
+    precision: float
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of both."""
+        return f_beta(self.precision, self.recall)
+
+
+RANKING_LENGTH = 5
+"""Documents in a synthetic ranking."""
+
+
+def recorded_rankings(
+    paths: Iterable[Path], questions: Sequence[Question], corpus: Corpus | None, note: Callable[[str], None]
+) -> Iterator[LabelledRanking]:
+    """Yield the rankings that recorded episodes ended with, for questions with gold; others are passed over, and
+    counted.
+    """
+    by_id = {question.id: question for question in questions if has_gold(question)}
+    by_text = {normalised(item.question): item for item in by_id.values()}
+    foreign = 0
+    for path in paths:
+        try:
+            trajectory = read(path)
+        except ContextAgentError as error:
+            note(f"skipped: {error}")
+            continue
+        header = trajectory.header
+        question = by_id.get(header.question_id or "") or by_text.get(normalised(header.question))
+        if question is None or trajectory.end is None:
+            foreign += 1
+            continue
+        yield _label_ranking(question, final_ranking(question, trajectory), gold_of(question, corpus))
+    if foreign:
+        note(f"{foreign} trajectories are cut, or of no question with gold here")
+
+
+def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
+    """Three rankings of `RANKING_LENGTH` documents for each question: with all of its gold, half of it, and none.
+
+    The rest are documents that a search for the question finds and that are not gold, in random order. Questions whose
+    gold is not in the corpus are skipped.
+    """
+    for question in questions:
+        gold = gold_of(question, corpus) if has_gold(question) else Gold(0)
+        gold_documents = _gold_documents(gold, corpus)
+        if not gold_documents or gold.missing:
+            continue
+        rest = _distractors(question, gold, corpus)
+        for share in (1.0, 0.5, 0.0):
+            included = gold_documents[: round(len(gold_documents) * share)]
+            documents = [*included, *rest[: max(1, RANKING_LENGTH - len(included))]]
+            random.Random(f"{seed}:{question.id}:{share}").shuffle(documents)
+            ranking = JudgedRanking(question.question, tuple(documents), question.answer)
+            yield _label_ranking(question, ranking, gold)
+
+
+def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> LabelledRanking:
+    relevance = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in ranking.documents]
+    recall, precision = metrics.recall_of(relevance, gold.needs), metrics.precision_of(relevance)
+    return LabelledRanking(question.id, ranking, recall, precision)
+
+
+def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:
+    """Return each gold document, or the document of a gold chunk with that chunk first; as many as the gold has
+    needs.
+    """
+    result: dict[str, RankedDocument] = {}
+    for document in gold.documents:
+        result[document] = _document(corpus, document, ())
+    for chunk in corpus.get(list(gold.chunks)):
+        result.setdefault(chunk.document_id, _document(corpus, chunk.document_id, (chunk.id,)))
+    return list(result.values())
+
+
+def _distractors(question: Question, gold: Gold, corpus: Corpus) -> list[RankedDocument]:
+    hits = corpus.search(question.question, k=8 * RANKING_LENGTH)
+    ids = dict.fromkeys(
+        hit.chunk.document_id for hit in hits if not gold.found_by(hit.chunk.document_id, (hit.chunk.id,))
+    )
+    # A document with a gold chunk that the search did not bring up is gold all the same.
+    golden_documents = {chunk.document_id for chunk in corpus.get(list(gold.chunks))} | set(gold.documents)
+    return [_document(corpus, item, ()) for item in ids if item not in golden_documents][:RANKING_LENGTH]
+
+
+def _document(corpus: Corpus, document_id: str, first: Sequence[str]) -> RankedDocument:
+    chunks = sorted(corpus.read(document_id), key=lambda chunk: chunk.id not in first)[:2]
+    ranked = tuple(RankedChunk(chunk.id, chunk.text, 1.0) for chunk in chunks)
+    return RankedDocument(document_id, chunks[0].title if chunks else "", 1.0, ranked)

@@ -1,0 +1,108 @@
+"""The judge of a run: its verdicts as a term of the reward.
+
+An episode with an absent verdict keeps its other terms, and absent verdicts are counted and reported. If one episode of
+a question has no verdict, the term counts for none of them: an advantage compares the episodes of a question, and must
+not compare one that was judged with one that was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from context_agent._support.question_files import Question
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.eval.gold import has_gold, judgeable
+from context_agent.harness.trajectory import Trajectory
+from context_agent.train.config import JudgeConfig
+from context_agent.train.experimental.judge.judge import (
+    CAPPED,
+    YES_SCORE,
+    JudgedRanking,
+    JudgeProtocol,
+    JudgeVerdict,
+    absence_reasons,
+)
+from context_agent.train.rl.scoring import JudgeTerms
+
+
+@dataclass(slots=True)
+class JudgePool:
+    """The judge of a run, with its failed steps. `note` receives a message about absent verdicts, once a step."""
+
+    judge: JudgeProtocol
+    note: Callable[[str], None] = print
+    barren: int = 0
+    """Consecutive steps in which the judge was asked and gave no verdict."""
+
+    def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
+        """Return the term of each whole episode.
+
+        Raises `PolicyError` if the judge gave no verdict in `max_failed_steps` steps in a row.
+        """
+        needs_verdict = [is_judged(self.judge.settings, question) for question, _ in episodes]
+        rankings = [final_ranking(*episode) for episode, needed in zip(episodes, needs_verdict, strict=True) if needed]
+        replies = iter(self.judge.verdicts(rankings) if rankings else [])
+        verdicts = [next(replies) if needed else None for needed in needs_verdict]
+        why = self._report_absent([verdict for verdict in verdicts if verdict is not None])
+        scores = scores_by_group([question.id for question, _ in episodes], verdicts)
+        return JudgeTerms(tuple(scores), self._metrics([verdict for verdict in verdicts if verdict is not None]), why)
+
+    def _report_absent(self, verdicts: Sequence[JudgeVerdict]) -> str:
+        absent = [verdict for verdict in verdicts if verdict.score is None]
+        answered = any(verdict.score is not None and verdict.asked for verdict in verdicts)
+        if not absent:
+            self.barren = 0 if answered else self.barren
+            return ""
+        counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
+        why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
+        self.note(f"{why}. They keep their other terms")
+        # Reaching the cap is expected and does not count as a failure of the judge.
+        capped = all(verdict.absent == CAPPED for verdict in absent)
+        self.barren = 0 if answered or capped else self.barren + 1
+        if self.barren >= self.judge.settings.max_failed_steps:
+            raise PolicyError(f"no verdict of the judge in {self.barren} steps in a row. The last of them: {why}")
+        return why
+
+    def _metrics(self, verdicts: Sequence[JudgeVerdict]) -> dict[str, float]:
+        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+        asked_scores = [verdict.score for verdict in verdicts if verdict.score is not None and verdict.asked]
+        metrics = {"judge/wanted": float(len(verdicts)), "judge/absent": float(len(verdicts) - len(scores))}
+        metrics |= {"judge/score": fmean(scores)} if scores else {}
+        metrics |= {"judge/yes": fmean(float(item >= YES_SCORE) for item in asked_scores)} if asked_scores else {}
+        return metrics | self.judge.metrics()
+
+
+def is_judged(settings: JudgeConfig, question: Question) -> bool:
+    """Return whether episodes of the question are judged."""
+    return settings.questions == "all" or not has_gold(question)
+
+
+def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
+    """Return the ranking that an episode ended with; empty if a limit or an invalid ranking ended it."""
+    end = trajectory.end
+    documents = end.documents if end is not None and end.stop_reason == "finished" else ()
+    return JudgedRanking(question.question, documents, question.answer)
+
+
+def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | None]) -> list[float | None]:
+    """Return the scores; None for every episode of a group in which one is absent."""
+    lacking = {
+        group for group, verdict in zip(groups, verdicts, strict=True) if verdict is not None and verdict.score is None
+    }
+    return [
+        None if verdict is None or group in lacking else verdict.score
+        for group, verdict in zip(groups, verdicts, strict=True)
+    ]
+
+
+def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> None:
+    """Raises `ConfigError` if only the judge could reward the questions, unless `judge.alone` allows it."""
+    questions = list(questions)
+    if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in questions):
+        return
+    raise ConfigError(
+        f"none of {len(questions)} questions has gold or an answer, so the judge would be the only reward: add "
+        "questions with gold, or set judge.alone = true"
+    )

@@ -1,0 +1,118 @@
+"""The rubric by which a judge scores rankings.
+
+A custom rubric is a TOML file:
+
+    [[criteria]]
+    name = "coverage"
+    asks = "Do the passages hold all that is needed to answer the question?"
+    high = 4
+    weight = 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.small_files import read_toml
+from context_agent.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing to judge, by a whole number from `low` to `high`."""
+
+    name: str
+    asks: str
+    low: int = 0
+    high: int = 3
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.asks or self.high <= self.low or not (isfinite(self.weight) and self.weight > 0):
+            raise ConfigError(
+                "a criterion has a name, asks something, has a high above its low, and a positive weight; got "
+                f"{self.name!r}, {self.asks!r}, {self.low} to {self.high}, {self.weight}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """The criteria. `score` is their weighted mean, each on a scale from its low (0) to its high (1)."""
+
+    criteria: tuple[Criterion, ...]
+
+    def __post_init__(self) -> None:
+        names = [criterion.name.lower() for criterion in self.criteria]
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
+
+    def score(self, scores: Mapping[str, float]) -> float:
+        """From 0 to 1. `scores` has a number in its range for each criterion; check with `problem`."""
+        shares = [
+            criterion.weight * (scores[criterion.name] - criterion.low) / (criterion.high - criterion.low)
+            for criterion in self.criteria
+        ]
+        return sum(shares) / sum(criterion.weight for criterion in self.criteria)
+
+    def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
+        """Return what is wrong with a judge's scores: a short reason and a message to the judge. None if they are
+        valid.
+        """
+        for criterion in self.criteria:
+            score = scores.get(criterion.name)
+            if score is None:
+                return "score missing", f"there is no score for {criterion.name!r}"
+            if not criterion.low <= score <= criterion.high:
+                return (
+                    "score out of range",
+                    f"{criterion.name!r} goes from {criterion.low} to {criterion.high}; got {score}",
+                )
+        return None
+
+    def words(self) -> str:
+        """Return the criteria as a judge reads them."""
+        return "\n".join(
+            f"- {criterion.name} ({criterion.low} to {criterion.high}): {criterion.asks}" for criterion in self.criteria
+        )
+
+    @property
+    def digest(self) -> str:
+        """Changes with any word or number of it."""
+        return blake2b(repr(self.criteria).encode(), digest_size=8).hexdigest()
+
+
+DEFAULT_RUBRIC = Rubric(
+    (
+        Criterion("coverage", "Do the passages together hold what is needed to answer the question?", weight=2.0),
+        Criterion("focus", "How many of the passages help to answer it, rather than stand beside it?"),
+    )
+)
+"""The rubric that ships."""
+
+
+def load_rubric(path: str | Path | None) -> Rubric:
+    """Return the rubric of a TOML file, the one that ships for None. Raises `ConfigError` naming the file."""
+    if path is None:
+        return DEFAULT_RUBRIC
+    try:
+        rows = read_toml(path).get("criteria", [])
+        return Rubric(tuple(_criterion(row) for row in rows))
+    except OSError as error:
+        raise ConfigError(f"cannot read the rubric {path}: {error.strerror}") from error
+    except (ConfigError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"the rubric {path}: {error}") from error
+
+
+def _criterion(row: Mapping[str, Any]) -> Criterion:
+    names = [field.name for field in fields(Criterion)]
+    if unknown := [key for key in row if key not in names]:
+        raise ConfigError(f"unknown key {unknown[0]!r}; a criterion takes {', '.join(names)}")
+    for name in ("low", "high"):
+        if not isinstance(row.get(name, 0), int):
+            raise ConfigError(f"{name} is a whole number; got {row[name]!r}")
+    return Criterion(**row)

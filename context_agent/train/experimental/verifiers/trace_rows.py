@@ -1,0 +1,114 @@
+"""Training rows of verifiers' traces, whatever agent played them. Does not import verifiers.
+
+A path from a root to a leaf is a training row here, and a sample for verifiers. Sampled ids of nodes that paths share
+are trained once, in the first path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.small_files import parse_json
+from context_agent.errors import DataError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.train.experimental.verifiers.traces import TRACES_FILE, Node, _path, trajectory_of
+from context_agent.train.rows import TrainingRow
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRollout:
+    """A trace as training data. `trajectory` is None if another agent played it."""
+
+    id: str
+    group_id: str
+    reward: float
+    rows: tuple[TrainingRow, ...]
+    trajectory: Trajectory | None = None
+
+
+def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
+    """Yield the rollouts of a `traces.jsonl`, or of the folder with one, by whatever agent.
+
+    Traces without a sampled message, and those that verifiers marked as failed, are left out. Raises `DataError` for a
+    line that is no episode and for a trace that cannot be trained on.
+    """
+    path = Path(source)
+    path = path / TRACES_FILE if path.is_dir() else path
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); name a run's folder of verifiers") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            episode = parse_json(line)
+            traces = [trace for trace in episode["traces"] if trace["ok"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}:{number}: no episode of verifiers ({error!r})") from None
+        for trace in traces:
+            if any(node.get("sampled") for node in trace["nodes"]):
+                yield rollout_of(trace, version=_version(episode))
+
+
+def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollout:
+    """Return a trace in plain data as rows, one for each path that samples something. Raises `DataError`."""
+    try:
+        group = str(trace["task"].get("key") or trace["task"].get("hash") or trace["task"]["data"]["id"])
+        rows = tuple(_rows(trace, group, version))
+        rewards = [item["score"] * item.get("weight", 1.0) for item in trace.get("rewards", {}).values() if item]
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise DataError(f"trace {trace.get('id')}: not in the format of verifiers 0.4 ({error!r})") from None
+    return RecordedRollout(trace["id"], group, sum(rewards), rows, trajectory_of(trace))
+
+
+def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[TrainingRow]:
+    nodes = trace["nodes"]
+    trained: set[int] = set()
+    for leaf in _leaves(nodes):
+        path = _path(nodes, leaf)
+        fresh = {index for index in path if nodes[index].get("sampled")} - trained
+        if not fresh:
+            continue
+        trained |= fresh
+        ids = [token for index in path for token in nodes[index]["token_ids"]]
+        mask = [int(flag and index in fresh) for index in path for flag in nodes[index]["mask"]]
+        logprobs = [value for index in path for value in _logprobs(trace["id"], index, nodes[index], index in fresh)]
+        if len(ids) != len(mask):
+            raise DataError(f"trace {trace['id']}: {len(ids)} token ids but {len(mask)} entries in their masks")
+        yield TrainingRow(ids, mask, logprobs, trace["id"], group, version)
+
+
+def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
+    """Return a log-probability for each id of a node: 0 where it is not trained."""
+    mask, values = node["mask"], node.get("logprobs") or []
+    if not fresh:
+        return [0.0] * len(mask)
+    if not any(mask) or len(values) != sum(map(bool, mask)):
+        raise DataError(
+            f"trace {trace}: message {index} has {sum(map(bool, mask))} sampled ids and {len(values)} "
+            "log-probabilities. Only the client of type train records both: sample with --client.type train"
+        )
+    counts = accumulate(map(bool, mask))
+    return [values[count - 1] if flag else 0.0 for flag, count in zip(mask, counts, strict=True)]
+
+
+def _leaves(nodes: Sequence[Node]) -> Iterator[int]:
+    """Return the ends of the paths that verifiers trains on: no attempt to compact the context that was given up."""
+    parents = {node.get("parent") for node in nodes}
+    links = [(index, link["type"], link["node"]) for index, node in enumerate(nodes) for link in _links(node)]
+    accepted = {node for _, kind, node in links if kind == "compaction"}
+    attempts = {index for index, kind, _ in links if kind == "compaction_attempt"}
+    return (index for index in range(len(nodes)) if index not in parents and index not in attempts - accepted)
+
+
+def _links(node: Node) -> Sequence[Mapping[str, Any]]:
+    return node.get("semantic_parents") or ()
+
+
+def _version(episode: Mapping[str, Any]) -> str:
+    """Return the oldest weights that sampled the episode, if a trainer recorded them."""
+    policy = ((episode.get("run") or {}).get("work") or {}).get("policy") or {}
+    return str(policy.get("start", ""))

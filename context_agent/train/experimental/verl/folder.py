@@ -1,0 +1,160 @@
+"""Writes the folder that verl is started with: questions in curriculum order, verl's settings, and the agent loop.
+
+FOLDER/train.parquet    the questions of all steps, one a row, in curriculum order
+FOLDER/dev.parquet      the questions of the evaluation
+FOLDER/settings.yaml    verl's settings for the run (`verl_settings`)
+FOLDER/agent_loop.yaml  the loop's class and the run, for every worker
+
+Every machine must see the folder, and the index that the run names, under the same path. Needs pyarrow, but not verl.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.question_files import Question, question_of
+from context_agent._support.small_files import parse_json
+from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.eval.gold import has_gold
+from context_agent.train.config import Notify, RunConfig
+from context_agent.train.data import environment_of, open_data
+from context_agent.train.experimental.verl.settings import (
+    AGENT,
+    DEV_FILE,
+    LOOP_FILE,
+    SETTINGS_FILE,
+    TRAIN_FILE,
+    VerlTrainer,
+    verl_settings,
+)
+from context_agent.train.rl.rollouts import step_questions
+from context_agent.train.row_files import chunked
+
+LOOP_CLASS = "context_agent.train.experimental.verl.loop.SearchLoop"
+
+
+CHUNK = 4_096
+"""Rows that are written at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerlQuestion:
+    """A question as a row of the file. `index` is its position in the file, `dev` whether it is for evaluation."""
+
+    question: Question
+    index: int
+    dev: bool
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> VerlQuestion:
+        """Reads a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
+        extra = row.get("extra_info")
+        try:
+            assert extra is not None
+            decoded, index = parse_json(extra["question"]), int(extra["index"])
+            return VerlQuestion(question_of(decoded, index, f"row {index}"), index, extra["split"] == "dev")
+        except (KeyError, TypeError, ValueError, AssertionError) as error:
+            raise DataError(
+                f"a row of the data verl trains on has no question of ours in extra_info ({error!r}): "
+                "write the file by `ctx1 train verl`"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFolder:
+    """What was written: `questions` available, `rows` over all steps, and `dev` questions."""
+
+    folder: str
+    questions: int
+    rows: int
+    dev: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def prepare(
+    run: RunConfig, folder: str | Path, *, trainer: VerlTrainer = VerlTrainer.FSDP, note: Notify = print
+) -> PreparedFolder:
+    """Writes the folder. Raises `ConfigError` for a run that verl cannot carry out, `DataError` for missing gold."""
+    location, run = Path(folder), with_absolute_paths(run)
+    verl_settings(run, location, dev=0, trainer=trainer)
+    location.mkdir(parents=True, exist_ok=True)
+    with open_data(run.data, note, environment_of(run.data)) as material:
+        lacking = [question.id for question in material.questions if not has_gold(question)]
+        if lacking or not material.questions:
+            raise ConfigError(
+                f"{len(lacking)} of {len(material.questions)} questions have no gold, for example {lacking[:3]}: "
+                "add gold to data.questions"
+            )
+        rows = _write(location / TRAIN_FILE, _training(run, material.questions))
+        chosen = material.dev[: run.evaluation.questions] if run.evaluation.every else ()
+        dev = _write(location / DEV_FILE, (_row(question, index, dev=True) for index, question in enumerate(chosen)))
+        settings = verl_settings(run, location, dev=dev, trainer=trainer)
+        loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]
+        # JSON is YAML.
+        (location / LOOP_FILE).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
+        (location / SETTINGS_FILE).write_text(
+            f"# @package _global_\n{json.dumps(settings, indent=1)}\n", encoding="utf-8"
+        )
+        return PreparedFolder(str(location), len(material.questions), rows, dev)
+
+
+def with_absolute_paths(run: RunConfig) -> RunConfig:
+    """Return the run with absolute paths: Ray starts its workers in other folders."""
+    data, model = run.data, run.model
+    if data.path is not None:
+        data = replace(data, path=str(Path(data.path).resolve()))
+    data = replace(data, documents=tuple(str(Path(name).resolve()) for name in data.documents))
+    if Path(model.name).is_dir():
+        model = replace(model, name=str(Path(model.name).resolve()))
+    return replace(run, out=str(Path(run.out).resolve()), data=data, model=model)
+
+
+def _training(run: RunConfig, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
+    """Yield the questions of every step, in order."""
+    index = 0
+    for number in range(run.rollouts.steps):
+        for question in step_questions(number, questions, run.curriculum, run.drawing):
+            yield _row(question, index, dev=False)
+            index += 1
+
+
+def _row(question: Question, index: int, *, dev: bool) -> dict[str, Any]:
+    split = "dev" if dev else "train"
+    return {
+        "data_source": f"{AGENT}/{split}",
+        "agent_name": AGENT,
+        "prompt": [{"role": "user", "content": question.question}],
+        "reward_model": {"style": "rule", "ground_truth": question.answer},
+        "extra_info": {"index": index, "split": split, "question": json.dumps(asdict(question), ensure_ascii=False)},
+    }
+
+
+def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Writes a parquet file, whole or not at all, and returns how many rows it has; none makes no file."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", "verl") from None
+    partial = path.with_name(f"{path.name}.partial")
+    path.unlink(missing_ok=True)
+    count, writer = 0, None
+    try:
+        for chunk in chunked(rows, CHUNK):
+            table = pa.Table.from_pylist(chunk, writer.schema if writer is not None else None)
+            writer = writer or parquet.ParquetWriter(partial, table.schema)
+            writer.write_table(table)
+            count += len(chunk)
+    finally:
+        if writer is not None:
+            writer.close()
+    if count:
+        partial.replace(path)
+    return count

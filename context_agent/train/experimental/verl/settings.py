@@ -1,0 +1,240 @@
+"""verl's settings for a run, checked against verl 0.9.1.
+
+verl's V1 trainer computes advantages over episodes for `grpo` alone: of an episode's rows it takes the last one's
+reward, and gives the result to all of them. Registered estimators get rows without their episodes, and would count an
+edited episode once for each row. So `grpo` without its division is this project's advantage, `filter_groups` replaces
+groups of equal rewards, and `cispo` on the sampler's own log-probabilities (`bypass_mode`) is its loss, with ratios
+between 1 - 1 and 1 + 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import ceil, isclose
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError
+from context_agent.train.advantages import Baseline
+from context_agent.train.config import Loss, RunConfig
+
+AGENT = "context_agent"
+"""The agent loop's name in verl's table."""
+
+
+TRAIN_FILE, DEV_FILE, LOOP_FILE, SETTINGS_FILE = "train.parquet", "dev.parquet", "agent_loop.yaml", "settings.yaml"
+
+
+ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+
+
+UNCLIPPED = 1e9
+"""For a run without gradient clipping; in verl 0 would clip every gradient to nothing."""
+
+
+MEGATRON_LAYERS = {"q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "o_proj": "linear_proj"}
+
+
+EXPERTS = ("linear_fc1", "linear_fc2")
+
+
+class VerlTrainer(StrEnum):
+    """What trains in verl; schedule and adapters have different names in the two."""
+
+    FSDP = "fsdp"
+    MEGATRON = "megatron"
+    """Also replays routing."""
+
+
+def refuse_unsupported(run: RunConfig) -> None:
+    """Raises `ConfigError` for settings that verl cannot carry out in the same way."""
+    lacking = [
+        (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
+        (
+            run.rollouts.baseline is not Baseline.MEAN,
+            f'rollouts.baseline = "{run.rollouts.baseline}": only mean is computed over episodes',
+        ),
+        (run.rollouts.keep_negative != 1, "rollouts.keep_negative: verl trains on every episode of a group"),
+        (run.rollouts.demonstrations != 0, "rollouts.demonstrations: verl samples every episode of a group"),
+        (run.rewards.judge != 0, "rewards.judge: verl's loop rewards an episode by gold alone"),
+        (run.parl.on, "[parl]: verl's loop rewards the performance alone"),
+        (run.episodes.searchers is not None, "episodes.searchers: verl's loop has one model, which it trains"),
+        (
+            run.async_rollouts is not None,
+            "[async_rollouts] is for one machine: verl's own switch is trainer.v1.trainer_mode",
+        ),
+        (
+            run.loss.router_replay,
+            "loss.router_replay is for this trainer: verl's own switch is actor.megatron.router_replay.mode",
+        ),
+        (run.rewards.gamma != 1, "rewards.gamma: verl weighs all tokens of a row alike"),
+        (run.rollouts.groups % run.rollouts.substeps != 0, "rollouts.substeps must divide rollouts.groups"),
+        (run.model.tiny is not None, "[model.tiny] is made on the spot; save it first, and name its folder"),
+    ]
+    unsupported = [what for wrong, what in lacking if wrong]
+    if unsupported:
+        raise ConfigError("verl cannot run this: " + "; ".join(unsupported))
+
+
+def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
+    """Return the settings that decide what is learned, by verl's dotted names; `disagreements` compares them with
+    verl's.
+    """
+    return {
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": False,
+        "algorithm.filter_groups.enable": True,
+        "algorithm.filter_groups.metric": "reward",
+        "algorithm.rollout_correction.bypass_mode": True,
+        "algorithm.use_kl_in_reward": False,
+        f"{ACTOR}.policy_loss.loss_mode": "cispo",
+        f"{ACTOR}.clip_ratio_low": 1.0,
+        f"{ACTOR}.clip_ratio_high": run.loss.cap - 1,
+        f"{ACTOR}.loss_agg_mode": "token-mean",
+        f"{ACTOR}.entropy_coeff": 0.0,
+        f"{ACTOR}.use_kl_loss": run.loss.kl > 0,
+        f"{ACTOR}.kl_loss_coef": run.loss.kl,
+        f"{ACTOR}.ppo_epochs": 1,
+        f"{ROLLOUT}.n": run.rollouts.rollouts,
+        f"{ROLLOUT}.temperature": run.engine.temperature,
+        f"{ROLLOUT}.top_p": 1.0,
+        f"{ROLLOUT}.top_k": -1,
+        f"{ROLLOUT}.calculate_log_probs": True,
+        "trainer.use_v1": True,
+    }
+
+
+def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTrainer = VerlTrainer.FSDP) -> dict[str, Any]:
+    """Return all of verl's settings for the run, nested like its configuration. `dev` is the number of dev questions.
+
+    The number of machines, the sharding of weights and the servers are not part of a run: configs/verl/ has files for
+    them. Raises `ConfigError`.
+    """
+    refuse_unsupported(run)
+    learned = binding_verl_settings(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
+    return nest_dotted(learned | _schedule(run, dev) | _files(folder, dev))
+
+
+def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
+    """Return the differences of verl's configuration from the run in what decides what is learned."""
+    differences = []
+    for key, expected in binding_verl_settings(run).items():
+        actual = _lookup(config, key)
+        same = isclose(actual, expected) if _is_number(actual) and _is_number(expected) else actual == expected
+        if not same:
+            differences.append(f"{key} is {actual!r}, and the run requires {expected!r}")
+    return differences
+
+
+def nest_dotted(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by dotted key as tables in tables."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *tables, last = key.split(".")
+        position = nested
+        for table in tables:
+            position = position.setdefault(table, {})
+        position[last] = value
+    return nested
+
+
+def _sizes(run: RunConfig) -> dict[str, Any]:
+    window = run.episodes.window
+    return {
+        "data.train_batch_size": run.rollouts.groups,
+        f"{ACTOR}.ppo_mini_batch_size": run.rollouts.groups // run.rollouts.substeps,
+        # A row's prompt and response together are at most a window; which is which, the edits decide.
+        "data.max_prompt_length": window,
+        "data.max_response_length": window,
+        f"{ROLLOUT}.max_model_len": window,
+        f"{ACTOR}.use_dynamic_bsz": True,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": max(window, run.loss.pass_tokens),
+    }
+
+
+def _optimiser(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
+    chosen = run.optimiser
+    if chosen.schedule == "linear":
+        raise ConfigError('optimiser.schedule = "linear": verl has constant and cosine, both after a warm-up')
+    schedule = "lr_scheduler_type" if trainer is VerlTrainer.FSDP else "lr_decay_style"
+    return {
+        f"{ACTOR}.optim.lr": run.learning_rate("rl"),
+        f"{ACTOR}.optim.betas": list(chosen.betas),
+        f"{ACTOR}.optim.weight_decay": chosen.weight_decay,
+        f"{ACTOR}.optim.clip_grad": chosen.max_grad_norm or UNCLIPPED,
+        f"{ACTOR}.optim.lr_warmup_steps": ceil(chosen.warmup / run.rollouts.substeps),
+        f"{ACTOR}.optim.{schedule}": "cosine" if chosen.schedule == "cosine" else "constant",
+    }
+
+
+def _model(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
+    chosen, at = run.model, "actor_rollout_ref.model"
+    settings: dict[str, Any] = {
+        f"{at}.path": chosen.name,
+        f"{at}.enable_gradient_checkpointing": chosen.gradient_checkpointing,
+    }
+    if chosen.lora is None:
+        return settings
+    if trainer is VerlTrainer.MEGATRON:
+        layers = [MEGATRON_LAYERS.get(module, module) for module in chosen.lora.modules]
+        layers += EXPERTS if chosen.lora.parameters else ()
+        return settings | {
+            f"{at}.lora.rank": chosen.lora.rank,
+            f"{at}.lora.alpha": int(chosen.lora.alpha),
+            f"{at}.lora.target_modules": list(dict.fromkeys(layers)),
+            f"{at}.lora.adapter_path": chosen.adapter,
+        }
+    return settings | {
+        f"{at}.lora_rank": chosen.lora.rank,
+        f"{at}.lora_alpha": int(chosen.lora.alpha),
+        f"{at}.target_modules": list(chosen.lora.modules),
+        f"{at}.target_parameters": list(chosen.lora.parameters) or None,
+        f"{at}.lora_adapter_path": chosen.adapter,
+    }
+
+
+def _schedule(run: RunConfig, dev: int) -> dict[str, Any]:
+    """Steps, evaluation, checkpoints. verl counts steps, this project's file counts updates in some places."""
+    every = run.evaluation.every if dev else 0
+    return {
+        "trainer.total_training_steps": run.rollouts.steps,
+        "trainer.total_epochs": 1,
+        "trainer.test_freq": every or -1,
+        "trainer.val_before_train": bool(every),
+        "trainer.save_freq": ceil(run.checkpoints.every / run.rollouts.substeps),
+        "trainer.max_actor_ckpt_to_keep": run.checkpoints.keep,
+        "trainer.project_name": run.logging.project,
+        "trainer.experiment_name": run.logging.run or Path(run.out).name,
+        "trainer.logger": ["console", *(run.logging.to or ())],
+        "trainer.v1.sampler.max_off_policy_threshold": run.loss.staleness // run.rollouts.substeps + 1,
+        "trainer.v1.sampler.sync_refill_failed_groups": True,
+        f"{ROLLOUT}.val_kwargs.temperature": min(run.evaluation.temperatures, default=0.0),
+        f"{ROLLOUT}.agent.default_agent_loop": AGENT,
+    }
+
+
+def _files(folder: Path, dev: int) -> dict[str, Any]:
+    path = folder.resolve()
+    return {
+        "data.train_files": [str(path / TRAIN_FILE)],
+        # verl wants a file to evaluate by even where it never does.
+        "data.val_files": [str(path / (DEV_FILE if dev else TRAIN_FILE))],
+        "data.val_max_samples": dev or 1,
+        # The file is in the order that the curriculum asks in.
+        "data.shuffle": False,
+        "data.filter_overlong_prompts": False,
+        f"{ROLLOUT}.agent.agent_loop_config_path": str(path / LOOP_FILE),
+        "trainer.default_local_dir": str(path / "checkpoints"),
+        "trainer.rollout_data_dir": None,
+    }
+
+
+def _lookup(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config.get(part) if hasattr(config, "get") else None
+    return config
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

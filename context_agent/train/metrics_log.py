@@ -1,0 +1,54 @@
+"""The metrics of a run: a file with a line of JSON for each step. No torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.small_files import parse_json
+from context_agent.errors import DataError
+
+
+class MetricsLog:
+    """Appends steps to a file. A run that resumes cuts off the lines of steps that it is about to repeat."""
+
+    def __init__(self, path: Path, *, first: int = 0) -> None:
+        """`first` is the step that the run begins with."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        lines = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+        for line in lines:
+            self._write(line)
+
+    def add(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes a line: the step, then the metrics by name."""
+        self._write({"step": step, **metrics})
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+
+def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a metrics file, without an incomplete last one. Raises `DataError`."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the metrics {path}: {error}") from error
+    for number, text in enumerate(lines, start=1):
+        try:
+            line = parse_json(text)
+            line["step"] = int(line["step"])
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            if number == len(lines):
+                return
+            raise DataError(f"{path}, line {number}: not a line of metrics ({error})") from None
+        yield line

@@ -1,0 +1,205 @@
+"""Reinforcement learning of a run file: `ctx1 train rl` without the command line.
+
+`train` opens what the run file names, gives it to the loop (`train.rl.loop`), and trains with TRL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from context_agent._support.question_files import Question
+from context_agent.agent import SearchAgent
+from context_agent.errors import DataError
+from context_agent.eval.gold import questions_with_gold
+from context_agent.policies.tokens.engines import Engine, ScoringEngine
+from context_agent.policies.tokens.engines.routers import routers
+from context_agent.train.agents import build_agent, episode_profile
+from context_agent.train.config import Notify, OnUpdate, RunConfig
+from context_agent.train.data import TrainingData, environment_of, open_data
+from context_agent.train.metrics_log import MetricsLog
+from context_agent.train.models import LoadedModel, load_model
+from context_agent.train.rl.canary import Canary, canary_row, scorer_of
+from context_agent.train.rl.demonstrations import open_demonstrations
+from context_agent.train.rl.episode_table import table_path, write_page
+from context_agent.train.rl.evaluation import DevEvaluator, dev_metric
+from context_agent.train.rl.loop import ReinforcementLoop
+from context_agent.train.rl.loop_driver import LoopDriver
+from context_agent.train.rl.rollout_pool import RolloutPool, play_in_pool
+from context_agent.train.rl.rollouts import Rollouts, RolloutSource
+from context_agent.train.rl.row_trainer import RowTrainer, grpo_config
+from context_agent.train.rl.samplers import open_sampler, subagent_engine
+from context_agent.train.rl.scoring import EpisodeScorer
+from context_agent.train.training_run import TrainingResult, TrainingRun
+
+
+def train(
+    config: RunConfig,
+    *,
+    resume: bool = False,
+    note: Notify = print,
+    advance: OnUpdate | None = None,
+    pool: RolloutPool | None = None,
+) -> TrainingResult:
+    """Trains a policy by reinforcement learning, from the start or from the newest checkpoint.
+
+    A `pool`, which opens a `RolloutSetup` of the run, plays the episodes of the steps in other processes.
+    Raises `ConfigError` for settings that cannot work, `DataError` for questions or rewards that nothing can be learned
+    from, and `PolicyError` if sampling fails. The state is saved before an error leaves.
+    """
+    run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
+    environment = environment_of(config.data)
+    loaded = load_model(config, environment)
+    if config.loss.router_replay:
+        routers(loaded.model)  # refuses a model without any
+    with ExitStack() as stack:
+        data = stack.enter_context(open_data(config.data, note, environment))
+        engine, weights = stack.enter_context(open_sampler(config, loaded))
+        subagents = stack.enter_context(subagent_engine(config, loaded.tokenizer, run.device))
+
+        def open_agent(engine: Engine, temperature: float = config.engine.temperature) -> SearchAgent:
+            return build_agent(
+                config, data.corpus, engine, loaded.renderer, temperature=temperature, searchers=subagents
+            )
+
+        judge = None
+        if config.judge.model:
+            from context_agent.train.experimental.judge.calibration_check import open_judge
+
+            judge = stack.enter_context(
+                open_judge(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
+            )
+        evaluator = stack.enter_context(_open_evaluator(config, data, run, lambda t: open_agent(engine, t)))
+        scorer = EpisodeScorer(
+            data.corpus,
+            data.questions,
+            config.rewards,
+            parl=config.parl,
+            curriculum=config.curriculum,
+            judge=judge,
+        )
+        demonstrations = open_demonstrations(config, loaded.renderer, data.questions, note)
+        rollouts: RolloutSource = Rollouts(
+            stack.enter_context(open_agent(engine)),
+            data.questions,
+            config.drawing,
+            curriculum=config.curriculum,
+            demonstration_count=demonstrations.count,
+            budget_of=config.episodes.training_budget,
+            rank=run.rank,
+            ranks=run.ranks,
+            play=None if pool is None else partial(play_in_pool, pool, engine),
+        )
+        assert isinstance(engine, ScoringEngine)
+        score = scorer_of(engine)
+        if config.async_rollouts is not None:
+            from context_agent.train.experimental.async_rollouts.source import open_async_rollouts
+
+            opened = open_async_rollouts(
+                config, run, rollouts, loaded, sampler=(engine, weights), open_agent=open_agent, resume=resume
+            )
+            in_background, weights = stack.enter_context(opened)
+            rollouts, score = in_background, in_background.score
+        question = data.questions[0].question
+        canary = Canary(
+            canary_row(loaded.renderer, episode_profile(config), question),
+            score,
+            bound=config.mismatch_bound,
+            timeout=config.engine.timeout,
+        )
+        loop = ReinforcementLoop(
+            rollouts,
+            scorer,
+            config.drawing,
+            weights,
+            gamma=config.rewards.gamma,
+            staleness=config.loss.staleness,
+            sync_every=config.engine.every if config.engine.kind == "vllm" else 0,
+            demonstrations=demonstrations,
+            canary=canary,
+            evaluator=evaluator,
+            evaluate_every=config.evaluation.every * config.rollouts.substeps,
+            evaluated=partial(_keep_best, run) if _dev_questions(config, data) else None,
+            folder=run.out / "trajectories",
+            table=stack.enter_context(_open_table(config, run)),
+            rank=run.rank,
+        )
+        if run.newest is not None:
+            loop.restore(run.newest.path)
+        return _train_with_trl(config, run, loop, loaded)
+
+
+def _train_with_trl(
+    config: RunConfig, run: TrainingRun, loop: ReinforcementLoop, loaded: LoadedModel
+) -> TrainingResult:
+    driver = LoopDriver(loop)
+    trainer = driver.trainer = RowTrainer(
+        loaded.model,
+        driver,
+        args=grpo_config(config, run),
+        tokenizer=loaded.tokenizer,
+        loss=config.loss,
+        mismatch=config.mismatch_bound,
+        peft_config=loaded.adapter,
+        callbacks=[driver],
+    )
+    loop.weights.attach(trainer)
+    return run.train(trainer, lambda folder: loop.save(folder, trainer.state.global_step))
+
+
+def _keep_best(run: TrainingRun, trainer: RowTrainer, metrics: dict[str, float]) -> None:
+    chosen = run.run.evaluation
+    name = dev_metric(chosen.temperatures[0], chosen.best)
+    run.consider(trainer, name, metrics.get(name), higher=True)
+
+
+def _dev_questions(config: RunConfig, data: TrainingData) -> list[Question]:
+    """Return the questions that evaluations ask; none if the run does not evaluate."""
+    if not config.evaluation.every:
+        return []
+    return list(questions_with_gold(data.dev)[: config.evaluation.questions])
+
+
+@contextmanager
+def _open_table(config: RunConfig, run: TrainingRun) -> Iterator[MetricsLog]:
+    """Open the table of this rank's episodes. At the end, also of a run that fails, write its page."""
+    first = -(-run.first_update // config.rollouts.substeps)
+    table = MetricsLog(table_path(run.out, run.rank), first=first)
+    try:
+        yield table
+    finally:
+        table.close()
+        if run.main:
+            try:
+                write_page(run.out)
+            except (OSError, DataError) as error:
+                run.note(f"{run.out / 'episodes.html'} could not be written: {error}. The run is not affected")
+
+
+@contextmanager
+def _open_evaluator(
+    config: RunConfig,
+    data: TrainingData,
+    run: TrainingRun,
+    open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
+) -> Iterator[DevEvaluator | None]:
+    """Yield the evaluator; None if there is nothing to evaluate, or another rank does it."""
+    questions = _dev_questions(config, data)
+    if not questions or not run.main:
+        yield None
+        return
+    with ExitStack() as stack:
+        yield DevEvaluator(
+            {
+                temperature: stack.enter_context(open_agent(temperature))
+                for temperature in config.evaluation.temperatures
+            },
+            questions,
+            # Evaluation measures by gold; the judge is not asked.
+            rewards=replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0),
+            concurrency=config.rollouts.concurrency,
+            seed=config.seed,
+            folder=run.out / "trajectories",
+        )

@@ -1,0 +1,84 @@
+"""Runs a training loop, a generator, inside TRL's training.
+
+TRL drives training itself. `LoopDriver` lets the loop (`train.rl.loop`) drive instead: TRL resumes the loop when it
+needs the rows of an update, and again when the update is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from context_agent.errors import ContextAgentError, MissingExtraError
+from context_agent.train.batches import WeightedRow
+from context_agent.train.rl.row_trainer import RowTrainer
+from context_agent.train.rl.weight_sync import WeightSync
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise MissingExtraError(error.name or "trl", "train") from None
+
+
+_Callback: Any = TrainerCallback
+
+
+CHECKPOINT: tuple[WeightedRow, ...] = ()
+"""What a loop yields when an update is done: TRL logs it, and saves a checkpoint if one is due."""
+
+
+class UpdateLoop(Protocol):
+    """A training loop as a generator: for each update it yields the rows, and then `CHECKPOINT`."""
+
+    @property
+    def weights(self) -> WeightSync:
+        """What brings new weights to the sampler."""
+
+    def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
+        """Starts the loop at an update."""
+
+
+class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
+    """Runs an `UpdateLoop` inside TRL's training, as the trainer's source of rows and as one of its callbacks."""
+
+    def __init__(self, loop: UpdateLoop) -> None:
+        self._loop = loop
+        self._running: Iterator[Sequence[WeightedRow]] | None = None
+        self._error: ContextAgentError | None = None
+        self.trainer: Any = None
+        """Set it before training."""
+
+    def rows(self, update: int) -> Sequence[WeightedRow]:
+        """Runs the loop to the rows of the next update."""
+        if self._running is None:
+            self._running = self._loop.run(self.trainer, update)
+        return next(self._running)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The sampler must not read weights while they change."""
+        self._loop.weights.before_update()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The weights have changed."""
+        self._loop.weights.after_update()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Runs the loop to its checkpoint. An error waits until TRL has logged the update, which is done and counts."""
+        assert self._running is not None
+        try:
+            next(self._running)
+        except ContextAgentError as error:
+            self._error = error
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Raises the error of the last update's end."""
+        self._raise()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Raises the error of the last update's end."""
+        self._raise()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error

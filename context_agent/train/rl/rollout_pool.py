@@ -1,0 +1,92 @@
+"""A pool of processes, on this machine or others, that plays the episodes of a step.
+
+The processes sample from the run's model server. The trainer sends requests with the name of the weights, and receives
+trajectories. The model of a trainer that samples itself cannot be sent to other machines, so the pool needs
+`engine.kind = "vllm"`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from context_agent._support.worker_pool import CallParent, JobLost, WorkerPool
+from context_agent.agent import SearchAgent
+from context_agent.errors import ConfigError, PolicyError
+from context_agent.policies.tokens.engines import Engine
+from context_agent.policies.tokens.engines.vllm import VllmEngine
+from context_agent.train.agents import build_agent
+from context_agent.train.config import RunConfig
+from context_agent.train.data import environment_of, open_corpus
+from context_agent.train.models import load_renderer
+from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_episode
+from context_agent.train.rl.samplers import served_engine
+
+
+@dataclass(frozen=True, slots=True)
+class ServedEpisode:
+    """An episode to play, and the model on the server that samples it, with its version."""
+
+    request: RolloutRequest
+    model: str
+    version: str
+
+
+RolloutPool = WorkerPool[ServedEpisode, EpisodeResult]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSetup:
+    """What a worker opens: the run's corpus, tokenizer and agent. All machines must see them under the same paths."""
+
+    run: RunConfig
+
+    def check(self) -> None:
+        """Raises `ConfigError` for a run whose episodes only the trainer's process can play."""
+        if self.run.engine.kind != "vllm":
+            raise ConfigError(
+                "--processes and --ray need a model server, since other processes cannot sample from the trainer's own "
+                'model: set engine.kind = "vllm"'
+            )
+        if self.run.async_rollouts is not None or self.run.episodes.searchers is not None:
+            raise ConfigError(
+                "--processes and --ray exclude [async_rollouts] and episodes.searchers, which need the trainer's "
+                "process: remove them"
+            )
+
+    def open(self, call: CallParent) -> Callable[[ServedEpisode], Callable[[], EpisodeResult]]:
+        """Opens the agent of a worker, which stays open until the process ends."""
+        run, stack = self.run, ExitStack()
+        world = environment_of(run.data)
+        corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
+        _, renderer = load_renderer(run, world)
+        engine = served_engine(run)
+        agent = stack.enter_context(build_agent(run, corpus, engine, renderer, temperature=run.engine.temperature))
+        return lambda episode: lambda: _play_served(agent, engine, episode)
+
+
+def play_in_pool(pool: RolloutPool, engine: Engine, requests: Sequence[RolloutRequest]) -> list[EpisodeResult]:
+    """Return the results of the requests, in order, the same as in one process.
+
+    `engine` is the trainer's, to which weight syncs give the newest weights. An episode whose process dies twice has an
+    error as its result.
+    """
+    assert isinstance(engine, VllmEngine)
+    futures = [pool.submit(ServedEpisode(request, engine.model, engine.version)) for request in requests]
+    return [_result(future) for future in futures]
+
+
+def _play_served(agent: SearchAgent, engine: VllmEngine, episode: ServedEpisode) -> EpisodeResult:
+    # All episodes in progress are of one step and so of one version.
+    engine.model, engine.version = episode.model, episode.version
+    return asyncio.run(play_episode(agent, episode.request))
+
+
+def _result(future: Future[EpisodeResult]) -> EpisodeResult:
+    try:
+        return future.result()
+    except JobLost as lost:
+        return PolicyError(str(lost))

@@ -1,0 +1,378 @@
+"""Trains on rows with TRL's GRPO trainer, which keeps optimizer, accelerate and checkpoints.
+
+TRL expects one completion for a prompt. Here an episode whose context was edited has several rows. Three methods are
+overridden to fit the two together:
+
+- `RowTrainer._prepare_inputs` takes the rows of an update in place of generating completions.
+- `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimizer steps.
+  Log-probabilities come from TRL's fused output layer, for trained positions only.
+- `RowTrainer.compute_loss` has the losses of `rl.losses`. TRL's average GRPO within each pass, so that a row's weight
+  depends on the rows that share its pass, and their metrics need passes of the same shape on all ranks.
+
+The passes show how far the trainer's log-probabilities are from the sampler's. For rows that the newest weights sampled
+there is no difference but that of two engines. If it is larger than `loss.mismatch`, the run stops.
+
+TRL's private interface changes, so its minor version is pinned; a test compares the gradient with the formulas written
+by hand.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+from context_agent.errors import ConfigError, DataError, MissingExtraError, PolicyError
+from context_agent.policies.tokens.engines.routers import ExpertReplay, check_experts, replayed_experts, routers
+from context_agent.policies.tokens.engines.transformers import row_logprobs
+from context_agent.policies.tokens.routed_experts import UNRECORDED, Experts, unpack
+from context_agent.train.batches import ForwardPass, WeightedRow, forward_passes, inert_row, row_age, trained_tokens
+from context_agent.train.config import LossConfig, RunConfig
+from context_agent.train.output_layer import only_positions
+from context_agent.train.rl.losses import (
+    PassInputs,
+    PassMeasurements,
+    UpdateMeasurements,
+    UpdateSize,
+    row_weight,
+    token_losses,
+)
+from context_agent.train.rl.rollouts import SEED_STRIDE
+from context_agent.train.rows import TrainingRow
+from context_agent.train.trainer_mixin import TrainerMixin
+from context_agent.train.training_run import TrainingRun
+
+try:
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+except ImportError as error:
+    raise MissingExtraError(error.name or "trl", "train") from None
+
+
+class UpdateSource(Protocol):
+    """Provides the rows of each update."""
+
+    def rows(self, update: int) -> Sequence[WeightedRow]:
+        """This rank's rows for an optimizer step, counted from 0; the rows of all ranks together are the update.
+
+        Called once for each update, in order. A resumed run begins with the update after its checkpoint.
+        """
+
+
+def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
+    """TRL's configuration. `settings` go to `GRPOConfig` as they are.
+
+    The balance loss of mixtures of experts, on by default for gpt-oss, is off.
+    """
+    return GRPOConfig(
+        output_dir=output_dir,
+        router_aux_loss_coef=0.0,
+        vllm_importance_sampling_correction=False,
+        per_device_train_batch_size=2,
+        num_generations=2,
+        gradient_accumulation_steps=1,
+        steps_per_generation=1,
+        num_iterations=1,
+        remove_unused_columns=False,
+        **settings,
+    )
+
+
+def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
+    """TRL's configuration. Raises `ConfigError` if its vLLM client is missing."""
+    settings = {
+        **run.trainer_settings(),
+        "max_steps": config.updates,
+        "temperature": config.engine.temperature,
+    }
+    if config.engine.kind == "vllm" and config.engine.sync == "nccl":
+        settings |= {
+            "use_vllm": True,
+            "vllm_mode": "server",
+            "vllm_server_base_url": config.engine.base_url.rstrip("/").removesuffix("/v1"),
+            "vllm_server_timeout": config.engine.timeout,
+        }
+        try:
+            import vllm  # noqa: F401 - reported here rather than by TRL
+        except ImportError:
+            raise ConfigError('engine.sync = "nccl" needs vllm next to the trainer: pip install vllm') from None
+    return grpo_arguments(**settings)
+
+
+class InitialWeights:
+    """The trained weights as they were when training began: those that the KL divergence is measured from.
+
+    They are the base model's under new adapters, and those of the adapters that a run continues with.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._values = [parameter.detach().clone() for parameter in self._trained]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let the model compute with them within the block."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for index, parameter in enumerate(self._trained):
+            parameter.data, self._values[index] = self._values[index], parameter.data
+
+
+class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no types
+    """Trains a causal language model on the rows of an `UpdateSource`, one optimizer step for each update."""
+
+    def __init__(
+        self,
+        model: Any,
+        source: UpdateSource,
+        *,
+        args: GRPOConfig,
+        tokenizer: Any,
+        loss: LossConfig | None = None,
+        mismatch: float = math.inf,
+        peft_config: Any = None,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
+        """`args` come from `grpo_arguments`; their temperature is that of the loss.
+
+        `mismatch` bounds the mean difference from the sampler's log-probabilities for the same weights.
+        """
+        if args.gradient_accumulation_steps != 1 or args.num_iterations != 1 or args.steps_per_generation != 1:
+            raise ConfigError(
+                "this trainer accumulates the rows itself: leave gradient_accumulation_steps, num_iterations and "
+                "steps_per_generation at 1"
+            )
+        super().__init__(
+            model=model,
+            reward_funcs=_no_reward,
+            args=args,
+            train_dataset=_placeholders(args),
+            processing_class=tokenizer,
+            peft_config=peft_config,
+            callbacks=list(callbacks),
+        )
+        self.source = source
+        self.row_loss = loss or LossConfig()
+        self.mismatch = mismatch
+        self.padding = int(tokenizer.pad_token_id)
+        self.initial = InitialWeights(self.model) if self.row_loss.kl else None
+        self._measured = PassMeasurements()
+        self._divisor = 1
+        self._update_tokens = 0
+        self.vocabulary = int(self.accelerator.unwrap_model(self.model).config.vocab_size)
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the run has trained a token, in this process or an earlier one."""
+        lines: list[dict[str, Any]] = self.state.log_history
+        return bool(self._update_tokens) or any(line.get("update_tokens") for line in lines)
+
+    def score(self, ids: Sequence[int]) -> list[float]:
+        """Return the log-probability of each id after the first at temperature 1, within `inference`.
+
+        All ranks call it together.
+        """
+        with self.accelerator.autocast():
+            return row_logprobs(self.model, ids).tolist()
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """Yield the model in evaluation mode, so that it samples without dropout."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
+
+    def _prepare_inputs(self, generation_batch: Any) -> list[PassInputs]:
+        """Return the forward passes of this step on this rank, as many as every other rank has."""
+        items = list(self.source.rows(self.state.global_step))
+        self._check(items)
+        batches = forward_passes(items, self.row_loss.pass_tokens)
+        size = self._over_ranks(items, len(batches))
+        self._update_tokens, self._divisor = size.tokens, max(1, size.divisor(self.row_loss.kind))
+        self.report({"update_tokens": float(size.tokens)})
+        if not size.tokens:
+            return []
+        filler = inert_row(items[0]) if items else _filler_row(self.padding)
+        batches += [[filler]] * (size.passes - len(batches))
+        return [self._pass_inputs(batch) for batch in batches]
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Forward and backward over the step's rows; gradients of all ranks meet at the last pass.
+
+        Raises `DataError` if the loss is not finite, and `PolicyError` if the sampler's log-probabilities are not those
+        of the trainer's weights.
+        """
+        # The source may sample with this model, which is inference. Randomness is a function of the update.
+        model.eval()
+        passes = self._prepare_inputs(inputs)
+        model.train()
+        torch.manual_seed(self.args.seed + self.state.global_step * SEED_STRIDE + self.accelerator.process_index)
+        total = torch.zeros((), device=self.accelerator.device)
+        self.current_gradient_accumulation_steps = 1
+        self._measured, started = PassMeasurements(), time.perf_counter()
+        for number, each in enumerate(passes, start=1):
+            syncing = nullcontext() if number == len(passes) else self.accelerator.no_sync(model)
+            with syncing, self._routed(each) as replay:
+                with self.compute_loss_context_manager():
+                    loss = self.compute_loss(model, each)
+                self.accelerator.backward(loss)
+            if replay is not None:
+                self._measured.add_replay(replay)
+            total += loss.detach()
+        self._step += 1
+        if not torch.isfinite(total):
+            raise DataError(
+                f"the loss of update {self.state.global_step} is {float(total)}: a log-probability, an advantage or a "
+                "weight is not finite; the weights were not updated"
+            )
+        if passes:
+            self._report_passes(sum(int(each.real.sum()) for each in passes), time.perf_counter() - started)
+        return total
+
+    def compute_loss(
+        self, model: Any, inputs: PassInputs, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """Return the share of a pass in the loss of the update. Gradients are averaged over ranks, so ranks multiply
+        it.
+        """
+        logps, entropies = self._token_logps(model, inputs)
+        self._measured.add(self.row_loss, inputs, logps.detach(), entropies)
+        losses = token_losses(self.row_loss, inputs, logps) * inputs.row_weights
+        total: torch.Tensor = (losses * inputs.trained).sum() * self.accelerator.num_processes / self._divisor
+        return total
+
+    def _token_logps(self, model: Any, inputs: PassInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the temperature of the run.
+
+        They are 0 where the row does not train: those positions get no logits. A filler row has one position, so that
+        its gradient of 0 reaches every weight, as ranks that wait for each other need.
+        """
+        positions = inputs.trained.any(0).nonzero()[:, 0]
+        if not len(positions):
+            positions = torch.zeros(1, dtype=torch.long, device=inputs.ids.device)
+        labels = inputs.ids[:, 1:][:, positions]
+        with self.accelerator.autocast(), only_positions(self.accelerator.unwrap_model(model), positions):
+            output = model(input_ids=inputs.ids, attention_mask=inputs.real, shift_labels=labels, fused_lm_head=True)
+
+        def spread(values: torch.Tensor) -> torch.Tensor:
+            return values.new_zeros(inputs.trained.shape).index_copy(1, positions, values) * inputs.trained
+
+        return spread(output.log_probs), spread(output.entropy).detach()
+
+    def _routed(self, inputs: PassInputs) -> AbstractContextManager[ExpertReplay | None]:
+        """Return the scope in which the pass's ids are routed as they were when they were sampled."""
+        if inputs.experts is None:
+            return nullcontext()
+        return replayed_experts(self.accelerator.unwrap_model(self.model), inputs.experts)
+
+    def _experts(self, batch: ForwardPass, width: int) -> torch.Tensor | None:
+        """Return the recorded experts of a pass, padded; None if none are replayed."""
+        if not self.row_loss.router_replay or not any(item.row.experts for item in batch):
+            return None
+        found = routers(self.accelerator.unwrap_model(self.model))
+        shape = (len(batch), width, len(found), found[0].top_k)
+        experts = torch.full(shape, UNRECORDED, dtype=torch.long)
+        for row, item in enumerate(batch):
+            if item.row.experts:
+                recorded: Experts = unpack(item.row.experts)
+                check_experts(recorded, found, item.length)
+                experts[row, : len(recorded)] = torch.from_numpy(recorded)
+        return experts.to(self.accelerator.device)
+
+    def _report_passes(self, ids: int, seconds: float) -> None:
+        """Report the passes of all ranks. Raises `PolicyError` for a mismatch beyond the bound."""
+        mine = [*self._measured.values(), float(ids), seconds]
+        every = self.accelerator.gather(torch.tensor([mine], dtype=torch.float64, device=self.accelerator.device))
+        measured = UpdateMeasurements.of(every[:, :-2].tolist())
+        for name, value in measured.metrics(self.row_loss).items():
+            self._metrics["train"][name].append(value)
+        all_ids, slowest = float(every[:, -2].sum()), float(every[:, -1].max())
+        self.report({"trained_per_second": all_ids / slowest, "passes_seconds": slowest})
+        if not measured.mismatch <= self.mismatch:
+            raise PolicyError(
+                f"update {self.state.global_step}: the newest weights sampled {measured.sums['fresh']:,.0f} tokens, "
+                f"and their log-probabilities differ from the trainer's by {measured.mismatch:.3g} on average, "
+                f"{measured.largest:.3g} at most; the bound is {self.mismatch:g} (loss.mismatch). The sampler has "
+                "other weights than the trainer, or computes otherwise: compare the adapter that the server has "
+                "loaded, its type and its --logprobs-mode (processed_logprobs for other temperatures than 1)"
+            )
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Not counted: the trainer receives placeholders."""
+        return 0
+
+    def _check(self, items: Sequence[WeightedRow]) -> None:
+        """Refuses rows that the model cannot read, before a kernel fails on them without a message."""
+        longest = getattr(self.accelerator.unwrap_model(self.model).config, "max_position_embeddings", None)
+        for item in items:
+            if longest is not None and item.length > longest:
+                raise DataError(
+                    f"a row of episode {item.row.episode_id} has {item.length} ids; the model takes {longest}: "
+                    "roll out with a smaller window"
+                )
+            if max(item.row.input_ids) >= self.vocabulary:
+                raise DataError(
+                    f"a row of episode {item.row.episode_id} holds id {max(item.row.input_ids)}, the model's "
+                    f"vocabulary ends at {self.vocabulary - 1}: the rows were made by another tokenizer"
+                )
+
+    def _over_ranks(self, items: Sequence[WeightedRow], passes: int) -> UpdateSize:
+        rows = sum(item.row.trained > 0 for item in items)
+        mine = torch.tensor([[trained_tokens(items), rows, passes]], device=self.accelerator.device)
+        every = self.accelerator.gather(mine)
+        return UpdateSize(int(every[:, 0].sum()), int(every[:, 1].sum()), int(every[:, 2].max()))
+
+    def _pass_inputs(self, batch: ForwardPass) -> PassInputs:
+        width, update = max(item.length for item in batch), self.state.global_step
+
+        def tensor(values: Sequence[Sequence[float]], kind: torch.dtype) -> torch.Tensor:
+            return torch.tensor(values, dtype=kind, device=self.accelerator.device)
+
+        def filled(lists: Sequence[Sequence[float]], value: float, kind: torch.dtype) -> torch.Tensor:
+            return tensor([[*values, *[value] * (width - len(values))] for values in lists], kind)
+
+        advantages = tensor([[item.advantage] for item in batch], torch.float32)
+        if any(item.weights for item in batch):
+            weights = [item.weights or (1.0,) * item.length for item in batch]
+            advantages = advantages * filled(weights, 0.0, torch.float32)[:, 1:]
+        fresh = [[not item.demonstrated and row_age(item.row, update) == 0] for item in batch]
+        inputs = PassInputs(
+            ids=filled([item.row.input_ids for item in batch], self.padding, torch.long),
+            real=filled([[1] * item.length for item in batch], 0, torch.long),
+            trained=filled([item.row.loss_mask for item in batch], 0, torch.bool)[:, 1:],
+            sampled=filled([item.row.logprobs for item in batch], 0.0, torch.float32)[:, 1:],
+            advantages=advantages,
+            row_weights=tensor([[row_weight(item.row, self.row_loss.kind)] for item in batch], torch.float32),
+            fresh=tensor(fresh, torch.bool),
+            has_sampler=not batch[0].demonstrated,
+            experts=self._experts(batch, width),
+        )
+        if self.initial is None:
+            return inputs
+        with torch.no_grad(), self.initial.in_place(), self._routed(inputs):
+            return replace(inputs, reference=self._token_logps(self.model, inputs)[0])
+
+
+def _placeholders(args: GRPOConfig) -> Dataset:
+    """Return a dataset of the right length; the rows come from the source."""
+    return Dataset.from_dict({"prompt": [""] * (args.generation_batch_size // args.num_generations)})
+
+
+def _no_reward(**_: Any) -> list[float]:
+    raise AssertionError("rewards are computed before rows are made")
+
+
+def _filler_row(pad: int) -> WeightedRow:
+    return WeightedRow(TrainingRow([pad, pad], [0, 0], [0.0, 0.0], "", ""), 0.0)

@@ -1,0 +1,140 @@
+"""Scores the episodes of a step by gold, by a judge, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from context_agent._support.question_files import Question
+from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.eval.gold import Gold, gold_of, has_gold
+from context_agent.harness.trajectory import Trajectory
+from context_agent.retrieval.corpus import Corpus
+from context_agent.train.curriculum import Curriculum
+from context_agent.train.outcome import EpisodeOutcome, measure_outcome
+from context_agent.train.parl import ParlConfig, delegation_of, with_parl
+from context_agent.train.rewards import EpisodeRewardTerms, RewardConfig, compute_reward
+from context_agent.train.rl.rollouts import EpisodeResult, PlayedEpisodes, RolloutRequest, is_complete
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredEpisode:
+    """An episode with its outcome and its reward. `demonstrated`: an expert played it, not the policy."""
+
+    question: Question
+    trajectory: Trajectory
+    outcome: EpisodeOutcome
+    reward: EpisodeRewardTerms
+    demonstrated: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id of the trajectory."""
+        return self.trajectory.header.id
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredEpisodes:
+    """The episodes of a step that can be trained on. `metrics` are about those that cannot, and about the judge."""
+
+    episodes: tuple[ScoredEpisode, ...]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTerms:
+    """The term of each episode of a step, None for none; and its metrics."""
+
+    scores: tuple[float | None, ...]
+    metrics: dict[str, float] = field(default_factory=dict)
+    why: str = ""
+    """Why verdicts are absent, with the first detail; empty where none is."""
+
+
+class EpisodeJudge(Protocol):
+    """Judges the rankings of whole episodes (`experimental.judge`)."""
+
+    def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
+        """Return the term of each episode."""
+
+
+class EpisodeScorer:
+    """Rewards episodes by their gold, by a judge, or both."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        questions: Sequence[Question],
+        rewards: RewardConfig | None = None,
+        *,
+        parl: ParlConfig | None = None,
+        curriculum: Curriculum | None = None,
+        judge: EpisodeJudge | None = None,
+    ) -> None:
+        """Without a judge every question needs gold. Raises `ConfigError` for questions that nothing can score."""
+        without_gold = [question.id for question in questions if not has_gold(question)]
+        if (without_gold and judge is None) or not questions:
+            raise ConfigError(
+                f"{len(without_gold)} of {len(questions)} questions have no gold, for example {without_gold[:3]}: add "
+                f"gold to data.questions, or a judge ([judge])"
+            )
+        self._corpus, self._judge = corpus, judge
+        self._rewards, self._parl = rewards or RewardConfig(), parl or ParlConfig()
+        self._curriculum = curriculum or Curriculum()
+        self._gold: dict[str, Gold] = {}
+
+    def score(self, step: int, played: PlayedEpisodes, progress: float) -> ScoredEpisodes:
+        """Rewards the episodes of a step; `progress` is the share of training that is done.
+
+        Aborted episodes are dropped. Raises `PolicyError` if none of the step's episodes can be rewarded.
+        """
+        pairs = zip(played.requests, played.results, strict=True)
+        complete = [(request, result) for request, result in pairs if is_complete(result)]
+        if not complete:
+            reason = _first_error(played.results)
+            raise PolicyError(f"step {step}: none of its {len(played.requests)} episodes could be completed{reason}")
+        judged = (
+            JudgeTerms((None,) * len(complete))
+            if self._judge is None
+            else self._judge.judged([(request.question, result) for request, result in complete])
+        )
+        rewards = self._curriculum.rewards(self._rewards, progress)
+        scored = tuple(
+            self._score_episode(request, trajectory, rewards, verdict, progress)
+            for (request, trajectory), verdict in zip(complete, judged.scores, strict=True)
+            if has_gold(request.question) or verdict is not None
+        )
+        if all(episode.demonstrated for episode in scored):
+            raise PolicyError(f"step {step}: none of its questions has gold, and {judged.why}")
+        metrics = {"episodes_aborted": float(len(played.requests) - len(complete)), "beta": rewards.beta}
+        if self._judge is not None:
+            metrics |= {**judged.metrics, "episodes_unjudged": float(len(complete) - len(scored))}
+        return ScoredEpisodes(scored, metrics)
+
+    def _score_episode(
+        self,
+        request: RolloutRequest,
+        trajectory: Trajectory,
+        rewards: RewardConfig,
+        verdict: float | None,
+        progress: float,
+    ) -> ScoredEpisode:
+        question = request.question
+        if question.id not in self._gold:
+            self._gold[question.id] = gold_of(question, self._corpus)
+        outcome = measure_outcome(trajectory, question, self._gold[question.id], judged=verdict)
+        try:
+            reward = compute_reward(outcome, rewards)
+        except DataError as error:
+            raise DataError(f"episode {trajectory.header.id}, question {question.id}: {error}") from error
+        if self._parl.on:
+            reward = with_parl(reward, outcome, delegation_of(trajectory), self._parl.at(progress))
+        return ScoredEpisode(question, trajectory, outcome, reward, request.demonstrated)
+
+
+def _first_error(results: Sequence[EpisodeResult]) -> str:
+    """Return the first error that ended an episode, in parentheses."""
+    errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
+    error = next((error for error in errors if error), None)
+    return f" ({error})" if error else ""

@@ -1,0 +1,154 @@
+"""Training rows on disk. No torch, but pyarrow.
+
+`write_row_folder` writes `rows.jsonl`, `rows.parquet` and, last, `rows.json` with the number of rows and the tokenizer;
+trainers read the parquet file by columns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from context_agent._support.journal import open_private, private_folder
+from context_agent._support.small_files import read_json, require_files
+from context_agent.errors import DataError, MissingExtraError
+from context_agent.train.rows import TrainingRow
+
+T = TypeVar("T")
+
+
+def to_line(row: TrainingRow) -> str:
+    """Return the row as a line of JSONL."""
+    data = {name: value for name, value in asdict(row).items() if name != "experts" or value}
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":")) + "\n"
+
+
+ROWS_FOLDER = "rows"
+"""The folder of the rows in the folder of a run by demonstrations."""
+
+
+JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
+
+
+CHUNK = 256
+"""Rows that are in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFolder:
+    """What was written. `tokens` are all ids, `trained` those that teach; `longest` is the longest row's length."""
+
+    path: Path
+    tokenizer: str
+    rows: int
+    tokens: int
+    trained: int
+    longest: int
+
+    @property
+    def parquet(self) -> Path:
+        """The file that trainers read."""
+        return self.path / PARQUET
+
+    def check(self, tokenizer: str) -> None:
+        """Raises `DataError` where the rows were made by another tokenizer than this one."""
+        if self.tokenizer != tokenizer:
+            raise DataError(
+                f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, the model's is "
+                f"{tokenizer!r}: make them anew"
+            )
+
+
+def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokenizer: str) -> RowFolder:
+    """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
+    folder = Path(folder)
+    private_folder(folder)
+    require_files(folder.glob("*"), links=False)
+    (folder / ABOUT).unlink(missing_ok=True)
+    count = tokens = trained = longest = 0
+    rows_file = open_private(folder / JSONL, "w", encoding="utf-8", newline="\n")
+    with rows_file as lines, _Parquet(folder / PARQUET) as table:
+        for chunk in chunked(rows, CHUNK):
+            lines.writelines(to_line(row) for row in chunk)
+            table.add(chunk)
+            lengths = [len(row.input_ids) for row in chunk]
+            count, tokens, longest = count + len(chunk), tokens + sum(lengths), max(longest, *lengths)
+            trained += sum(row.trained for row in chunk)
+        lines.flush()
+        os.fsync(lines.fileno())
+    about = RowFolder(folder, tokenizer, count, tokens, trained, longest)
+    data = {key: value for key, value in asdict(about).items() if key != "path"}
+    partial = folder / f"{ABOUT}.partial"
+    partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / ABOUT)
+    return about
+
+
+def open_folder(folder: str | Path) -> RowFolder:
+    """Return a folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
+    folder = Path(folder)
+    try:
+        require_files(folder.glob("*"))
+        return RowFolder(folder, **read_json(folder / ABOUT))
+    except (OSError, ValueError, TypeError, DataError) as error:
+        raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
+
+
+def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
+    """Yield the rows of a parquet file, some at a time. Raises `DataError`."""
+    parquet = _pyarrow("pyarrow.parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(CHUNK):
+                for row in batch.to_pylist():
+                    yield TrainingRow(**row)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"cannot read the rows {path}: {error}") from error
+
+
+class _Parquet:
+    """A parquet file that grows by a group of rows at a time."""
+
+    def __init__(self, path: Path) -> None:
+        arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
+        self._schema = arrow.schema(
+            [
+                ("input_ids", arrow.list_(arrow.int32())),
+                ("loss_mask", arrow.list_(arrow.int8())),
+                ("logprobs", arrow.list_(arrow.float64())),
+                ("episode_id", arrow.string()),
+                ("group_id", arrow.string()),
+                ("policy_version", arrow.string()),
+                ("experts", arrow.string()),
+            ]
+        )
+        self._table = arrow.Table
+        self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
+
+    def add(self, rows: list[TrainingRow]) -> None:
+        self._writer.write_table(self._table.from_pylist([asdict(row) for row in rows], schema=self._schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+
+def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of `size`; the last one may be shorter."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def _pyarrow(module: str) -> Any:
+    try:
+        return __import__(module, fromlist=["_"])
+    except ImportError:
+        raise MissingExtraError("pyarrow", "train") from None

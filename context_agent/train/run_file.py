@@ -1,0 +1,149 @@
+"""The run file: reads a training run's TOML file and the settings of `--set`. No torch."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from context_agent._support.small_files import parse_toml, read_toml
+from context_agent._support.suggest import closest, suggestion
+from context_agent.errors import ConfigError
+from context_agent.train.config import RUN_ADAPTER, RunConfig
+
+
+def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """Read a run file.
+
+    Args:
+        path: The TOML file.
+        changes: Values by dotted key, such as `rollouts.groups`, that override the file's.
+
+    Returns:
+        The run, with defaults filled in.
+
+    Raises:
+        ConfigError: If the file cannot be read, or a key or value is invalid. The message names the file and the key.
+    """
+    path = Path(path)
+    try:
+        data = read_toml(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read the run file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"the run file {path} is not valid TOML: {error}") from error
+    for key, value in (changes or {}).items():
+        _change(data, key, value)
+    return parse_run(data, str(path))
+
+
+def _change(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value by its dotted key; tables that are missing are made."""
+    *tables, last = key.split(".")
+    table: Any = data
+    for name in tables:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"cannot set {key}: {name} is a value, not a table")
+    table[last] = value
+
+
+def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
+    """Read settings of the form `rollouts.groups=8`, as `--set` takes them.
+
+    Args:
+        texts: A dotted key, an equals sign and a TOML value each. A word that is not valid TOML is a string.
+
+    Returns:
+        The values by dotted key.
+
+    Raises:
+        ConfigError: If a text has no equals sign, an unknown key or an invalid value.
+    """
+    return dict(_parse_change(text) for text in texts)
+
+
+def _parse_change(text: str) -> tuple[str, Any]:
+    key, equals, spelled = (part.strip() for part in text.partition("="))
+    if not key or not equals or not spelled:
+        raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as rollouts.groups=8")
+    names = list(_setting_names(RunConfig))
+    if key not in names and not any(name.startswith(f"{key}.") for name in names):
+        raise ConfigError(f"unknown setting {key!r}; {_suggested_setting(key, names)}")
+    try:
+        parsed = parse_toml(f"value = {spelled}")
+    except ValueError as error:
+        if spelled[0] in "[{\"'":
+            raise ConfigError(f"{key} = {spelled} is not valid TOML: {error}") from None
+        return key, spelled
+    if len(parsed) > 1:
+        raise ConfigError(f"{text!r} sets more than one value: use --set once for each")
+    return key, parsed["value"]
+
+
+def _suggested_setting(key: str, names: Sequence[str]) -> str:
+    """Suggest the setting whose last part is most like the key's, spelled out or as initials (`lr`)."""
+    last = key.rpartition(".")[2]
+    endings: dict[str, list[str]] = {}
+    for name in names:
+        ending = name.rpartition(".")[2]
+        initials = "".join(word[0] for word in ending.split("_"))
+        for spelling in {ending, initials} if len(initials) > 1 else {ending}:
+            endings.setdefault(spelling, []).append(name)
+    near = last if last in endings else closest(last, endings, 0.7)
+    if near is not None:
+        return f"did you mean {closest(key, endings[near], 0.0)!r}?"
+    table = key.rpartition(".")[0]
+    inside = {name.removeprefix(f"{table}.") for name in names if table and name.startswith(f"{table}.")}
+    return suggestion(last, inside or {name.partition(".")[0] for name in names}, 0.7)
+
+
+def _setting_names(table: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings, nested tables included."""
+    for name, hint in typing.get_type_hints(table).items():
+        optional = () if typing.get_origin(hint) is tuple else typing.get_args(hint)
+        inner = next((part for part in (hint, *optional) if is_dataclass(part)), None)
+        if inner is None:
+            yield f"{prefix}{name}"
+        else:
+            yield from _setting_names(inner, f"{prefix}{name}.")
+
+
+def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
+    """Return the run of plain data. Raises `ConfigError`, which names the `source`."""
+    _check_names(data, RunConfig, source)
+    try:
+        return RUN_ADAPTER.validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}{more}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
+    """Refuses names that the table does not have, at any depth."""
+    hints = typing.get_type_hints(table)
+    for name, value in data.items():
+        if name not in hints:
+            what = f"table [{prefix}{name}]" if isinstance(value, Mapping) else f"key {name!r}"
+            location = f" in [{prefix.rstrip('.')}]" if prefix and not isinstance(value, Mapping) else ""
+            raise ConfigError(f"{source}: unknown {what}{location}; {suggestion(name, hints)}")
+        inner = _table_in(hints[name])
+        for each in value if isinstance(value, list) else [value]:
+            if inner is not None and isinstance(each, Mapping):
+                _check_names(each, inner, source, f"{prefix}{name}.")
+
+
+def _table_in(annotation: Any) -> Any:
+    """Return the dataclass in a field's type: the type itself, or one inside a union or tuple; None if there is
+    none.
+    """
+    if is_dataclass(annotation):
+        return annotation
+    return next((table for inner in typing.get_args(annotation) if (table := _table_in(inner)) is not None), None)

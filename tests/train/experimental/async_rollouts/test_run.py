@@ -1,0 +1,90 @@
+"""End-to-end runs that sample while they train: their metrics, and what survives a kill at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from multiprocessing import connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from context_agent.errors import ConfigError, PolicyError
+from tests.train import runs
+from tests.train.experimental.async_rollouts import kills
+
+pytest.importorskip("trl")
+
+from context_agent.train.experimental.async_rollouts.rollout_process import RolloutProcess
+
+
+def train(run: Any, **options: Any) -> Any:
+    from context_agent.train import reinforcement
+
+    return reinforcement.train(run, note=lambda _: None, **options)
+
+
+@pytest.mark.parametrize("sampler", ["process", "thread"])
+def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
+    sampler: str, student: Path, tmp_path: Path
+) -> None:
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 5}, async_rollouts={"ahead": 1, "sampler": sampler})
+    result = train(run)
+    assert result.updates == 10
+    lines = runs.timeless(tmp_path)
+    assert [line["step"] for line in lines] == list(range(11))
+    ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
+    assert 0 < max(ages) <= run.oldest == 3
+    assert all(line["rows_stale"] == 0 for line in lines if "rows_stale" in line)
+    assert {"episodes_mixed", "groups_left", "episodes_paused"} <= set(lines[1])
+    with pytest.raises(ConfigError, match="resume it with --resume"):
+        train(run)
+    assert train(run, resume=True).first_update == 10
+
+
+def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
+    student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: ForkServerContext
+) -> None:
+    monkeypatch.setattr(
+        "context_agent.train.experimental.async_rollouts.rollout_process.processes.get_context", lambda _: forked
+    )
+    run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
+    original_put = RolloutProcess.put
+
+    def put_or_die(self: RolloutProcess, model: Any, version: str) -> int:
+        if version == "4":
+            os.kill(self._process.pid, signal.SIGKILL)
+            connection.wait([self._process.sentinel])
+        return original_put(self, model, version)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RolloutProcess, "put", put_or_die)
+        with pytest.raises(PolicyError, match=r"has ended \(exit code -9\).*update 4 is saved.*--resume"):
+            train(run)
+    assert train(run, resume=True).first_update == 4
+
+
+def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
+    (tmp_path / "buffer-0.jsonl").write_bytes(b"")
+    with pytest.raises(ConfigError, match="ended before its first checkpoint: resume it with --resume"):
+        train(runs.rewards(student, tmp_path, async_rollouts={}))
+
+
+def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(student: Path, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", kills.__name__, "--student", str(student), "--out", str(tmp_path)]
+    completed = subprocess.run(
+        [*program, "--kills", "2", "--steps", "5", "--quota", "1.0", "0.6"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    verdicts = [json.loads(line) for line in completed.stdout.splitlines()]
+    assert [verdict["quota"] for verdict in verdicts] == [1.0, 0.6]
+    for verdict in verdicts:
+        assert verdict["sound"]
+        assert verdict["kills"] == 2
+        assert verdict["finished"] > 0

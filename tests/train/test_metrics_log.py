@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from context_agent.errors import DataError
+from context_agent.train.metrics_log import MetricsLog, read_metrics
+
+
+def test_a_run_that_resumes_cuts_off_what_it_is_about_to_repeat(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "metrics.jsonl"
+    log = MetricsLog(path)
+    for step in range(5):
+        log.add(step, {"loss": step / 3})
+    log.close()
+    again = MetricsLog(path, first=3)
+    again.add(3, {"loss": 9.0})
+    again.close()
+    assert [(line["step"], line["loss"]) for line in read_metrics(path)] == [(0, 0.0), (1, 1 / 3), (2, 2 / 3), (3, 9.0)]
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step":1,"loss":2}\n{"step":2,"lo')
+    assert [line["step"] for line in read_metrics(path)] == [1]
+
+
+@pytest.mark.parametrize("text", ['{"loss":1}\n{"step":1}\n', 'no json\n{"step":1}\n'])
+def test_an_invalid_line_is_reported_with_its_number(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match="line 1: not a line of metrics"):
+        list(read_metrics(path))
+    with pytest.raises(DataError, match="cannot read the metrics"):
+        list(read_metrics(tmp_path / "none.jsonl"))
