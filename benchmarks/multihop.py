@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import READER_FORMAT, OnnxModel
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
@@ -53,13 +53,13 @@ from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
-from context_agent.retrieval.fusion import Retriever
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge.calibration import calibrate
 from context_agent.train.bridge.episodes import BridgeSource
 from context_agent.train.bridge.training import train
-from context_agent.types import Chunk, Document
+from context_agent.types import Chunk, Document, Question
 
 SETS = ("2wiki", "hotpotqa", "musique")
 CUTOFF = 5

@@ -33,7 +33,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
@@ -45,6 +44,7 @@ from context_agent.train.metrics_log import read_metrics
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.parl import delegation_of
 from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward
+from context_agent.types import Question
 
 UNTIL = 0.5
 """Share of the updates after which only the performance is rewarded, in either arm."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, WordWeights, analyze_question
@@ -30,7 +30,7 @@ from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge.episodes import play
-from context_agent.types import Chunk, Document
+from context_agent.types import Chunk, Document, Question
 
 HYBRID, AGENT = "hybrid", "agent"
 """Names of two rankings; the others have the names of their retrievers or embedders."""

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.gold import MissingGold, missing_gold
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import DataConfig, Notify
 from context_agent.train.toy.environment import ToyEnvironment, make_environment
+from context_agent.types import Question
 
 
 @dataclass(frozen=True, slots=True)

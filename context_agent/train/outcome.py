@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
@@ -19,7 +18,7 @@ from context_agent.harness.episode import StopReason, resolve
 from context_agent.harness.profile import parse_ranking
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import ActionTaken, Block, ToolResult
-from context_agent.types import RankedDocument
+from context_agent.types import Question, RankedDocument
 
 
 class Ending(StrEnum):

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import DataError
 from context_agent.eval.gold import questions_with_gold
@@ -33,6 +32,7 @@ from context_agent.train.rl.row_trainer import RowTrainer, grpo_config
 from context_agent.train.rl.samplers import open_sampler, subagent_engine
 from context_agent.train.rl.scoring import EpisodeScorer
 from context_agent.train.training_run import TrainingResult, TrainingRun
+from context_agent.types import Question
 
 
 def train(

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from context_agent import MemoryCorpus, SearchAgent
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent.eval.statistics import Figure
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
@@ -27,6 +27,7 @@ from context_agent.train.demo.scores import DemoScore, score_episode, summarize
 from context_agent.train.metrics_log import read_metrics
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.run_file import read_run
+from context_agent.types import Question
 from gpu.lessons import DOCUMENTS, WINDOW, held_out_files, write_invented, write_material
 from gpu.part import MISSED, OK, SKIPPED, Clock, Row, Scale, trained_updates
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.train.experimental.judge.calibration_check import open_judge
 from context_agent.train.run_file import read_run
+from context_agent.types import Question
 from tests.conftest import made_documents
 from tests.train.experimental.judge.judges import serving
 

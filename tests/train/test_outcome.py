@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError, PolicyError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import lean
 from context_agent.train.outcome import Ending, EpisodeOutcome, is_aborted, measure_outcome
 from context_agent.train.rewards import RewardConfig, compute_reward
+from context_agent.types import Question
 from tests.actions import call, prune, rank, rank_all, restore, search
 
 QUESTION = Question("q", "comets?", "SENTINEL-0005", ("d5", "d1"))

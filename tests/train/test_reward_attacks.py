@@ -14,7 +14,6 @@ from statistics import fmean
 import pytest
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
-from context_agent._support.question_files import Question
 from context_agent.eval.gold import gold_of
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import profile
@@ -22,6 +21,7 @@ from context_agent.swarm import Swarm
 from context_agent.synth_data import world
 from context_agent.train.outcome import EpisodeOutcome, measure_outcome
 from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward
+from context_agent.types import Question
 from tests.actions import call, prune, rank, rank_all, restore, search, summarize
 
 LIMIT = 0.35

@@ -22,7 +22,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from context_agent._support.http import Events, Refusal
+from context_agent._support.http import Refusal
+from context_agent._support.http_body import Events
 from context_agent._support.worker_pool import CallParent
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, PolicyError

@@ -17,7 +17,6 @@ from itertools import cycle
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
@@ -30,6 +29,7 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge.episodes import BridgeSource, OnBridgeProgress, fold_of, play
 from context_agent.train.bridge.training import TrainedBridge
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
+from context_agent.types import Question
 
 QUESTIONS = 120
 """Questions of a source that are played at most."""

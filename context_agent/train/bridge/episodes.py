@@ -10,7 +10,6 @@ from zlib import crc32
 import numpy as np
 
 from context_agent._support.onnx import PairModel
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
@@ -22,6 +21,7 @@ from context_agent.policies.bridge.reader import Readings, read_odds, reading_fe
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
+from context_agent.types import Question
 
 FOLDS = 5
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import Question, load_questions
+from context_agent._support.question_files import load_questions
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
@@ -35,6 +35,7 @@ from context_agent.synth_data.task import load_tasks
 from context_agent.tokens import TokenCounter
 from context_agent.train.config import DataConfig, Notify, OnUpdate
 from context_agent.train.data import open_corpus
+from context_agent.types import Question
 
 MATERIAL_FILE = "material.json"
 

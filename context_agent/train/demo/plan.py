@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVES
 from context_agent.train.config import EpisodeConfig, ModelConfig, RunConfig
@@ -21,6 +20,7 @@ from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.run_file import read_run
 from context_agent.train.toy.environment import ToyEnvironment
+from context_agent.types import Question
 
 ABLATION = "-without-trajectory-reward"
 

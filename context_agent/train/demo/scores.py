@@ -10,7 +10,6 @@ from statistics import fmean, median
 from typing import Any
 
 from context_agent._support.journal import replace_file
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import parse_json
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
@@ -21,6 +20,7 @@ from context_agent.pruning.view import ActionTaken
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import RewardConfig, compute_reward
+from context_agent.types import Question
 
 MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.eval.gold import gold_of
 from context_agent.harness.trajectory_file import write
@@ -15,6 +14,7 @@ from context_agent.train.rewards import RewardConfig, compute_reward
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
 from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.train.rl.step_metrics import episode_metrics
+from context_agent.types import Question
 
 DEV_METRICS = (
     *("reward", "recall", "precision", "trajectory_recall", "prune_accuracy"),

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeGuard
 
-from context_agent._support.question_files import Question
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.trajectory import Trajectory
@@ -23,6 +22,7 @@ from context_agent.train.batches import WeightedRow
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum, draw_questions
 from context_agent.train.outcome import is_aborted
+from context_agent.types import Question
 
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two steps: no two steps share one."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of, has_gold
 from context_agent.harness.trajectory import Trajectory
@@ -16,6 +15,7 @@ from context_agent.train.outcome import EpisodeOutcome, measure_outcome
 from context_agent.train.parl import ParlConfig, delegation_of, with_parl
 from context_agent.train.rewards import EpisodeRewardTerms, RewardConfig, compute_reward
 from context_agent.train.rl.rollouts import EpisodeResult, PlayedEpisodes, RolloutRequest, is_complete
+from context_agent.types import Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from pydantic import PositiveInt
 
-from context_agent._support.question_files import Question
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data.world import make as make_world
 from context_agent.train.toy.words import SWARM_WORDS
-from context_agent.types import Document
+from context_agent.types import Document, Question
 
 TYPES = ("single", "bridge")
 """Kinds of question asked here: chains of documents, each of which names the next."""

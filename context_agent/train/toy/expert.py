@@ -14,7 +14,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
 from context_agent.pruning.view import View
@@ -22,7 +21,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.train.toy.environment import split_branches
 from context_agent.train.toy.words import THOUGHT
-from context_agent.types import Action, RankedId, ToolCall
+from context_agent.types import Action, Question, RankedId, ToolCall
 
 
 @dataclass(frozen=True, slots=True)

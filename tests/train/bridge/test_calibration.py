@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from context_agent import BridgePolicy, MemoryCorpus, SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.retrieval.corpus import Corpus
@@ -21,6 +20,7 @@ from context_agent.train.bridge.calibration import (
 )
 from context_agent.train.bridge.episodes import FOLDS, BridgeSource
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
+from context_agent.types import Question
 from tests.policies.bridge.test_policy import world
 from tests.retrieval.fakes import HashEmbedder
 

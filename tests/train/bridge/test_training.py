@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from context_agent import BridgePolicy, MemoryCorpus, SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure
 from context_agent.policies.bridge import Effort, Scorer
@@ -17,6 +16,7 @@ from context_agent.train.bridge.episodes import FOLDS, BridgeSource, fold_of
 from context_agent.train.bridge.listwise import FitRecipe
 from context_agent.train.bridge.reader_head import fit_head
 from context_agent.train.bridge.training import train
+from context_agent.types import Question
 from tests.policies.bridge.test_policy import recall, world
 from tests.retrieval.fakes import HashEmbedder
 

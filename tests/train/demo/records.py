@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from context_agent import Action, Budget, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory, View
-from context_agent._support.question_files import Question
 from context_agent.harness.profile import Profile
 from context_agent.train.demo.scores import DemoScore
+from context_agent.types import Question
 from tests.actions import prune, rank_all, search
 
 QUESTION = Question("q", "comets or operas?", gold=("d5", "d6"), hops=2)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from context_agent import SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.rollouts import Rollouts, RolloutSource
 from context_agent.train.rl.scoring import EpisodeScorer
+from context_agent.types import Question
 
 pytest.importorskip("trl", reason="needs the train extra")
 

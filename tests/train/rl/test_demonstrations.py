@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from context_agent import SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
@@ -28,6 +27,7 @@ from context_agent.train.curriculum import Curriculum
 from context_agent.train.run_file import parse_run
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.words import WordRenderer, words_profile
+from context_agent.types import Question
 from tests.train import runs
 from tests.train.rl.expert import demonstrate
 from tests.train.rl.loops import rollout_loop

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.train.advantages import EpisodeAdvantages
@@ -16,6 +15,7 @@ from context_agent.train.outcome import Ending, EpisodeOutcome
 from context_agent.train.rewards import GAINS, PENALTIES, compute_reward
 from context_agent.train.rl.episode_table import table_path, table_row, write_page
 from context_agent.train.rl.scoring import ScoredEpisode
+from context_agent.types import Question
 from tests.browser import Browser
 
 

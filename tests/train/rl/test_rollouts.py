@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from context_agent import SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
@@ -25,6 +24,7 @@ from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.rollouts import Rollouts
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.words import WordRenderer, words_profile
+from context_agent.types import Question
 from tests.train.rl.loops import rollout_loop
 
 SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)

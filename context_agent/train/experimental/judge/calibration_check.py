@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.question_files import Question
 from context_agent._support.small_files import read_json
 from context_agent._support.suggest import differing_settings
 from context_agent.errors import ConfigError
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.judge import RankingJudge
 from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_alone
+from context_agent.types import Question
 
 SCHEMA = 1
 

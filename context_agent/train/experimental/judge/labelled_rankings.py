@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ContextAgentError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, has_gold, normalised
@@ -16,7 +15,7 @@ from context_agent.harness.trajectory_file import read
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.experimental.judge.judge import JudgedRanking
 from context_agent.train.experimental.judge.pool import final_ranking
-from context_agent.types import RankedChunk, RankedDocument
+from context_agent.types import Question, RankedChunk, RankedDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import has_gold, judgeable
 from context_agent.harness.trajectory import Trajectory
@@ -25,6 +24,7 @@ from context_agent.train.experimental.judge.judge import (
     absence_reasons,
 )
 from context_agent.train.rl.scoring import JudgeTerms
+from context_agent.types import Question
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_agent._support.credentials import lent_key
-from context_agent._support.question_files import Question, question_of
+from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.eval.gold import gold_of, has_gold
@@ -37,6 +37,7 @@ from context_agent.train.rl.rollouts import RolloutRequest, play_episode
 from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.train.rl.step_metrics import episode_metrics
 from context_agent.train.run_file import read_run
+from context_agent.types import Question
 
 try:
     import verifiers.v1 as vf

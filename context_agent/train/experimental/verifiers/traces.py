@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import open_private
-from context_agent._support.question_files import Question
 from context_agent.errors import TrajectoryError
 from context_agent.harness.tools import schemas
 from context_agent.harness.trajectory import Trajectory
@@ -27,6 +26,7 @@ from context_agent.policies.tokens.prompt import WholeCall, calls, expand
 from context_agent.pruning.view import ActionTaken
 from context_agent.train.outcome import is_aborted
 from context_agent.train.rewards import EpisodeRewardTerms
+from context_agent.types import Question
 
 TRACE_VERSION = 1
 """Of the traces' schema, in verifiers 0.4."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.question_files import Question, question_of
+from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.eval.gold import has_gold
@@ -33,6 +33,7 @@ from context_agent.train.experimental.verl.settings import (
 )
 from context_agent.train.rl.rollouts import step_questions
 from context_agent.train.row_files import chunked
+from context_agent.types import Question
 
 LOOP_CLASS = "context_agent.train.experimental.verl.loop.SearchLoop"
 

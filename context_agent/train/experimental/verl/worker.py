@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from context_agent._support.question_files import Question
 from context_agent.errors import PolicyError
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
@@ -25,6 +24,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.train.config import RunConfig
 from context_agent.train.data import environment_of, open_corpus
 from context_agent.train.run_file import parse_run
+from context_agent.types import Question
 
 Ids = tuple[int, ...]
 

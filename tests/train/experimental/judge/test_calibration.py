@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError
 from context_agent.train.experimental.judge.calibration import (
     STATISTICS,
@@ -28,6 +27,7 @@ from context_agent.train.experimental.judge.labelled_rankings import (
     recorded_rankings,
     synthetic_rankings,
 )
+from context_agent.types import Question
 from tests.actions import call, rank, search
 from tests.train.experimental.judge.judges import judge, serving
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.judge import CAPPED, FAILED, JudgedRanking, JudgeVerdict
@@ -17,6 +16,7 @@ from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.words import WordRenderer
+from context_agent.types import Question
 
 pytest.importorskip("trl", reason="needs the train extra")
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, Trajectory
-from context_agent._support.question_files import Question
 from context_agent.errors import DataError, TrajectoryError
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine
@@ -20,6 +19,7 @@ from context_agent.train.experimental.verifiers.traces import trace_of, write_tr
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rows import sampled_rows
+from context_agent.types import Question
 from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = Question("q1", "Which comet is named?", gold=("d1",))

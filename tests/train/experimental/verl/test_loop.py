@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("verl", reason="verl has an environment of its own: docs/verl.md")
 pytest.importorskip("transfer_queue")
 
-from context_agent._support.question_files import Question
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
@@ -25,6 +24,7 @@ from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.rollouts import episode_request, play_episodes
 from context_agent.train.rows import TrainingRow, sampled_rows
+from context_agent.types import Question
 from tests.train.experimental.verl import parts
 
 
