@@ -31,7 +31,7 @@ def metrics(server):
 
 def workers_that_answered(server, path):
     """The numbers of the workers that have answered on this path."""
-    return set(re.findall(rf'ctx1_requests_total{{worker="(\d)",path="{path}",status="20.', metrics(server)))
+    return set(re.findall(rf'ctx1_requests_total{{path="{path}",status="20.",worker="(\d)"', metrics(server)))
 
 
 def post_to_both(server, path, **fields):

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import Counter
 from pydantic import ValidationError
 
 from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents
@@ -28,7 +29,6 @@ from context_agent.integrations.filters import from_haystack, from_llamaindex
 from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
 from context_agent.integrations.server.logs import LOGGER
-from context_agent.integrations.server.metrics import Counter
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streams import BUFFERED, with_heartbeat
 from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
@@ -227,7 +227,7 @@ def test_a_body_full_of_mistakes_is_refused_at_the_first() -> None:
 
 
 def table(limit: int) -> tuple[ConnectionTable, Callable[[str], Any]]:
-    connections = ConnectionTable(limit, Counter("n", "told", ("code",)))
+    connections = ConnectionTable(limit, Counter("n", "told", ("code",), registry=None))
 
     class Fake:
         def __init__(self, name: str) -> None:

@@ -29,7 +29,7 @@ from context_agent.integrations.server.episodes import episode_data
 from context_agent.integrations.server.errors import INTERNAL, Problem, invalid_body
 from context_agent.integrations.server.json_encoding import Json, encode
 from context_agent.integrations.server.logs import REQUEST_ID, log
-from context_agent.integrations.server.metrics import CONTENT_TYPE, by_worker, exposition
+from context_agent.integrations.server.metrics import CONTENT_TYPE, labeled_by_worker
 from context_agent.integrations.server.middleware import CLIENT_CLOSED, CLIENT_GONE, HEALTH, RequestRecord, assemble
 from context_agent.integrations.server.pages import ROUTES
 from context_agent.integrations.server.peers import WorkerPeers
@@ -108,7 +108,7 @@ class Routes:
         self._settings = service.settings
         self._judging = asyncio.Lock()
         self._pruners = ConversationPruners()
-        peers.handlers |= {"metrics": self._samples, "prune": self._prune_for_peer}
+        peers.handlers |= {"metrics": self._metrics_for_peer, "prune": self._prune_for_peer}
 
     async def retrieve(self, request: Request) -> Response:
         """`POST /v1/retrieve`."""
@@ -228,11 +228,11 @@ class Routes:
         if self._peers.count == 1:
             text = self._service.metrics.text()
         else:
-            text = exposition(by_worker(await self._peers.call_all("metrics", None, seconds=METRICS_TIMEOUT)))
+            text = labeled_by_worker(await self._peers.call_all("metrics", None, seconds=METRICS_TIMEOUT))
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    async def _samples(self, _: Any) -> Any:
-        return self._peers.number, self._service.metrics.samples()
+    async def _metrics_for_peer(self, _: Any) -> Any:
+        return self._peers.number, self._service.metrics.text()
 
     async def schema(self, request: Request) -> Response:
         """`GET /openapi.json`."""

@@ -14,10 +14,10 @@ from typing import Any, Protocol, cast
 from context_agent._support.extras import extra
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.json_encoding import encode
-from context_agent.integrations.server.metrics import Counter
 
 with extra("serve"):
     import h11
+    from prometheus_client import Counter
     from uvicorn.config import Config
     from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
     from uvicorn.server import ServerState
@@ -65,7 +65,7 @@ class ConnectionTable:
             if longest_waiting is None:
                 return False
             self.remove(longest_waiting)
-            self.refusals.add("evicted")
+            self.refusals.labels("evicted").inc()
             longest_waiting.evict()
         self._open.add(connection)
         self.wait(connection)
@@ -225,7 +225,7 @@ class BoundedConnection(H11Protocol):
 
     def _refuse(self, problem: Problem) -> None:
         """Answers instead of the application, and closes the connection."""
-        self._table.refusals.add(problem.code)
+        self._table.refusals.labels(problem.code).inc()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()
@@ -239,7 +239,7 @@ class BoundedConnection(H11Protocol):
         self._phase_timer = self.loop.call_later(seconds, self._expire, code)
 
     def _expire(self, code: str) -> None:
-        self._table.refusals.add(code)
+        self._table.refusals.labels(code).inc()
         self.transport.abort()
 
 

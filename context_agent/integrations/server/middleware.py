@@ -148,11 +148,11 @@ class RequestMiddleware:
     def _note(self, record: RequestRecord) -> None:
         seconds, metrics = time.perf_counter() - record.started, self._service.metrics
         status = record.status or CLIENT_CLOSED
-        metrics.requests.add(record.path, str(status))
-        metrics.seconds.add(record.path, seconds)
+        metrics.requests.labels(record.path, status).inc()
+        metrics.seconds.labels(record.path).observe(seconds)
         code = {"code": record.code} if record.code else {}
         if record.code:
-            metrics.errors.add(record.code)
+            metrics.errors.labels(record.code).inc()
         fields: dict[str, Any] = {"method": record.method, "path": record.path, "status": status, **code}
         log("request", **fields, seconds=round(seconds, 4), **record.notes)
 

@@ -17,6 +17,7 @@ from context_agent.integrations.server.service import LimitedService
 
 with extra("serve"):
     import uvicorn
+    from prometheus_client import Gauge
     from starlette.types import ASGIApp
 
 
@@ -62,7 +63,8 @@ class ServerProcess(uvicorn.Server):
         `accept_batch` is the number of connections accepted in one turn of the event loop.
         """
         table = ConnectionTable(available_connections(service.settings.max_connections), service.metrics.refusals)
-        service.metrics.gauge("ctx1_connections", "Open connections.", lambda: len(table))
+        open_connections = Gauge("ctx1_connections", "Open connections.", registry=service.metrics.registry)
+        open_connections.set_function(lambda: len(table))
         config = uvicorn.Config(
             app,
             http=cast("Any", partial(BoundedConnection, table=table)),

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from textwrap import shorten
 
+from context_agent._support.extras import extra
 from context_agent.agent import Deadline, Progress, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy, with_effort
@@ -23,6 +24,10 @@ from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import Metrics
 from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.corpus import Corpus, Where, check_where
+
+with extra("serve"):
+    from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
 
 FINAL_GRACE = 5.0
 """Seconds for searches to return what they have, after the grace period."""
@@ -111,13 +116,7 @@ class Service(LimitedService):
     def __init__(self, index: LiveIndex, settings: Settings, feedback: FeedbackLog | None = None) -> None:
         super().__init__(settings)
         self.index, self.feedback = index, feedback
-        gauge = self.metrics.gauge
-        gauge("ctx1_searches_running", "Searches that are running.", lambda: self.admission.running)
-        gauge("ctx1_searches_waiting", "Searches in the queue.", lambda: self.admission.waiting)
-        gauge("ctx1_index_stale", "1 while the index is known to have changed.", lambda: float(index.stale))
-        gauge("ctx1_index_checked", "When the index was last known to be current.", lambda: index.checked)
-        gauge("ctx1_index_chunks", "Chunks of the index that is served.", lambda: index.chunks)
-        gauge("ctx1_index", "The index that is served, with its revision.", lambda: index.name, "corpus")
+        self.metrics.registry.register(_CurrentState(self))
 
     @classmethod
     def of(cls, agent: SearchAgent, settings: Settings | None = None, index: LiveIndex | None = None) -> Service:
@@ -202,7 +201,7 @@ class Service(LimitedService):
             await asyncio.sleep(self.settings.check)
             is_reloaded = await self.index.follow()
             if is_reloaded is not False:
-                self.metrics.reloads.add("failed" if is_reloaded is None else "done")
+                self.metrics.reloads.labels("failed" if is_reloaded is None else "done").inc()
 
     @asynccontextmanager
     async def _running(self, search: AdmittedSearch) -> AsyncIterator[SearchAgent]:
@@ -233,14 +232,14 @@ class Service(LimitedService):
             message = "the deadline passed while the search was waiting in the queue"
             raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
         finally:
-            self.metrics.queue_seconds.add(search.request.path, time.perf_counter() - search.arrival)
+            self.metrics.queue_seconds.labels(search.request.path).observe(time.perf_counter() - search.arrival)
 
     async def _answered(self, search: AdmittedSearch, result: SearchResult, queued_seconds: float) -> ServedAnswer:
         seconds = time.perf_counter() - search.arrival
         self._typical_seconds += 0.1 * (seconds - queued_seconds - self._typical_seconds)
-        self.metrics.searches.add(result.stop_reason)
-        self.metrics.turns.add(by=result.turns)
-        self.metrics.tokens.add(by=result.tokens)
+        self.metrics.searches.labels(result.stop_reason).inc()
+        self.metrics.turns.inc(result.turns)
+        self.metrics.tokens.inc(result.tokens)
         answer = ServedAnswer(REQUEST_ID.get() or "", result, seconds, queued_seconds)
         if result.error is not None:
             log("failed", logging.WARNING, code=result.stop_reason, reason=result.error)
@@ -249,6 +248,25 @@ class Service(LimitedService):
                 self.feedback.record_request, answer.request_id, [path.stem for path in result.paths]
             )
         return answer
+
+
+class _CurrentState(Collector):
+    """The gauges of a service, which are read when Prometheus asks."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        index, admission = self._service.index, self._service.admission
+        gauge = GaugeMetricFamily
+        yield gauge("ctx1_searches_running", "Searches that are running.", admission.running)
+        yield gauge("ctx1_searches_waiting", "Searches in the queue.", admission.waiting)
+        yield gauge("ctx1_index_stale", "1 while the index is known to have changed.", float(index.stale))
+        yield gauge("ctx1_index_checked", "When the index was last known to be current.", index.checked)
+        yield gauge("ctx1_index_chunks", "Chunks of the index that is served.", index.chunks)
+        named = gauge("ctx1_index", "The index that is served, with its revision.", labels=("corpus",))
+        named.add_metric((index.name,), 1)
+        yield named
 
 
 def check_effort(policy: Policy, effort: str | None) -> None:

@@ -142,7 +142,7 @@ def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
         server.expect('ctx1_errors_total{code="method_not_allowed"}', 1)
         server.expect('ctx1_searches_total{stop_reason="finished"}', 3)
         server.expect('ctx1_request_seconds_count{path="/v1/retrieve"}', 4)
-        server.expect('ctx1_request_seconds_bucket{path="/v1/retrieve",le="+Inf"}', 4)
+        server.expect('ctx1_request_seconds_bucket{le="+Inf",path="/v1/retrieve"}', 4)
         server.expect("ctx1_turns_total", 3)
         assert server.metric("ctx1_tokens_total") > 0
         server.expect("ctx1_index_stale", 0)

@@ -16,7 +16,7 @@ import pytest
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.logs import REQUEST_ID
-from context_agent.integrations.server.metrics import Metrics, by_worker, exposition
+from context_agent.integrations.server.metrics import Metrics, labeled_by_worker
 from context_agent.integrations.server.peers import WorkerPeers, call_listeners
 from context_agent.integrations.server.process import bind_socket
 from context_agent.integrations.server.supervisor import ServerSupervisor, ServerWorker
@@ -98,18 +98,16 @@ def test_owners_are_spread_over_the_workers() -> None:
 def test_metrics_of_several_workers_are_told_apart() -> None:
     workers = [Metrics(), Metrics()]
     for number, metrics in enumerate(workers):
-        metrics.requests.add('/a"{b}', "200", by=number + 1)
-        metrics.seconds.add("/a", 0.3)
-        metrics.gauge("ctx1_connections", "Open connections.", lambda: 4)
-    text = exposition(by_worker((number, metrics.samples()) for number, metrics in enumerate(workers)))
+        metrics.requests.labels('/a"{b}', 200).inc(number + 1)
+        metrics.seconds.labels("/a").observe(0.3)
+    text = labeled_by_worker((number, metrics.text()) for number, metrics in enumerate(workers))
     assert text.count("# TYPE ctx1_requests_total counter\n") == 1
     assert (
-        'ctx1_requests_total{worker="0",path="/a\\"{b}",status="200"} 1\n'
-        'ctx1_requests_total{worker="1",path="/a\\"{b}",status="200"} 2\n'
+        'ctx1_requests_total{path="/a\\"{b}",status="200",worker="0"} 1.0\n'
+        'ctx1_requests_total{path="/a\\"{b}",status="200",worker="1"} 2.0\n'
     ) in text
-    assert 'ctx1_request_seconds_bucket{worker="1",path="/a",le="0.5"} 1\n' in text
-    assert 'ctx1_turns_total{worker="0"} 0\n' in text
-    assert 'ctx1_connections{worker="1"} 4\n' in text
+    assert 'ctx1_request_seconds_bucket{le="0.5",path="/a",worker="1"} 1.0\n' in text
+    assert 'ctx1_turns_total{worker="0"} 0.0\n' in text
 
 
 def exits(worker: ServerWorker, code: int) -> None:
