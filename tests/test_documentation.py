@@ -151,8 +151,15 @@ def test_the_page_of_options_has_every_command_and_option(hooks: Any) -> None:
     assert "More options" not in text
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_name_of_the_package_that_a_page_names_exists(page: Path) -> None:
+    names = {*re.findall(r"\bcontext_agent(?:\.\w+)+", page.read_text(encoding="utf-8"))} - {"context_agent.domains"}
+    missing = [name for name in names if not resolves(name)]
+    assert missing == []
+
+
 def resolves(name: str) -> bool:
-    """Whether it is a module, which may need an extra and is not imported, or a name in one."""
+    """Return whether it is a module, which may need an extra and is not imported, or a name in one."""
     module, _, attribute = name.rpartition(".")
     if (ROOT / name.replace(".", "/")).is_dir() or (ROOT / f"{name.replace('.', '/')}.py").is_file():
         return True
