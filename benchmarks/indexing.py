@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.records import LARGEST_BATCH
+from context_agent.retrieval.chroma.record_writer import LARGEST_BATCH
 from context_agent.retrieval.embedders import MINILM, Embedder, load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.tokens import HarmonyCounter

@@ -50,9 +50,9 @@ from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.policy import EFFORTS
 from context_agent.pruning.view import Block
 from context_agent.retrieval.chunker import SIZE, chunk_document
-from context_agent.retrieval.corpus import Where
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.embedders.local import TOKENIZER_FILE
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import HarmonyCounter

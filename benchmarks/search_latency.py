@@ -33,8 +33,8 @@ from corpus100k import COUNT, corpus, data_folder, questions
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.database import DATABASE
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.records import KEY
 from context_agent.retrieval.corpus import GREP_LIMIT, PER_RETRIEVER
+from context_agent.retrieval.index.manifest import KEY
 from context_agent.types import Chunk
 
 SEEN_LIMIT = 60

@@ -31,7 +31,8 @@ from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
-from context_agent.retrieval.corpus import Corpus, LimitedCorpus, Where, check_count, check_question
+from context_agent.retrieval.corpus import Corpus, LimitedCorpus, check_count, check_question
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.fusion import reciprocal_rank_fusion
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import RankedDocument

@@ -39,7 +39,7 @@ assert [section.title for section in next(load("gate.py")).sections] == ["gate.p
 LARGE = """
 import numpy
 from pathlib import Path
-from context_agent.retrieval.chroma.vector_graph import VectorGraph, write_graph
+from context_agent.retrieval.index.vector_graph import VectorGraph, write_graph
 vectors = numpy.random.default_rng(0).normal(size=(500, 8)).astype("float32")
 write_graph(Path("vectors.graph"), vectors)
 assert 7 in VectorGraph(Path("vectors.graph"), 500, 8).nearest(vectors[7], 3)

@@ -227,7 +227,7 @@ def _lock(folder: Path) -> InstallationCheck:
     """Return whether another process is indexing into the folder."""
     from filelock import FileLock, Timeout
 
-    from context_agent.retrieval.chroma.store import OWN_FOLDER, WRITER_LOCK
+    from context_agent.retrieval.chroma.location import OWN_FOLDER, WRITER_LOCK
 
     file = folder / OWN_FOLDER / WRITER_LOCK
     if not file.exists():

@@ -61,7 +61,7 @@ class _MetadataFilter(click.ParamType[Any]):
         """Return the filter as a dictionary. Fails for text that is neither form, and for a filter that no index could
         use.
         """
-        from context_agent.retrieval.corpus import compile_where
+        from context_agent.retrieval.filters import compile_where
 
         try:
             where = _json_filter(value) if value.lstrip().startswith("{") else _equality(value)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent, WorkerPool
     from context_agent.agent import Progress, SearchAgent, SearchResult
     from context_agent.answers import AnswerModel, CheckedAnswer
-    from context_agent.retrieval.corpus import Corpus, Where
+    from context_agent.retrieval.corpus import Corpus
+    from context_agent.retrieval.filters import Where
 
 
 KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]

@@ -46,7 +46,8 @@ from context_agent.pruning.view import (
     fold,
     named_id,
 )
-from context_agent.retrieval.corpus import Corpus, Where, check_where
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.filters import Where, check_where
 from context_agent.retrieval.fusion import RRF_K
 from context_agent.text.markers import escape_markers
 from context_agent.tokens import HarmonyCounter, TokenCounter

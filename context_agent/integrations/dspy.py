@@ -10,7 +10,7 @@ from context_agent.agent import DEFAULT_K, SearchAgent
 from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.opening import OpenAgent, open_agent
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 
 with extra("dspy"):
     import dspy

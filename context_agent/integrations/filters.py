@@ -12,7 +12,7 @@ from reprlib import repr as brief
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import MAX_DEPTH, Where
+from context_agent.retrieval.filters import MAX_DEPTH, Where
 
 OPERATORS = {
     "==": "$eq",

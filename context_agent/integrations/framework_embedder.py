@@ -27,10 +27,10 @@ class FrameworkEmbedder:
     @classmethod
     def of(cls, collection: Collection, model: object, documents: str, query: str) -> Self:
         """Return the model that embedded a user's collection; `documents` and `query` are the names of its methods."""
-        from context_agent.retrieval.chroma.store import dimension_of
+        from context_agent.retrieval.chroma.collection import CollectionRecords
 
         name = f"{type(model).__module__.partition('.')[0]}:{type(model).__name__}"
-        return cls(name, dimension_of(collection), getattr(model, documents), getattr(model, query))
+        return cls(name, CollectionRecords(collection).dimension(), getattr(model, documents), getattr(model, query))
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape (n, d)."""

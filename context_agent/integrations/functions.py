@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 from context_agent.text.citations import citations
 from context_agent.text.markers import escape_markers, escaped_line
 from context_agent.text.passages import passage_text

@@ -14,7 +14,7 @@ from context_agent.integrations.opening import OpenAgent, open_agent
 from context_agent.integrations.passages import PREFIX, PassageRetriever, RetrievedPassage
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 
 with extra("langchain"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun as AsyncRun

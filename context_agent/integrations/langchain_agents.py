@@ -14,7 +14,7 @@ from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import BUDGET
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 
 with extra("langchain-agents"):
     from langchain.agents.middleware import AgentMiddleware

@@ -12,7 +12,7 @@ from context_agent.integrations.framework_embedder import FrameworkEmbedder
 from context_agent.integrations.opening import OpenAgent, open_agent
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
 from context_agent.integrations.pruning import THRESHOLD, prune
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection

@@ -13,7 +13,7 @@ from context_agent.agent import SearchAgent
 from context_agent.integrations.functions import DEFAULT_K, NAME, TOOL_DESCRIPTION, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import BUDGET
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 
 with extra("openai-agents"):
     from agents import FunctionTool

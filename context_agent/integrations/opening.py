@@ -68,7 +68,7 @@ def _temporary_cache(collection: str | Collection | None, stack: ExitStack) -> s
     """
     from tempfile import TemporaryDirectory
 
-    from context_agent.retrieval.chroma.store import Location
+    from context_agent.retrieval.chroma.location import Location
 
     if isinstance(collection, str | None) or not Location.of(None, None, collection).in_memory:
         return None

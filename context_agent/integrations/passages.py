@@ -12,7 +12,8 @@ from typing import Any
 
 from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
 from context_agent.integrations.filters import all_of
-from context_agent.retrieval.corpus import Where, check_count
+from context_agent.retrieval.corpus import check_count
+from context_agent.retrieval.filters import Where
 from context_agent.types import Metadata
 
 PREFIX = "ctx1_"

@@ -12,50 +12,24 @@ not. `check_where` bounds every filter, whatever evaluates it: this module, Chro
 
 from __future__ import annotations
 
-import json
-import math
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import lru_cache
 from reprlib import repr as brief
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
+from context_agent.retrieval.filters import Where
 from context_agent.types import Chunk, Hit
 
-Where = dict[str, Any]
-"""A metadata filter in Chroma's syntax, e.g. `{"year": {"$gte": 2020}}`."""
 CANDIDATES = 50
 """Fused candidates of one search, before reranking (the published baseline's value)."""
 PER_RETRIEVER = 25
 """Hits of each retriever before fusion (the published baseline's value)."""
 GREP_LIMIT = 5
 """Chunks that one grep shows (the published system's value)."""
-Predicate = Callable[[Mapping[str, Any]], bool]
-Column = tuple[NDArray[np.int32], Sequence[Any]]
-"""A metadata key over all rows: for each row the position of its value in the values, -1 without the key."""
-MAX_CONDITIONS = 200
-"""Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 and crashes on 12,000 of them."""
-MAX_DEPTH = 16
-"""Levels of nested objects and lists in a filter."""
-MAX_VALUES = 10_000
-"""Values in all lists of a filter, e.g. of `$in`. SQLite takes at most 32,766 in a query."""
-MAX_TEXT = 4_096
-"""Characters of a metadata key or of a string value."""
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
-_NEGATED = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
-_SCALAR = (str, int, float)
-T = TypeVar("T")
-_CACHED_FILTERS = 16
 
 
 @runtime_checkable
@@ -137,162 +111,3 @@ def check_count(number: object, name: str = "k") -> None:
         raise ConfigError(
             f"{name} must be a whole number of at least 1; got {brief(number)}: it is how many results are returned"
         )
-
-
-def check_where(where: object) -> None:
-    """Raises `ConfigError` for a filter beyond the limits above, or with a number that no store can hold.
-
-    Linear in the size of the filter up to the first limit, and not recursive: safe for any value, also a hostile one.
-    """
-    conditions = operators = values = 0
-    pending: list[tuple[object, int]] = [(where, 1)]
-    while pending:
-        value, depth = pending.pop()
-        if not isinstance(value, Mapping | list | tuple | set):
-            _check_scalar(value)
-            continue
-        if depth > MAX_DEPTH:
-            raise ConfigError(f"the metadata filter has more than {MAX_DEPTH} levels: flatten nested $and and $or")
-        if isinstance(value, Mapping):
-            keys = sum(str(key).startswith("$") for key in value)
-            operators, conditions = operators + keys, conditions + (len(value) - keys or not value)
-            pending += ((key, depth) for key in value)
-        else:
-            values += sum(not isinstance(part, Mapping) for part in value)
-        # A well-formed filter of n conditions has fewer than 2n operators.
-        if conditions > MAX_CONDITIONS or operators > 2 * MAX_CONDITIONS:
-            raise ConfigError(
-                f"the metadata filter has more than {MAX_CONDITIONS} conditions: use fewer, or $in with a list"
-            )
-        if values > MAX_VALUES:
-            raise ConfigError(
-                f"the metadata filter lists more than {MAX_VALUES:,} values: split it into several searches"
-            )
-        parts: Iterable[object] = value.values() if isinstance(value, Mapping) else value
-        pending += ((part, depth + 1) for part in parts)
-
-
-def _check_scalar(value: object) -> None:
-    if isinstance(value, str) and len(value) > MAX_TEXT:
-        raise ConfigError(f"the metadata filter has a string of {len(value):,} characters: use at most {MAX_TEXT:,}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError("the metadata filter has a number that is not finite, which no store can hold: remove it")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError("the metadata filter has an integer of more than 64 bits, which no store can hold: remove it")
-
-
-def compile_where(where: Where) -> Predicate:
-    """Return a test of one chunk's metadata.
-
-    Raises `ConfigError` for an unknown operator, a malformed filter, or one beyond the limits of `check_where`.
-    """
-    check_where(where)
-    return _compiled(where)
-
-
-def _compiled(where: object) -> Predicate:
-    if not isinstance(where, Mapping) or len(where) != 1 or not all(isinstance(key, str) for key in where):
-        raise ConfigError(f"a metadata filter has exactly one key; join several filters with $and: got {brief(where)}")
-    ((key, condition),) = where.items()
-    if key in ("$and", "$or"):
-        return _junction(key, condition)
-    if key.startswith("$"):
-        raise ConfigError(f"unknown operator {key!r} in a metadata filter: use $and, $or or a metadata key")
-    if key == "#document":
-        raise ConfigError("a metadata filter cannot search texts: use grep")
-    if not isinstance(condition, Mapping):
-        condition = {"$eq": condition}
-    if len(condition) != 1:
-        raise ConfigError(f"metadata key {key!r} needs exactly one operator: got {brief(condition)}")
-    ((name, value),) = condition.items()
-    return _comparison(key, name, value)
-
-
-def _junction(name: str, parts: Any) -> Predicate:
-    if not isinstance(parts, list) or len(parts) < 2:
-        raise ConfigError(f"{name} takes a list of at least two filters: got {brief(parts)}")
-    tests = [_compiled(part) for part in parts]
-    join = all if name == "$and" else any
-    return lambda metadata: join(test(metadata) for test in tests)
-
-
-def matching_rows(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
-    """Return which rows of a table a filter lets through, shape (rows,). Each distinct value of a key is tested once.
-
-    Raises `ConfigError` as `compile_where` does.
-    """
-    compile_where(where)
-    return _mask(where, column)
-
-
-def _mask(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
-    ((key, condition),) = where.items()
-    if key in ("$and", "$or"):
-        join = np.logical_and if key == "$and" else np.logical_or
-        return np.asarray(join.reduce([_mask(part, column) for part in condition]))
-    test, (positions, values) = _compiled(where), column(key)
-    # The last entry, at position -1, is for rows without the key.
-    passing = np.array([*(test({key: value}) for value in values), test({})])
-    return np.asarray(passing[positions])
-
-
-def _comparison(key: str, name: str, value: Any) -> Predicate:
-    if name in _NEGATED:
-        positive = _comparison(key, _NEGATED[name], value)
-        return lambda metadata: not positive(metadata)
-    if name == "$in":
-        listed = _listed(value)
-        return lambda metadata: key in metadata and _identity(metadata[key]) in listed
-    if name in _ORDER:
-        if not _is_number(value):
-            raise ConfigError(f"{name} compares numbers: got {brief(value)}")
-        compare = _ORDER[name]
-        return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
-    if name not in ("$eq", "$contains"):
-        operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED, *_ORDER))
-        raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {operators}")
-    if not isinstance(value, _SCALAR):
-        raise ConfigError(f"{name} takes a string, a number or a boolean: got {brief(value)}")
-    if name == "$eq":
-        target = _identity(value)
-        return lambda metadata: key in metadata and _identity(metadata[key]) == target
-    return lambda metadata: _contains(metadata.get(key), value)
-
-
-def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
-    if not isinstance(values, list) or not values:
-        raise ConfigError(f"$in and $nin take a list with at least one value: got {brief(values)}")
-    if not isinstance(values[0], _SCALAR) or any(type(value) is not type(values[0]) for value in values):
-        raise ConfigError(f"$in and $nin take a list of strings, of numbers or of booleans: got {brief(values)}")
-    return {_identity(value) for value in values}
-
-
-def _identity(value: Any) -> tuple[str, Any]:
-    """Equal for equal values, also for 1 and 1.0; a list equals only itself."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return type(value).__name__, value if isinstance(value, _SCALAR) else id(value)
-    return "number", value
-
-
-def _contains(values: Any, value: Any) -> bool:
-    return isinstance(values, list | tuple) and any(type(item) is type(value) and item == value for item in values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
-    """Return the function with its latest results cached, by the filter's JSON. Raises `ConfigError` like
-    `check_where`.
-    """
-
-    @lru_cache(maxsize=_CACHED_FILTERS)
-    def cached(where: str) -> T:
-        return function(json.loads(where))
-
-    def checked(where: Where) -> T:
-        check_where(where)
-        return cached(json.dumps(where, sort_keys=True))
-
-    return checked

@@ -23,7 +23,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import CANDIDATES, PER_RETRIEVER, Where
+from context_agent.retrieval.corpus import CANDIDATES, PER_RETRIEVER
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.retriever import DENSE, SPARSE, KnowsWords, Retriever
 from context_agent.types import Chunk, Hit
 

@@ -19,21 +19,16 @@ from numpy.typing import NDArray
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import SIZE, chunk_document
-from context_agent.retrieval.corpus import (
-    CANDIDATES,
-    GREP_LIMIT,
-    Where,
-    cached_by_filter,
-    check_count,
-    check_question,
-    compile_where,
-)
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
+from context_agent.retrieval.embedders.query_vectors import query_vectors
+from context_agent.retrieval.filters import Where, cached_by_filter, compile_where
 from context_agent.retrieval.fusion import gather, hits_of
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index, Bm25Retriever
 from context_agent.retrieval.index.dense import DenseRetriever, VectorTable
-from context_agent.retrieval.index.grep import Pattern, TextTable, scan
-from context_agent.retrieval.retriever import Retriever, query_vectors
+from context_agent.retrieval.index.grep import Pattern, scan
+from context_agent.retrieval.index.text_table import TextTable
+from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.retrieval.corpus import Where
-from context_agent.text.normalization import well_formed
-
-if TYPE_CHECKING:
-    from context_agent.retrieval.embedders import Embedder
+from context_agent.retrieval.filters import Where
 
 DENSE, SPARSE = "dense", "bm25"
-QUERY_VECTORS = 512
-"""Query vectors that a corpus caches: an episode needs the similarity to the same query many times."""
 
 
 @runtime_checkable
@@ -34,16 +27,6 @@ class Retriever(Protocol):
 
 QueryVectors = Callable[[str], NDArray[np.float32]]
 """Returns the vector of a query, shape (d,)."""
-
-
-def query_vectors(embedder: Embedder) -> QueryVectors:
-    """Return an embedder's query vectors, the latest of them cached. Thread-safe."""
-
-    @lru_cache(QUERY_VECTORS)
-    def vector(query: str) -> NDArray[np.float32]:
-        return np.asarray(embedder.embed_query(well_formed(query)), dtype=np.float32)
-
-    return vector
 
 
 @runtime_checkable

@@ -78,7 +78,7 @@ def test_an_interrupt_while_waiting_for_input_exits_with_130(tmp_path):
 INTERRUPTED = """
 import os, sys
 from context_agent.cli import main
-from context_agent.retrieval.chroma.records import RecordWriter
+from context_agent.retrieval.chroma.record_writer import RecordWriter
 
 store, ending = RecordWriter._store, int(sys.argv.pop(1))
 

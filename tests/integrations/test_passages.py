@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.filters import all_of, from_haystack, from_llamaindex
-from context_agent.retrieval.corpus import compile_where
+from context_agent.retrieval.filters import compile_where
 
 METADATA: list[dict[str, Any]] = [
     {name: value for name, value in (("year", year), ("tag", tag)) if value is not None}

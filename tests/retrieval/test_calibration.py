@@ -21,9 +21,9 @@ from context_agent.retrieval.calibration import (
     sample_rows,
     success_odds,
 )
-from context_agent.retrieval.chroma.records import Chunking, Manifest
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.manifest import Chunking, Manifest
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Document

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import Column, compile_where, matching_rows
+from context_agent.retrieval.filters import Column, compile_where, matching_rows
 
 VALUES: list[Any] = [
     None, 0, 1, 2, -1, 1.0, 2.0, 1.5, True, False, "1", "x", "", "true", "X",

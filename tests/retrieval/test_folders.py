@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.retrieval.chroma.records import check_document
+from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.retrieval.loaders.folders import LINK_TO_FOLDER, MAX_DEPTH, FolderWalk
 

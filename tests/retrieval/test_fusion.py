@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.fusion import (
     RRF_K,
     gather,

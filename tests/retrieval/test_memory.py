@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, PatternError, RerankerError
-from context_agent.retrieval.corpus import Corpus, Where
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import Retriever
 from context_agent.tokens import CharCounter

@@ -259,7 +259,7 @@ def exchanges(draw: st.DrawFn) -> Input:
 def load_files() -> Iterator[Attack]:
     """Loads a folder of the files: every document can be stored, and what is left out has a notice."""
     from context_agent.errors import ContextAgentError
-    from context_agent.retrieval.chroma.records import check_document
+    from context_agent.retrieval.document_checks import check_document
     from context_agent.retrieval.loaders import LoadReport, load
 
     def attack(files: Input) -> str:

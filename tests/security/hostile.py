@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import chromadb
 
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.records import KEY
+from context_agent.retrieval.index.manifest import KEY
 from context_agent.types import Document
 
 SECRETS = {

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import TrajectoryError
 from context_agent.harness.trajectory_file import read, write
-from context_agent.retrieval.chroma.records import check_document
+from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.loaders import LoadReport, load
 from context_agent.types import Document
 from tests.actions import prune, search

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from context_agent import ChromaCorpus, MemoryCorpus, SearchAgent, index_documents
 from context_agent.errors import ConfigError
-from context_agent.retrieval.corpus import check_where
+from context_agent.retrieval.filters import check_where
 from tests.integrations.server.conftest import Running, one_search, running
 from tests.security.test_server_limits import CALL, DOCUMENTS, address_of, called, serving
 

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ContextAgentError, CorpusCorruptError
-from context_agent.retrieval.chroma import segments
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.snapshot import load_snapshot, published
+from context_agent.retrieval.index.publication import published
+from context_agent.retrieval.index.segments import SEGMENT_HEADER, SegmentSizes
+from context_agent.retrieval.index.snapshot import load_snapshot
 from tests.retrieval.fakes import HashEmbedder, people
 from tests.security.bounded import bounded
 
@@ -165,7 +166,7 @@ def test_nesting_and_noise_raise_nothing_of_python(folder: Path, pattern: str, t
 def segment_with(file: Path, column: str, change: Callable[[np.ndarray], None]) -> None:
     """Change a column of a segment in place."""
     data = bytearray(file.read_bytes())
-    sizes = segments._Sizes(*segments._HEADER.unpack(data[: segments._HEADER.size])[2:])
+    sizes = SegmentSizes(*SEGMENT_HEADER.unpack(data[: SEGMENT_HEADER.size])[2:])
     for name, dtype, offset, count in sizes.columns():
         if name == column:
             change(np.frombuffer(data, dtype, count, offset))
@@ -218,7 +219,7 @@ def test_a_table_of_equal_hashes_makes_no_look_up_read_everything(folder: Path) 
 
 
 def test_a_publication_that_many_folders_link_to_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from context_agent.retrieval.chroma import snapshot
+    from context_agent.retrieval.index import publication
 
     pointer = file_in(folder, "current.json")
     for number in range(50):
@@ -230,8 +231,8 @@ def test_a_publication_that_many_folders_link_to_is_read_once(folder: Path, monk
         reads.append(root)
         return published(root)
 
-    monkeypatch.setattr(snapshot, "published", counted)
-    assert snapshot.published_collection(folder / "ctx1", "nobody") is None
+    monkeypatch.setattr(publication, "published", counted)
+    assert publication.published_collection(folder / "ctx1", "nobody") is None
     assert len(reads) == 1
 
 

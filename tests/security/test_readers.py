@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import CorpusNotFoundError
-from context_agent.retrieval.chroma import local
+from context_agent.retrieval.chroma import private_copy
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from tests.retrieval.fakes import HashEmbedder, people
@@ -340,7 +340,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 def test_a_folder_without_room_for_a_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign_collection(tmp_path, 500)
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000)
-    monkeypatch.setattr(local.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(private_copy.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(Exception, match=r"takes a copy of .* free some space"):
         reopen(tmp_path, collection="notes")
 

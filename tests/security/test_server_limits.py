@@ -31,7 +31,7 @@ from context_agent.integrations.server.connections import MAX_HEADER, Connection
 from context_agent.integrations.server.logs import LOGGER
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streams import BUFFERED, with_heartbeat
-from context_agent.retrieval.corpus import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
+from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
 from tests.cli.process import CTX1, ONE_THREAD
 from tests.integrations.server.conftest import Running, one_search, running
 

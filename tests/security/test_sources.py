@@ -15,7 +15,7 @@ import pytest
 
 from context_agent.errors import CorpusError
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.records import MOST_ENTRIES
+from context_agent.retrieval.document_checks import MOST_ENTRIES
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, folders, load, sources
 from context_agent.retrieval.loaders.sources import MAX_MB
 from context_agent.types import Document

@@ -25,13 +25,13 @@ from hypothesis import strategies as st
 from context_agent._support.token_table import SHIPPED
 from context_agent.cli.app import run
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.chroma.client import sparse_index
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.records import Chunking, Manifest, parse_manifest
+from context_agent.retrieval.chroma.server_search import sparse_index
 from context_agent.retrieval.chroma.stored_embedder import json_value, sparse_functions, stored_embedder
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+from context_agent.retrieval.index.manifest import Chunking, Manifest, parse_manifest
 from tests.retrieval.fakes import HashEmbedder
 from tests.security.conftest import Attacker
 from tests.security.hostile import DOCUMENTS, SECRETS, TRACE, VARIABLE, HostileIndex, build, function, hostile_indexes

@@ -38,7 +38,8 @@ from context_agent.pruning.view import (
     ToolResult,
     View,
 )
-from context_agent.retrieval.corpus import Corpus, Where
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.filters import Where
 from context_agent.text.markers import escape_markers
 from context_agent.types import Hit, ToolCall
 

@@ -37,7 +37,8 @@ from context_agent.integrations.server.schema import MAX_MESSAGES, PruneAnswer, 
 from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
 from context_agent.pruning.pruner import BUDGET
 from context_agent.pruning.view import Text, TurnClosed
-from context_agent.retrieval.corpus import Corpus, Where
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.filters import Where
 from context_agent.types import Chunk
 
 with extra("mcp"):

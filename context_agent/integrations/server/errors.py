@@ -20,7 +20,7 @@ from context_agent.errors import (
     PolicyError,
     RerankerError,
 )
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 
 INDEX_FAILURE = "the index could not be searched"
 POLICY_FAILURE = "the policy failed"

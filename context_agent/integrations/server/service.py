@@ -23,7 +23,8 @@ from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import Metrics
 from context_agent.integrations.server.settings import Settings
-from context_agent.retrieval.corpus import Corpus, Where, check_where
+from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.filters import Where, check_where
 
 with extra("serve"):
     from prometheus_client.metrics_core import GaugeMetricFamily, Metric

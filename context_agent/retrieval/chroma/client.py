@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, cast
@@ -25,8 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError
-from context_agent.retrieval.chroma.database import StoredCollection
-from context_agent.retrieval.chroma.layouts import (
+from context_agent.retrieval.chroma.collection import CollectionRecords
+from context_agent.retrieval.chroma.connection import chroma_errors, connect, find
+from context_agent.retrieval.chroma.location import Location, own_folder
+from context_agent.retrieval.chroma.server_search import hybrid_request, hybrid_rows, sparse_index
+from context_agent.retrieval.chroma.stored_embedder import stored_embedder
+from context_agent.retrieval.corpus import PER_RETRIEVER
+from context_agent.retrieval.filters import Where, cached_by_filter
+from context_agent.retrieval.fusion import FusedCandidate
+from context_agent.retrieval.index.layouts import (
     ForeignLayout,
     Layout,
     LayoutOf,
@@ -34,43 +40,22 @@ from context_agent.retrieval.chroma.layouts import (
     current_snapshot,
     publish_state,
 )
-from context_agent.retrieval.chroma.metadata_keys import SAMPLED_RECORDS, usual_keys
-from context_agent.retrieval.chroma.records import KEY, Manifest
-from context_agent.retrieval.chroma.snapshot import Snapshot, one_maker
-from context_agent.retrieval.chroma.store import (
-    Location,
-    chroma_errors,
-    connect,
-    contents,
-    dimension_of,
-    find,
-    first_vectors,
-    own_folder,
-    pages,
-    space_of,
-)
-from context_agent.retrieval.chroma.stored_embedder import sparse_functions, stored_embedder
-from context_agent.retrieval.corpus import PER_RETRIEVER, Where, cached_by_filter
-from context_agent.retrieval.fusion import RRF_K, FusedCandidate
+from context_agent.retrieval.index.manifest import KEY, Manifest
+from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, usual_keys
+from context_agent.retrieval.index.publication import StoredCollection, one_maker
+from context_agent.retrieval.index.snapshot import Snapshot
 from context_agent.retrieval.retriever import DENSE, QueryVectors
 from context_agent.types import Chunk
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
-    from chromadb.api.types import SparseEmbeddingFunction
-    from chromadb.base_types import SparseVector
-    from chromadb.execution.expression.plan import Search
 
     from context_agent.retrieval.embedders import Embedder
     from context_agent.retrieval.retriever import Retriever
 
 _TIE_MARGIN = 8
 """Additional results, so that equal scores at the cut are mostly ordered by id and not by Chroma."""
-_LOCAL_SPARSE = "chroma_bm25"
-"""The only sparse embedding function of Chroma that needs neither a network nor a model."""
-_NUMBERS = ("k", "b", "avg_doc_length", "token_max_length")
-_STOPWORDS = 10_000
 
 
 class ClientSource:
@@ -105,10 +90,10 @@ class ClientSource:
         with one_maker(own_folder(self._location, stored.id, self._cache)) as root, self.guarded():
             base = None if rebuild else _last_snapshot(layout, root, lexical)
             if base is not None:
-                if not isinstance(layout, ForeignLayout) or layout.same(collection, base):
+                if not isinstance(layout, ForeignLayout) or layout.same(CollectionRecords(collection), base):
                     return stored, base
-                base = base if layout.same_texts(collection, base) else None
-            fresh = build(layout, collection, root, base=base, lexical=lexical)
+                base = base if layout.same_texts(CollectionRecords(collection), base) else None
+            fresh = build(layout, CollectionRecords(collection), root, base=base, lexical=lexical)
             return stored, publish_state(fresh, layout, root, stored)
 
     def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
@@ -118,7 +103,9 @@ class ClientSource:
             present = _described(collection)
             layout = self._layout_of(present)
             differs = present.id != stored.id or layout.state != self._layout_of(stored).state
-            return differs or (isinstance(layout, ForeignLayout) and not layout.same(collection, snapshot))
+            return differs or (
+                isinstance(layout, ForeignLayout) and not layout.same(CollectionRecords(collection), snapshot)
+            )
 
     def reader(self, snapshot: Snapshot, layout: Layout) -> ClientReader:
         """See `LocalSource`."""
@@ -148,14 +135,14 @@ class ClientReader:
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
         """See `SnapshotReader`."""
-        records = contents(self._collection, list(self._record_ids(chunk_ids)))
+        records = CollectionRecords(self._collection).contents(list(self._record_ids(chunk_ids)))
         chunks = (self._layout.chunk(*record) for record in records)
         return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """See `SnapshotReader`."""
         records, vectors = self._record_ids(chunk_ids), dict[str, NDArray[np.float32]]()
-        for page in pages(self._collection, ["embeddings"], list(records)):
+        for page in CollectionRecords(self._collection).pages(["embeddings"], list(records)):
             for record, vector in zip(page["ids"], np.asarray(page["embeddings"], dtype=np.float32), strict=True):
                 vectors[records[record]] = vector / (float(np.linalg.norm(vector)) or 1.0)
         return vectors
@@ -235,54 +222,6 @@ class ChromaDense:
         return [(record, self._offset - self._factor * distance) for record, distance in distances]
 
 
-@dataclass(frozen=True, slots=True)
-class SparseIndex:
-    """An enabled sparse index: the metadata key, and the function that embeds a query for it on this machine."""
-
-    key: str
-    function: SparseEmbeddingFunction[Any]
-
-    def embed(self, query: str) -> SparseVector:
-        """Return the query's sparse vector, which Chroma's `Knn` accepts instead of a text."""
-        return self.function.embed_query([query])[0]
-
-
-def sparse_index(collection: Collection) -> SparseIndex | None:
-    """Return the first sparse index whose stored function runs on this machine; None without one."""
-    for key, stored in sparse_functions(collection.get_model().serialized_schema).items():
-        if stored.get("name") == _LOCAL_SPARSE and (function := _bm25(stored.get("config"))) is not None:
-            return SparseIndex(key, function)
-    return None
-
-
-def hybrid_request(
-    query: str,
-    vector: NDArray[np.float32],
-    index: SparseIndex,
-    *,
-    limit: int,
-    depth: int,
-    where: Where | None = None,
-) -> Search:
-    """One request for the best `limit` records of a dense and a sparse ranking of `depth` each, fused on the server."""
-    from chromadb import K, Knn, Rrf, Search
-
-    dense = Knn(query=vector, limit=depth, return_rank=True, default=float(depth))
-    sparse = Knn(query=index.embed(query), key=index.key, limit=depth, return_rank=True, default=float(depth))
-    ranked = Search().rank(Rrf([dense, sparse], k=RRF_K, weights=[1.0, 1.0]))
-    limited = ranked.limit(limit).select(K.DOCUMENT, K.METADATA, K.SCORE)
-    return limited.where(where) if where is not None else limited
-
-
-def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]:
-    """Runs a request; rows with `id`, `document`, `metadata` and `score` (higher is better), best first."""
-    rows: list[dict[str, Any]] = [dict(row) for row in collection.search(request).rows()[0]]
-    for row in rows:
-        # Chroma ranks ascending, so its fused scores are negative.
-        row["score"] = -float(row.get("score") or 0.0)
-    return sorted(rows, key=lambda row: (-row["score"], row["id"]))
-
-
 def _described(collection: Collection) -> StoredCollection:
     metadata = dict(collection.metadata or {})
     count = 0 if KEY in metadata else collection.count()
@@ -290,7 +229,7 @@ def _described(collection: Collection) -> StoredCollection:
         id=str(collection.id),
         name=collection.name,
         metadata=metadata,
-        dimension=dimension_of(collection),
+        dimension=CollectionRecords(collection).dimension(),
         empty=KEY not in metadata and count == 0,
         usual_keys=usual_keys(_sampled_metadata(collection, count)),
     )
@@ -314,28 +253,10 @@ def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None
 
 def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
     """(a, b) such that a - b * distance is the cosine; (0, 1) if the distance does not give one."""
-    space = space_of(collection)
+    records = CollectionRecords(collection)
+    space = records.space()
     if space == "cosine":
         return 1.0, 1.0
-    if not np.allclose(np.linalg.norm(first_vectors(collection, 3), axis=-1), 1.0, atol=1e-3):
+    if not np.allclose(np.linalg.norm(records.first_vectors(3), axis=-1), 1.0, atol=1e-3):
         return 0.0, 1.0
     return 1.0, 0.5 if space == "l2" else 1.0
-
-
-def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
-    """Chroma's BM25 function with the stored settings; None if they are not plausible or a library is missing."""
-    from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction
-
-    settings = config if isinstance(config, Mapping) else {}
-    numbers = {key: settings[key] for key in _NUMBERS if key in settings}
-    stopwords = settings.get("stopwords")
-    if not all(type(number) in (int, float) and 0 < number < 1e6 for number in numbers.values()):
-        return None
-    if not (stopwords is None or (isinstance(stopwords, list) and len(stopwords) <= _STOPWORDS)):
-        return None
-    function = ChromaBm25EmbeddingFunction(**numbers, stopwords=stopwords)
-    try:
-        function.embed_query(["query"])
-    except (ImportError, ValueError):  # Chroma raises ValueError if its stemmer is not installed
-        return None
-    return function

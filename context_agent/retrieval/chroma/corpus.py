@@ -13,14 +13,13 @@ An open corpus shows the state that was complete when it was opened. After a new
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,19 +28,24 @@ from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
-from context_agent.retrieval.chroma.database import MissingCollectionError, StoredCollection
-from context_agent.retrieval.chroma.layouts import ForeignLayout, Layout, OwnLayout
+from context_agent.retrieval.chroma.collection import PAGE
+from context_agent.retrieval.chroma.database import MissingCollectionError
 from context_agent.retrieval.chroma.local import LocalSource
-from context_agent.retrieval.chroma.metadata_keys import Keys, keys_notice
-from context_agent.retrieval.chroma.records import KEY, Manifest, parse_manifest
-from context_agent.retrieval.chroma.store import PAGE, Location
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_count, check_question
+from context_agent.retrieval.chroma.location import Location
+from context_agent.retrieval.chroma.recent_values import RecentValues
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
 from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
 from context_agent.retrieval.embedders.local import StaticEmbedder
+from context_agent.retrieval.embedders.query_vectors import query_vectors
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.fusion import gather, hits_of
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.grep import Pattern
-from context_agent.retrieval.retriever import Retriever, query_vectors
+from context_agent.retrieval.index.layouts import ForeignLayout, Layout, OwnLayout
+from context_agent.retrieval.index.manifest import KEY, Manifest, parse_manifest
+from context_agent.retrieval.index.metadata_keys import Keys, keys_notice
+from context_agent.retrieval.index.publication import StoredCollection
+from context_agent.retrieval.retriever import Retriever
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
@@ -55,7 +59,6 @@ CACHED = 20_000
 """Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
 QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
 """Chunks and bytes of text up to which a local folder is searched in a few milliseconds, a pattern in 50 at most."""
-V = TypeVar("V")
 
 
 class ChromaCorpus:
@@ -424,29 +427,3 @@ def _passed(embedder: Embedder | EmbeddingFunction | str | None) -> Embedder | N
     if embedder is None:
         return None
     return NoEmbedder() if embedder == WORDS_ALONE else as_embedder(embedder, normalize=False)
-
-
-class RecentValues(Generic[V]):
-    """A cache of at most `size` values by id; when it is full, the older half is dropped. Thread-safe."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._cached: dict[str, V] = {}
-        self._lock = Lock()
-
-    def get(self, ids: Iterable[str], fetch: Callable[[list[str]], Mapping[str, V]]) -> dict[str, V]:
-        """Return the values in the order of the ids; missing ones are fetched in one call. Unknown ids are left out."""
-        ids, cached = list(ids), self._cached
-        values = {value_id: cached[value_id] for value_id in ids if value_id in cached}
-        if missing := [value_id for value_id in ids if value_id not in values]:
-            fetched = fetch(missing)
-            values.update(fetched)
-            self._add(fetched)
-        return {value_id: values[value_id] for value_id in ids if value_id in values}
-
-    def _add(self, fetched: Mapping[str, V]) -> None:
-        with self._lock:
-            if len(self._cached) + len(fetched) > self._size:
-                # A new dict: a reader in another thread continues with the old one.
-                self._cached = dict(islice(self._cached.items(), len(self._cached) // 2, None))
-            self._cached.update(fetched)

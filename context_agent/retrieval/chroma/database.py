@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
-from context_agent.retrieval.chroma.metadata_keys import SAMPLED_RECORDS, USUAL_KEYS, usual_keys
-from context_agent.retrieval.chroma.records import KEY
+from context_agent.retrieval.index.manifest import KEY
+from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, USUAL_KEYS, usual_keys
+from context_agent.retrieval.index.publication import StoredCollection, valid_id
 
 DATABASE = "chroma.sqlite3"
 """The file that marks a Chroma folder."""
@@ -42,25 +41,6 @@ class MissingCollectionError(CorpusNotFoundError):
     def __init__(self, message: str, names: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.names = tuple(names)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCollection:
-    """What Chroma says about a collection. `configuration` and `schema` are JSON.
-
-    `sequence` is the number of the last change and grows with each; -1 if it is unknown, as on a server. `usual_keys`
-    are the usual metadata keys of its records, see `metadata_keys`.
-    """
-
-    id: str
-    name: str
-    metadata: Mapping[str, Any]
-    configuration: str | None = None
-    schema: str | None = None
-    dimension: int = 0
-    empty: bool = False
-    sequence: int = -1
-    usual_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_collection(folder: Path, name: str, *, timeout: float = BUSY_SECONDS) -> StoredCollection:
@@ -117,14 +97,6 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
         sequence=pending or applied,
         usual_keys={} if KEY in metadata else usual_keys(_sampled_metadata(database, segment)),
     )
-
-
-def valid_id(collection: object) -> bool:
-    """Return whether this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
-    try:
-        return isinstance(collection, str) and str(UUID(collection)) == collection
-    except ValueError:
-        return False
 
 
 def not_found(name: str, where: object, names: Iterable[str]) -> MissingCollectionError:

@@ -34,62 +34,34 @@ from context_agent.errors import (
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
-from context_agent.retrieval.chroma.database import StoredCollection
-from context_agent.retrieval.chroma.layouts import (
-    OwnLayout,
-    add_stored_vectors,
-    build,
-    current_snapshot,
-    snapshot_entry,
-)
-from context_agent.retrieval.chroma.local import SnapshotReader
-from context_agent.retrieval.chroma.records import (
-    BATCH,
-    Chunking,
-    Manifest,
-    RecordWriter,
-    check_document,
-    chunks_to_store,
-    delete_records,
-    digest_in,
-    digest_of,
-    read_manifest,
-    record_id,
-    stored_chunk,
-    write_manifest,
-)
-from context_agent.retrieval.chroma.repair import UNFINISHED, remember_vectors, repair_vectors
-from context_agent.retrieval.chroma.snapshot import (
-    MAKER_LOCK,
-    Publication,
-    Snapshot,
-    SnapshotWriter,
-    publish,
-    remove_others,
-)
-from context_agent.retrieval.chroma.store import (
+from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
+from context_agent.retrieval.chroma.connection import chroma_errors, connect, disk_full, writing
+from context_agent.retrieval.chroma.location import (
     OWN_FOLDER,
     WRITER_LOCK,
     Location,
-    all_ids,
     cache_folder,
-    chroma_errors,
-    connect,
-    disk_full,
     make_folder,
     own_folder,
-    pages,
-    space_of,
     without_links,
-    writing,
 )
+from context_agent.retrieval.chroma.record_writer import BATCH, RecordWriter, delete_records
+from context_agent.retrieval.chroma.repair import UNFINISHED, remember_vectors, repair_vectors
 from context_agent.retrieval.chroma.stored_embedder import check_writable
-from context_agent.retrieval.chroma.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.chunker import SIZE, Span
+from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.embedders import STATIC, as_embedder
 from context_agent.retrieval.embedders.language_fit import misfit
+from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.index.bm25 import Bm25Retriever
-from context_agent.retrieval.retriever import query_vectors
+from context_agent.retrieval.index.layouts import OwnLayout, add_stored_vectors, build, current_snapshot, snapshot_entry
+from context_agent.retrieval.index.manifest import Chunking, Manifest
+from context_agent.retrieval.index.publication import MAKER_LOCK, Publication, StoredCollection, publish
+from context_agent.retrieval.index.reader import SnapshotReader
+from context_agent.retrieval.index.records import chunks_to_store, digest_in, digest_of, record_id, stored_chunk
+from context_agent.retrieval.index.snapshot import Snapshot, remove_others
+from context_agent.retrieval.index.vector_graph import APPROXIMATE_FROM, graphs_available
+from context_agent.retrieval.index.writer import SnapshotWriter
 from context_agent.text.languages import require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document
@@ -247,6 +219,7 @@ class _IndexingRun:
         assert manifest is not None
         self.began = time.monotonic()
         self.collection, self.root, self.manifest, self.local = collection, root, manifest, local
+        self.records = CollectionRecords(collection)
         root.mkdir(parents=True, exist_ok=True)
         if local:
             (root / UNFINISHED).touch()
@@ -259,7 +232,7 @@ class _IndexingRun:
             root,
             self.base,
             dimension=embedder.dimension if local else 0,
-            space=space_of(collection),
+            space=self.records.space(),
             language=language,
         )
         self.writer = RecordWriter(collection, embedder, batch_size, self.fresh.put_vectors if local else None)
@@ -362,7 +335,7 @@ class _IndexingRun:
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
         """Snapshot, manifest, publication, removal: the index is complete before and after each step."""
         delete_records(self.collection, self.resumable.keys() - self.written)
-        add_stored_vectors(self.fresh, self.collection)
+        add_stored_vectors(self.fresh, self.records)
         self.fresh.remove(outdated)
         snapshot = self.fresh.finish(self._show_progress)
         if not snapshot.rows:
@@ -400,7 +373,7 @@ class _IndexingRun:
         current = current_snapshot(layout, self.root, lexical=not self.local)
         if self._other_language():
             current, layout.language = None, self.language
-        return current or build(layout, self.collection, self.root, lexical=not self.local)
+        return current or build(layout, self.records, self.root, lexical=not self.local)
 
     def _described(self, manifest: Manifest) -> StoredCollection | None:
         """Return the collection as readers would find it in Chroma's database."""
@@ -436,9 +409,9 @@ class _IndexingRun:
         if self.base is not None and self.collection.count() == len(self.base.rows):
             return {}
         complete = self.base.row_of_record if self.base else {}
-        extra = [record for record in all_ids(self.collection) if record not in complete]
+        extra = [record for record in self.records.ids() if record not in complete]
         usable: dict[str, Span] = {}
-        for page in pages(self.collection, ["metadatas"], extra):
+        for page in self.records.pages(["metadatas"], extra):
             for record, metadata in zip(page["ids"], page["metadatas"] or [], strict=True):
                 stored = stored_chunk(record, "", metadata)
                 if stored and stored.revision == self.revision:

@@ -12,27 +12,29 @@ from __future__ import annotations
 
 import json
 import logging
-import mmap
 import shutil
 import sqlite3
-import struct
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.journal import sync_path
-from context_agent._support.small_files import read_bytes, read_json
+from context_agent._support.small_files import read_json
 from context_agent.errors import CorpusNotFoundError
+from context_agent.retrieval.chroma.collection import PAGE, CollectionRecords
+from context_agent.retrieval.chroma.connection import connect, find
 from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE, read_collection, vector_folder
-from context_agent.retrieval.chroma.layouts import OwnLayout, current_snapshot
-from context_agent.retrieval.chroma.records import KEY, parse_manifest, stored_chunk
-from context_agent.retrieval.chroma.snapshot import Snapshot
-from context_agent.retrieval.chroma.store import PAGE, Location, all_ids, connect, contents, find, own_folder, pages
+from context_agent.retrieval.chroma.location import Location, own_folder
 from context_agent.retrieval.chroma.stored_embedder import check_writable
+from context_agent.retrieval.chroma.vector_files import FILES, intact
+from context_agent.retrieval.index.layouts import OwnLayout, current_snapshot
+from context_agent.retrieval.index.manifest import KEY, parse_manifest
+from context_agent.retrieval.index.records import stored_chunk
+from context_agent.retrieval.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -44,13 +46,6 @@ UNFINISHED = "unfinished"
 _CHECKED = "vectors.json"
 """A file next to the snapshots: size, times and inode of the vector files that the last successful run left."""
 _LOG = logging.getLogger(__name__)
-FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
-_HEADER = struct.Struct("<i6qiI3qdq")
-MIN_CAPACITY, MAX_SPARE = 10_000, 10
-"""Chroma makes room for 1,000 elements, and later for a fifth more than there are. The library allocates the room that
-the header claims."""
-_PART = 65_536
-"""Elements checked at once."""
 
 
 def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
@@ -134,13 +129,15 @@ def _complete(collection: Collection) -> bool:
     from chromadb.errors import InternalError
 
     try:
-        return all(len(page["ids"]) == len(page["embeddings"]) for page in pages(collection, ["embeddings"]))
+        return all(
+            len(page["ids"]) == len(page["embeddings"]) for page in CollectionRecords(collection).pages(["embeddings"])
+        )
     except InternalError:
         return False
 
 
 def _put_all(collection: Collection, snapshot: Snapshot | None, embedder: Embedder) -> int:
-    records = all_ids(collection)
+    records = CollectionRecords(collection).ids()
     for start in range(0, len(records), PAGE):
         batch = records[start : start + PAGE]
         collection.upsert(ids=batch, embeddings=cast("Any", _vectors_of(batch, collection, snapshot, embedder)))
@@ -155,7 +152,10 @@ def _vectors_of(
         rows, row_of = snapshot.rows, snapshot.row_of_record
         vectors = {record: rows.vector(row) for record in records if (row := row_of.get(record)) is not None}
     if missing := [record for record in records if record not in vectors]:
-        texts = {record: _indexed_text(record, text, data) for record, text, data in contents(collection, missing)}
+        texts = {
+            record: _indexed_text(record, text, data)
+            for record, text, data in CollectionRecords(collection).contents(missing)
+        }
         vectors |= zip(texts, embedder.embed_documents(list(texts.values())), strict=True)
     return [vectors[record] for record in records]
 
@@ -172,94 +172,3 @@ def _undo_unfinished(path: Path) -> None:
         closing(sqlite3.connect(path / DATABASE, timeout=BUSY_SECONDS)) as database,
     ):
         database.execute("select count(*) from sqlite_master").fetchone()
-
-
-class _Header(NamedTuple):
-    version: int
-    level0_offset: int
-    capacity: int
-    elements: int
-    element_bytes: int
-    label_offset: int
-    vector_offset: int
-    top_level: int
-    entry: int
-    upper_links: int
-    level0_links: int
-    links: int
-    level_factor: float
-    construction: int
-
-
-def intact(folder: Path) -> bool:
-    """Return whether the index files in a folder fit each other; True for a folder without any. Reads each file
-    once.
-    """
-    present = {name for name in FILES if (folder / name).exists()}
-    try:
-        return not present or _consistent(folder, complete=len(present) == len(FILES))
-    except (OSError, ValueError, struct.error):
-        return False
-
-
-def _consistent(folder: Path, *, complete: bool) -> bool:
-    header = _Header(*_HEADER.unpack(read_bytes(folder / "header.bin", _HEADER.size)))
-    if not 0 <= header.capacity <= MAX_SPARE * (header.elements + MIN_CAPACITY):
-        return False
-    if header.elements == 0:
-        # A new index: Chroma has allocated space and written nothing yet.
-        return True
-    links_end = 4 + 4 * header.level0_links
-    plausible = 0 <= header.elements <= header.capacity and header.level0_links > 0 and header.upper_links > 0
-    fits = links_end <= header.vector_offset < header.label_offset < header.element_bytes
-    if not (complete and plausible and fits and header.entry < header.elements and _ended(folder / FILES[-1])):
-        return False
-    sizes = [(folder / name).stat().st_size for name in ("data_level0.bin", "length.bin")]
-    if sizes != [header.elements * header.element_bytes, header.elements * 4]:
-        return False
-    return _level0_valid(folder / "data_level0.bin", header) and _upper_valid(folder / "link_lists.bin", header)
-
-
-def _ended(pickle: Path) -> bool:
-    """Return whether a pickle, which is not loaded here, has its last byte."""
-    with pickle.open("rb") as file:
-        return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
-
-
-def _mapped(file: Path) -> bytes | mmap.mmap:
-    """Return the bytes of a file. They are read from the disk when they are used."""
-    with file.open("rb") as stream:
-        # An empty file cannot be mapped.
-        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if file.stat().st_size else b""
-
-
-def _level0_valid(file: Path, header: _Header) -> bool:
-    """Return whether every link of the lowest level leads to an element."""
-    rows = np.memmap(file, np.uint8, "r", shape=(header.elements, header.element_bytes))
-    for start in range(0, header.elements, _PART):
-        lists = np.ascontiguousarray(rows[start : start + _PART, : 4 + 4 * header.level0_links])
-        # The list's length takes two bytes; the third one marks a deleted element.
-        lengths, links = lists[:, :2].copy().view(np.uint16), lists[:, 4:].copy().view(np.uint32)
-        used = np.arange(header.level0_links) < lengths
-        if lengths.max() > header.level0_links or (links[used] >= header.elements).any():
-            return False
-    return True
-
-
-def _upper_valid(file: Path, header: _Header) -> bool:
-    """Return whether the link lists of the upper levels end with the file, and every link leads to an element."""
-    data, position, level_bytes = _mapped(file), 0, 4 + 4 * header.upper_links
-    if len(data) < 4 * header.elements:
-        return False
-    for _ in range(header.elements):
-        (size,) = struct.unpack_from("<I", data, position)
-        position += 4
-        if size:
-            if size % level_bytes or position + size > len(data):
-                return False
-            lists = np.frombuffer(data, np.uint32, size // 4, position).reshape(-1, 1 + header.upper_links)
-            used = np.arange(header.upper_links) < (lists[:, :1] & 0xFFFF)
-            if (lists[:, 1:][used] >= header.elements).any():
-                return False
-            position += size
-    return position == len(data)

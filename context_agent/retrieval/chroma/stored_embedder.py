@@ -19,8 +19,8 @@ from context_agent.errors import ConfigError, UnknownEmbedderError
 from context_agent.retrieval.embedders import CHROMA_DEFAULT, MINILM, STATIC, WORDS_ALONE, load_embedder
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.chroma.records import Manifest
     from context_agent.retrieval.embedders import Embedder
+    from context_agent.retrieval.index.manifest import Manifest
 
 
 CHROMA_LOCAL = frozenset({"default", "onnx_mini_lm_l6_v2"})

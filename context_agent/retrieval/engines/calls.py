@@ -27,8 +27,8 @@ from uuid import UUID
 
 from context_agent._support.http import BACKGROUND
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
-from context_agent.retrieval.corpus import MAX_TEXT, Where
 from context_agent.retrieval.engines.servers import LIMIT_NAMES, HttpEngine
+from context_agent.retrieval.filters import MAX_TEXT, Where
 from context_agent.text.normalization import well_formed
 from context_agent.types import Metadata
 

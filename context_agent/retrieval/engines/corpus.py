@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 from context_agent._support.token_table import load_weights
 from context_agent.errors import ConfigError
 from context_agent.retrieval.chunker import SIZE, chunk_document
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Where, check_count, check_question, compile_where
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, Vectors, load_embedder
+from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.engines.calls import (
     EnginePassage,
     FieldNames,
@@ -42,8 +43,9 @@ from context_agent.retrieval.engines.calls import (
     passages_of,
     search_function,
 )
-from context_agent.retrieval.index.grep import Pattern, encode
-from context_agent.retrieval.retriever import query_vectors
+from context_agent.retrieval.filters import Where, compile_where
+from context_agent.retrieval.index.grep import Pattern
+from context_agent.retrieval.index.text_table import encode
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
 

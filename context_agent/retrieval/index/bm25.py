@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -27,15 +27,16 @@ from numpy.typing import NDArray
 
 from context_agent._support.small_files import read_bytes, read_json
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
+from context_agent.retrieval.index.analysis import TOKENIZER_NAME, analyzer, term_splitter, word_forms, word_splitter
 from context_agent.retrieval.retriever import SPARSE
 from context_agent.text.identification import identify, language_of, languages_shown
-from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, WITHOUT_STOP_WORDS, require_language
+from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, require_language
 from context_agent.text.normalization import well_formed
 from context_agent.text.scripts import segmented
 
 if TYPE_CHECKING:
-    from tantivy import Filter, Index, IndexWriter, Query, Schema, TextAnalyzer, Tokenizer
+    from tantivy import Index, IndexWriter, Query, Schema
 
 ANALYZER_VERSION = 2
 """Incremented when the analyser or the schema changes: an index of another version is rebuilt."""
@@ -50,8 +51,6 @@ CLEAR_STOP_WORDS = 2
 """Stop words that a query must have more in another language than in that of most texts to be in that language."""
 MAX_QUERY_CHARACTERS = 100_000
 """Only this much of a query is analyzed."""
-LONGEST_WORD = 80
-"""Bytes; longer words (encoded blobs) are not indexed."""
 TITLE_WEIGHT = 2
 MAX_LIST_BYTES = 1_000_000
 """Size of tantivy's lists of its files and segments."""
@@ -88,7 +87,7 @@ class Bm25Index:
         self.language, self.mixed = language, mixed
         self._schema = _schema()
         self._index = _open(self._schema, path, create)
-        self._index.register_tokenizer(_TOKENIZER, _terms_apart())
+        self._index.register_tokenizer(TOKENIZER_NAME, term_splitter())
         self.reading: Callable[[], AbstractContextManager[None]] = (
             nullcontext if path is None else partial(CorpusCorruptError.reading, path)
         )
@@ -122,7 +121,7 @@ class Bm25Index:
             language = self.language or ENGLISH
             if self.mixed:
                 language = language_of(f"{entry.title}\n{entry.text}", language)
-            terms = _analyzer(language).analyze(self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
+            terms = analyzer(language).analyze(self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
             document = Document()
             document.add_text("id", entry.id)
             document.add_text("every", _EVERY)
@@ -226,16 +225,16 @@ class Bm25Index:
             codes = [code for code in self._analyzed if code in codes or code in shown]
         if len(codes) <= 1:
             code = codes[0] if codes else self.language or ENGLISH
-            return [(term,) for term in dict.fromkeys(_analyzer(code).analyze(cut))]
-        words = list(dict.fromkeys(_splitter().analyze(cut)))
-        by_language = [_forms(code, words) for code in codes]
+            return [(term,) for term in dict.fromkeys(analyzer(code).analyze(cut))]
+        words = list(dict.fromkeys(word_splitter().analyze(cut)))
+        by_language = [word_forms(code, words) for code in codes]
         stop_words = [forms.count("") for forms in by_language]
         likely = stop_words.index(max(stop_words))
         own = by_language[likely if stop_words[likely] - stop_words[0] >= CLEAR_STOP_WORDS else 0]
         taken: set[str] = {""}
         terms = []
-        for word_forms, form in zip(zip(*by_language, strict=True), own, strict=True):
-            fresh = tuple(dict.fromkeys(item for item in word_forms if item not in taken)) if form else ()
+        for forms, form in zip(zip(*by_language, strict=True), own, strict=True):
+            fresh = tuple(dict.fromkeys(item for item in forms if item not in taken)) if form else ()
             taken.update(fresh)
             if fresh:
                 terms.append(fresh)
@@ -288,8 +287,6 @@ class Bm25Index:
             return self._writer
 
 
-_TOKENIZER = "context_agent_terms"
-"""The name of the tokenizer, which is part of every index on disk: it takes analyzed terms apart."""
 _EVERY = "1"
 """A term of every text, which shows whether deleted texts are still counted."""
 
@@ -301,85 +298,7 @@ def _schema() -> Schema:
     builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("every", stored=False, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("language", stored=False, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("text", stored=False, tokenizer_name=_TOKENIZER, index_option="freq")
-    return builder.build()
-
-
-@cache
-def _analyzer(language: str) -> TextAnalyzer:
-    """Return what makes terms of a text in this language."""
-    from tantivy import Tokenizer
-
-    return _chain(Tokenizer.simple(), *_word_filters(), *_folding(language), *_stopping(language), *_ending(language))
-
-
-@cache
-def _splitter() -> TextAnalyzer:
-    """Return what makes words of a text, in any language."""
-    from tantivy import Tokenizer
-
-    return _chain(Tokenizer.simple(), *_word_filters())
-
-
-@cache
-def _terms_apart() -> TextAnalyzer:
-    from tantivy import Tokenizer
-
-    return _chain(Tokenizer.whitespace())
-
-
-@cache
-def _form_analyzers(language: str) -> tuple[TextAnalyzer, TextAnalyzer, TextAnalyzer]:
-    """Return the three steps of `_analyzer` behind `_splitter`, of which the second drops words."""
-    from tantivy import Tokenizer
-
-    steps = (_folding(language), _stopping(language), _ending(language))
-    first, second, third = (_chain(Tokenizer.whitespace(), *step) for step in steps)
-    return first, second, third
-
-
-def _forms(language: str, words: Sequence[str]) -> list[str]:
-    """Return the term of each word in a language; empty for a stop word."""
-    fold, stop, end = _form_analyzers(language)
-    folded = fold.analyze(" ".join(words))
-    content = set(stop.analyze(" ".join(folded)))
-    terms = end.analyze(" ".join(folded))
-    return [term if word in content else "" for word, term in zip(folded, terms, strict=True)]
-
-
-def _word_filters() -> list[Filter]:
-    from tantivy import Filter
-
-    return [Filter.remove_long(LONGEST_WORD), Filter.lowercase()]
-
-
-def _folding(language: str) -> list[Filter]:
-    """Return the filters before stop words are dropped. Those of other languages than English have accents."""
-    from tantivy import Filter
-
-    return [Filter.ascii_fold()] if language == ENGLISH else []
-
-
-def _stopping(language: str) -> list[Filter]:
-    from tantivy import Filter
-
-    has_list = language in STEMMED and language not in WITHOUT_STOP_WORDS
-    return [Filter.stopword(STEMMED[language])] if has_list else []
-
-
-def _ending(language: str) -> list[Filter]:
-    from tantivy import Filter
-
-    filters = [Filter.stemmer(STEMMED[language])] if language in STEMMED else []
-    return filters if language == ENGLISH else [*filters, Filter.ascii_fold()]
-
-
-def _chain(tokenizer: Tokenizer, *filters: Filter) -> TextAnalyzer:
-    from tantivy import TextAnalyzerBuilder
-
-    builder = TextAnalyzerBuilder(tokenizer)
-    for step in filters:
-        builder = builder.filter(step)
+    builder.add_text_field("text", stored=False, tokenizer_name=TOKENIZER_NAME, index_option="freq")
     return builder.build()
 
 

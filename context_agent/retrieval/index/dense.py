@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.retrieval.corpus import Where
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.retriever import DENSE, QueryVectors
 
 _UNIT_SAMPLE = 3

@@ -13,60 +13,19 @@ itself (mapped from an index folder) and 8 bytes a chunk; a pattern takes at mos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from mmap import mmap
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from context_agent.errors import PatternError
+from context_agent.retrieval.index.text_table import TextTable
 
 LONGEST_PATTERN = 4_096
 """Characters."""
-SEPARATOR = b"\n"
 _MAX_MISSES = 1_000
 """False candidates after which a finder is dropped."""
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 16, 1 << 22
 """Bytes searched in one call: few after a match, so that a pattern that reads to the end of it stays cheap."""
 _SHORTEST_LITERAL = 3
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """Texts in corpus order: text i is `buffer[starts[i] : starts[i + 1] - 1]`; `starts` has shape (n + 1,), int64."""
-
-    buffer: bytes | mmap
-    starts: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> TextTable:
-        """Return a table in memory."""
-        encoded = [encode(text) + SEPARATOR for text in texts]
-        starts = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(text) for text in encoded], out=starts[1:])
-        return cls(b"".join(encoded), starts)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def raw(self, row: int) -> bytes:
-        """One text in UTF-8."""
-        return self.buffer[int(self.starts[row]) : int(self.starts[row + 1]) - 1]
-
-    def text(self, row: int) -> str:
-        """One text."""
-        return self.raw(row).decode()
-
-    def row_at(self, offset: int) -> int:
-        """Return the row whose text, or the separator after it, is at this offset in the buffer."""
-        return int(np.searchsorted(self.starts, offset, side="right")) - 1
-
-
-def encode(text: str) -> bytes:
-    """UTF-8, with each lone surrogate replaced by a question mark."""
-    return text.encode("utf-8", errors="replace")
 
 
 class Pattern:

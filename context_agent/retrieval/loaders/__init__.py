@@ -29,7 +29,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.chroma.records import with_storable_metadata
+from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, read_notebook
 from context_agent.retrieval.loaders.epub import read_epub
 from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text

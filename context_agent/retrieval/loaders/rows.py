@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError, MissingExtraError
-from context_agent.retrieval.chroma.records import MOST_ENTRIES
+from context_agent.retrieval.document_checks import MOST_ENTRIES
 from context_agent.retrieval.loaders.files import (
     BLOCK,
     LARGEST_FIELD,

@@ -8,7 +8,8 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Corpus, Where
+from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, Corpus
+from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.types import Chunk, Hit
 

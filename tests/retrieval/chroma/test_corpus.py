@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_agent.retrieval.chroma.corpus import RecentValues
+from context_agent.retrieval.chroma.recent_values import RecentValues
 
 
 class Store:

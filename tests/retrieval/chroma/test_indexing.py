@@ -24,12 +24,13 @@ ROOT = Path(__file__).parents[3]
 CHILD = """
     import itertools, os, signal, sys, threading, time
     from dataclasses import replace
-    from context_agent.retrieval.chroma import indexing, records, snapshot
+    from context_agent.retrieval.chroma import indexing, record_writer
+    from context_agent.retrieval.index import writer
     from context_agent.tokens import CharCounter
     from tests.retrieval.fakes import HashEmbedder, people
 
     path, moment, nth, changed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    homes = {"add": (records.RecordWriter, "_store"), "finish": (snapshot.SnapshotWriter, "finish"),
+    homes = {"add": (record_writer.RecordWriter, "_store"), "finish": (writer.SnapshotWriter, "finish"),
              "manifest": (indexing, "write_manifest"), "delete": (indexing, "delete_records"),
              "publish": (indexing, "publish"), "clean": (indexing, "remove_others")}
     home, name = homes[moment.split("-")[1]]
@@ -231,7 +232,7 @@ def test_adding_little_to_a_large_index_lists_no_records_and_keeps_the_weights(
 
     run(tmp_path, people(100))
     monkeypatch.setattr(indexing, "MEASURED_BELOW", 100)
-    monkeypatch.setattr(indexing, "all_ids", refuse)
+    monkeypatch.setattr(indexing.CollectionRecords, "ids", refuse)
     monkeypatch.setattr(indexing, "calibrate", refuse)
     assert run(tmp_path, people(1, start=100))[0] == 101
     with pytest.raises(AssertionError, match="whole index"):

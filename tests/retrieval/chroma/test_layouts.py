@@ -13,11 +13,11 @@ from chromadb.base_types import SparseVector
 from chromadb.utils.embedding_functions import register_embedding_function
 
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError, EmbedderError
-from context_agent.retrieval.chroma.client import SparseIndex, hybrid_request, hybrid_rows, sparse_index
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.layouts import ForeignLayout
+from context_agent.retrieval.chroma.server_search import SparseIndex, hybrid_request, hybrid_rows, sparse_index
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
+from context_agent.retrieval.index.layouts import ForeignLayout
 from tests.retrieval.fakes import HashEmbedder, people
 
 

@@ -24,11 +24,12 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.chroma import corpus as chroma_corpus
 from context_agent.retrieval.chroma import repair
+from context_agent.retrieval.chroma.connection import chroma_errors
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
-from context_agent.retrieval.chroma.records import SCHEMA
-from context_agent.retrieval.chroma.store import Location, chroma_errors
+from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.index.manifest import SCHEMA
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import CharCounter
 from context_agent.types import Document

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
+from context_agent.retrieval.chroma.connection import connect
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexReport, index_documents
-from context_agent.retrieval.chroma.records import KEY, parse_manifest
-from context_agent.retrieval.chroma.store import Location, connect
+from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.embedders import load_embedder
+from context_agent.retrieval.index.manifest import KEY, parse_manifest
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder, people

@@ -14,9 +14,10 @@ import pytest
 
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError, PatternError
-from context_agent.retrieval.corpus import Corpus, LimitedCorpus, Where
+from context_agent.retrieval.corpus import Corpus, LimitedCorpus
 from context_agent.retrieval.engines.calls import EnginePassage
 from context_agent.retrieval.engines.corpus import CUT, LONGEST_PASSAGE, SeenPassages, estimated_frequency
+from context_agent.retrieval.filters import Where
 from context_agent.types import Document
 from tests.actions import rank_all, search
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.errors import PatternError
-from context_agent.retrieval.index.grep import LONGEST_PATTERN, Pattern, TextTable, required_literal, scan
+from context_agent.retrieval.index.grep import LONGEST_PATTERN, Pattern, required_literal, scan
+from context_agent.retrieval.index.text_table import TextTable
 
 PIECES = [
     "foo",

@@ -20,37 +20,55 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from context_agent._support.small_files import parse_json
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.chroma.database import StoredCollection
-from context_agent.retrieval.chroma.metadata_keys import Keys, entry_of
-from context_agent.retrieval.chroma.records import Manifest, StoredChunk, live, metadata_of, stored_chunk
-from context_agent.retrieval.chroma.segments import SnapshotRow
-from context_agent.retrieval.chroma.snapshot import (
-    Publication,
-    Snapshot,
-    SnapshotEntry,
-    SnapshotWriter,
-    load_snapshot,
-    next_number,
-    publish,
-    published,
-    remove_others,
-)
-from context_agent.retrieval.chroma.store import all_ids, contents, dimension_of, pages, space_of
-from context_agent.retrieval.index.grep import encode
+from context_agent.retrieval.index.manifest import Manifest
+from context_agent.retrieval.index.metadata_keys import Keys, entry_of
+from context_agent.retrieval.index.publication import Publication, StoredCollection, publish, published
+from context_agent.retrieval.index.records import StoredChunk, live, metadata_of, stored_chunk
+from context_agent.retrieval.index.segments import SnapshotRow
+from context_agent.retrieval.index.snapshot import Snapshot, load_snapshot, next_number, remove_others
+from context_agent.retrieval.index.text_table import encode
+from context_agent.retrieval.index.writer import SnapshotEntry, SnapshotWriter
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
 
-if TYPE_CHECKING:
-    from chromadb.api.models.Collection import Collection
-
 SAMPLE = 64
 """Records compared to detect changes in a foreign collection."""
+
+
+class StoredRecords(Protocol):
+    """The records of a collection, where they are stored."""
+
+    @property
+    def name(self) -> str:
+        """The collection's name."""
+
+    def count(self) -> int:
+        """Return the number of records."""
+
+    def ids(self) -> list[str]:
+        """Return the ids of all records, in the order of the store."""
+
+    def ids_from(self, offset: int, limit: int) -> list[str]:
+        """Return the ids of at most `limit` records, after the first `offset` ones."""
+
+    def contents(self, ids: Sequence[str] | None = None) -> Iterator[tuple[str, str | None, Mapping[str, Any] | None]]:
+        """Yield id, text and metadata of the records with these ids, by default of all records."""
+
+    def vectors(self, ids: Sequence[str]) -> Iterator[tuple[Sequence[str], NDArray[np.float32]]]:
+        """Yield record ids with their vectors, shape (n, d). Raise `CorpusCorruptError` if some are lost."""
+
+    def dimension(self) -> int:
+        """Return the length of the vectors; 0 for an empty collection."""
+
+    def space(self) -> str:
+        """Return the name of the distance: `cosine`, `l2` or `ip`."""
 
 
 class OwnLayout:
@@ -82,10 +100,10 @@ class OwnLayout:
         return self.manifest.revision
 
     def write(
-        self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
+        self, records: StoredRecords, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
         """Writes the whole collection."""
-        stored = filter(None, (stored_chunk(*record) for record in contents(collection)))
+        stored = filter(None, (stored_chunk(*record) for record in records.contents()))
         for chunk in live(stored, self.manifest.revision):
             writer.add(snapshot_entry(chunk))
 
@@ -148,36 +166,36 @@ class ForeignLayout:
         return next_number(root)
 
     def write(
-        self, collection: Collection, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
+        self, records: StoredRecords, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
         """Writes the differences between the collection and `base`, which include the `changed` records of the base."""
         added: list[str] | None = None
         if base is not None:
-            present, earlier = all_ids(collection), base.chunk_of_record.keys()
+            present, earlier = records.ids(), base.chunk_of_record.keys()
             writer.remove((earlier - set(present)) | (earlier & changed))
             added = [record for record in present if record not in earlier or record in changed]
-        for entry in self._entries(collection, added):
+        for entry in self._entries(records, added):
             writer.add(entry)
 
-    def same(self, collection: Collection, snapshot: Snapshot) -> bool:
+    def same(self, records: StoredRecords, snapshot: Snapshot) -> bool:
         """Return whether the snapshot still shows the collection, as far as a sample can tell."""
-        count = collection.count()
-        last = collection.get(limit=SAMPLE, offset=max(0, count - SAMPLE), include=[])["ids"]
+        count = records.count()
+        last = records.ids_from(max(0, count - SAMPLE), SAMPLE)
         same_records = count == len(snapshot.rows) and all(record in snapshot.chunk_of_record for record in last)
-        return same_records and self.same_texts(collection, snapshot)
+        return same_records and self.same_texts(records, snapshot)
 
-    def same_texts(self, collection: Collection, base: Snapshot) -> bool:
+    def same_texts(self, records: StoredRecords, base: Snapshot) -> bool:
         """Return whether those of the sampled records that still exist have the same text."""
         if not base.rows:
             return True
         positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
         expected = {base.rows[position].record: base.rows.raw_text(position) for position in positions}
-        entries = self._entries(collection, list(expected))
+        entries = self._entries(records, list(expected))
         return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 
-    def _entries(self, collection: Collection, records: Sequence[str] | None) -> Iterator[SnapshotEntry]:
+    def _entries(self, records: StoredRecords, ids: Sequence[str] | None) -> Iterator[SnapshotEntry]:
         """Return what a snapshot stores of these records, by default of all."""
-        return (self._entry(record, text, data or {}) for record, text, data in contents(collection, records))
+        return (self._entry(record, text, data or {}) for record, text, data in records.contents(ids))
 
     def _entry(self, record: str, text: str | None, metadata: Mapping[str, Any]) -> SnapshotEntry:
         # A record without text keeps its (empty) row, so that rows can be compared with the collection's count.
@@ -205,7 +223,7 @@ def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Sn
 
 def build(
     layout: Layout,
-    collection: Collection,
+    records: StoredRecords,
     root: Path,
     *,
     base: Snapshot | None = None,
@@ -216,29 +234,24 @@ def build(
 
     Raises `CorpusCorruptError` for a record without a vector.
     """
-    dimension = 0 if lexical else dimension_of(collection)
-    writer = SnapshotWriter(root, base, dimension=dimension, space=space_of(collection), language=layout.language)
+    dimension = 0 if lexical else records.dimension()
+    writer = SnapshotWriter(root, base, dimension=dimension, space=records.space(), language=layout.language)
     try:
-        layout.write(collection, writer, base, changed)
-        add_stored_vectors(writer, collection)
+        layout.write(records, writer, base, changed)
+        add_stored_vectors(writer, records)
         return replace(writer.finish(), folder=root / writer.publish(layout.number(root)))
     except BaseException:
         writer.discard()
         raise
 
 
-def add_stored_vectors(writer: SnapshotWriter, collection: Collection) -> None:
+def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
     """Writes the missing vectors, as the collection stores them. Raises `CorpusCorruptError` for lost ones."""
-    from chromadb.errors import InternalError
-
-    records = writer.without_vectors()
-    try:
-        for page in pages(collection, ["embeddings"], records):
-            writer.put_vectors(page["ids"], np.asarray(page["embeddings"], dtype=np.float32))
-    except InternalError as error:
-        raise _lost_vectors(collection, str(error)) from error
+    missing = writer.without_vectors()
+    for ids, vectors in records.vectors(missing):
+        writer.put_vectors(ids, vectors)
     if lost := writer.without_vectors():
-        raise _lost_vectors(collection, f"{len(lost):,} of {len(records):,} records have none")
+        raise lost_vectors(records.name, f"{len(lost):,} of {len(missing):,} records have none")
 
 
 def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
@@ -251,9 +264,10 @@ def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCol
     return fresh
 
 
-def _lost_vectors(collection: Collection, reason: str) -> CorpusCorruptError:
+def lost_vectors(collection: str, reason: str) -> CorpusCorruptError:
+    """Return the error for records whose vectors the store has lost."""
     return CorpusCorruptError(
-        f"Chroma has lost vectors of collection {collection.name!r} ({reason}): index the documents again, or restore "
+        f"Chroma has lost vectors of collection {collection!r} ({reason}): index the documents again, or restore "
         "the folder from a backup"
     )
 

@@ -11,15 +11,10 @@ import numpy as np
 import pytest
 
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.chroma.segments import SnapshotRow, load_segment
-from context_agent.retrieval.chroma.snapshot import (
-    Snapshot,
-    SnapshotEntry,
-    SnapshotWriter,
-    load_snapshot,
-    remove_others,
-)
 from context_agent.retrieval.index.grep import Pattern
+from context_agent.retrieval.index.segments import SnapshotRow, load_segment
+from context_agent.retrieval.index.snapshot import Snapshot, load_snapshot, remove_others
+from context_agent.retrieval.index.writer import SnapshotEntry, SnapshotWriter
 
 DIMENSION = 4
 

@@ -14,7 +14,7 @@ from context_agent.cli.app import run
 from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.metadata_keys import Keys, usual_keys
+from context_agent.retrieval.index.metadata_keys import Keys, usual_keys
 from tests.retrieval.fakes import HashEmbedder, people
 
 Metadata = dict[str, Any]

@@ -1,0 +1,159 @@
+"""Where a Chroma collection is (a local folder or a server), the client that reaches it, and the folders of an index.
+
+Chroma is imported only when it is needed: that takes more than a second.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, CorpusNotFoundError
+from context_agent.retrieval.chroma.database import not_found
+from context_agent.retrieval.chroma.location import Location
+
+if TYPE_CHECKING:
+    from chromadb.api import ClientAPI
+    from chromadb.api.models.Collection import Collection
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LEAST_SPACE = 8_000_000
+_FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
+"""How SQLite, tantivy and Chroma report a full disk in errors without a number."""
+_WRITING: list[Path | None] = []
+
+
+def connect(location: Location) -> ClientAPI:
+    """Return a client. It writes to a local folder: only for the process with the writer's lock, and for private
+    copies.
+
+    Raises `CorpusNotFoundError` if no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
+    """
+    import chromadb
+
+    if location.url is not None:
+        return _server(location, location.url)
+    assert location.path is not None
+    with chroma_errors(location):
+        client = chromadb.PersistentClient(str(location.path), settings=_client_settings())
+        client.count_collections()
+        return client
+
+
+def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
+    """Return the collection. Raises `CorpusNotFoundError`, which lists the existing collections."""
+    from chromadb.errors import NotFoundError
+
+    if location.live is not None:
+        return location.live
+    assert client is not None
+    with chroma_errors(location):
+        try:
+            return client.get_collection(name, embedding_function=None)
+        except NotFoundError:
+            names = [collection.name for collection in client.list_collections()]
+        except ValueError as error:
+            raise ConfigError(f"{name!r} is not a valid name of a Chroma collection: {error}") from error
+    raise not_found(name, location, names)
+
+
+@contextmanager
+def writing(location: Location) -> Iterator[None]:
+    """Marks the folder as being written by this process with Chroma's client, for readers in the same process."""
+    _WRITING.append(location.path)
+    try:
+        yield
+    finally:
+        _WRITING.remove(location.path)
+
+
+def is_writing(path: Path) -> bool:
+    """Return whether this process writes to the folder now."""
+    return path in _WRITING
+
+
+@contextmanager
+def chroma_errors(location: Location) -> Iterator[None]:
+    """Turns Chroma's errors about damaged files or a lost server into this package's errors."""
+    import httpx
+    from chromadb.errors import ChromaError, InternalError
+
+    try:
+        yield
+    except (InternalError, OSError) as error:
+        if "readonly database" in str(error):
+            message = f"{location} is read-only ({error}): allow this user to write to the folder and its files"
+            raise CorpusError(message) from error
+        hint = "restore it from a backup, or delete it and index again" if location.path else "see the server's log"
+        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}): {hint}") from error
+    except httpx.HTTPError as error:
+        raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error
+    except ChromaError as error:
+        raise CorpusError(f"Chroma refused a request to {location}: {error}") from error
+
+
+def disk_full(location: Location, error: BaseException | None) -> bool:
+    """Return whether the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
+    if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
+        return True
+    while error is not None:
+        if getattr(error, "errno", None) in _FULL or _FULL_TEXT.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _has_space(folder: Path) -> bool:
+    """Return whether the disk and this process's file size limit leave space. Chroma does not always say why it
+    fails.
+    """
+    limit = float("inf")
+    if os.name == "posix":
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        limit = limit if soft == resource.RLIM_INFINITY else soft
+    largest = max((file.stat().st_size for file in folder.glob("*") if file.is_file()), default=0)
+    return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_SPACE
+
+
+def _client_settings() -> Any:
+    """Chroma's settings from the user's environment alone.
+
+    Chroma would also read a file `.env` in the working directory, which can come from someone else and name classes to
+    load and addresses to send traces to. Its product telemetry sends nothing in the supported versions.
+    """
+    from chromadb.config import Settings
+
+    return cast("Any", Settings)(_env_file=None)
+
+
+def _server(location: Location, url: str) -> ClientAPI:
+    import chromadb
+    from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
+
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{url!r} is not the address of a Chroma server: write it like http://localhost:8000")
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 8000)
+    with chroma_errors(location):
+        try:
+            return chromadb.HttpClient(
+                parts.hostname,
+                port,
+                ssl=secure,
+                settings=_client_settings(),
+                headers=dict(location.headers or {}) or None,
+                tenant=location.tenant or DEFAULT_TENANT,
+                database=location.database or DEFAULT_DATABASE,
+            )
+        except ValueError as error:
+            raise CorpusNotFoundError(f"the Chroma server {location} does not answer: {error}") from error

@@ -1,0 +1,128 @@
+"""Where a Chroma collection is, and the folders of an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from context_agent._support.small_files import require_files
+from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
+from context_agent.retrieval.chroma.database import DATABASE
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+
+OWN_FOLDER = "ctx1"
+"""The folder of this package's files inside a Chroma folder."""
+WRITER_LOCK = "writer.lock"
+"""The file in `OWN_FOLDER` that the process that indexes into the folder locks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A local folder or a server: exactly one of the two. `headers` are sent to the server, e.g. a token.
+
+    `live` is a collection that the caller holds open; then `path` is its local folder if it has one, and `url` is None.
+    """
+
+    path: Path | None = None
+    url: str | None = None
+    headers: Mapping[str, str] | None = None
+    tenant: str | None = None
+    database: str | None = None
+    live: Collection | None = None
+
+    @classmethod
+    def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Location:
+        """Raises `ConfigError` unless exactly one of `path`, `url` and `live` is given.
+
+        Raises `CorpusCorruptError` if the folder holds a pipe, a socket or a device in place of a file of an index.
+        """
+        if sum(option is not None for option in (path, url, live)) != 1:
+            raise ConfigError("name the index either by its folder (path) or by its server's address (url)")
+        if live is not None:
+            settings = _settings(live)
+            path = settings.persist_directory if settings.is_persistent else None
+        folder = None if path is None else Path(path).expanduser().absolute()
+        if folder is not None:
+            _require_files(folder)
+        return cls(folder, url, live=live, **options)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether a live collection exists only in this process."""
+        if self.live is None:
+            return False
+        settings = _settings(self.live)
+        return not settings.is_persistent and settings.chroma_server_host is None
+
+    def __str__(self) -> str:
+        return str(self.path or self.url or "the client that holds it open")
+
+
+def _require_files(folder: Path) -> None:
+    """Refuse a folder with a pipe, which would block its reader, or a file that is almost all holes."""
+    try:
+        require_files(_files(folder))
+    except DataError as error:
+        raise CorpusCorruptError(f"{error}, and index the documents again") from error
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Chroma's database and vectors, and the files of this package, as far as a writer does not delete them now."""
+    for pattern in (f"{DATABASE}*", "*/*.bin", "*/*.pickle"):
+        with suppress(FileNotFoundError):
+            yield from folder.glob(pattern)
+    for parent, _, names in os.walk(folder / OWN_FOLDER):
+        yield from (Path(parent, name) for name in names)
+
+
+def own_folder(location: Location, collection_id: str, cache: str | Path | None = None) -> Path:
+    """Return the folder of a collection's snapshots: in a writable index folder, else in the user's cache folder.
+
+    Raises `CorpusCorruptError` if a part of the path inside the index folder is a link.
+    """
+    if cache is None and location.path is not None and os.access(location.path, os.W_OK):
+        return without_links(location.path, OWN_FOLDER, collection_id)
+    return cache_folder(cache) / collection_id
+
+
+def without_links(folder: Path, *names: str) -> Path:
+    """Return a folder below `folder`. Files are written and deleted in it, so no part of its path may be a link."""
+    for name in names:
+        folder = folder / name
+        if folder.is_symlink():
+            raise CorpusCorruptError(
+                f"{folder} is a link, but an index keeps its files in its own folder: delete the link"
+            )
+    return folder
+
+
+def cache_folder(cache: str | Path | None = None) -> Path:
+    """Return the given folder, else the platform's cache folder for this package."""
+    if cache is not None:
+        return Path(cache).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("context-agent", appauthor=False)
+
+
+def _settings(collection: Collection) -> Any:
+    """Return the settings of a collection's client; Chroma has no public way to get them."""
+    return collection._client.get_settings()  # noqa: SLF001
+
+
+def make_folder(path: Path) -> None:
+    """Creates the folder of an index. Raises `CorpusError` if that fails or the folder holds other files."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CorpusError(f"the index folder {path} cannot be created: {error}") from error
+    if not (path / DATABASE).exists() and any(
+        child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
+    ):
+        raise CorpusError(f"{path} holds other files but no index: name a new or empty folder")

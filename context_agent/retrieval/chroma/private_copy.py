@@ -1,0 +1,137 @@
+"""A private copy of a local Chroma folder."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from context_agent.errors import CorpusCorruptError, CorpusError
+from context_agent.retrieval.chroma.database import (
+    BUSY_SECONDS,
+    DATABASE,
+    UnreadableError,
+    last_sequence,
+    open_database,
+    segment_id,
+    vector_files,
+)
+from context_agent.retrieval.chroma.vector_files import FILES, intact
+
+_COPY = "copy-"
+_ATTEMPTS = 8
+_COPIED = (DATABASE, f"{DATABASE}-journal", f"{DATABASE}-wal")
+
+
+@contextmanager
+def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]:
+    """Yield a copy of the database and of one collection's vector index, in a new folder under `scratch`.
+
+    The copy is consistent even if other processes write meanwhile, and is deleted when the context ends. Raises
+    `CorpusError` without room for it, `CorpusCorruptError` if every attempt gives an inconsistent copy.
+    """
+    _check_room(folder, scratch)
+    for attempt in range(_ATTEMPTS):
+        with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
+            if _copied(folder, collection, Path(target)):
+                yield Path(target)
+                return
+        time.sleep(0.1 * 2**attempt)
+    raise CorpusCorruptError(
+        f"the vector index of the collection in {folder} is damaged, or changes all the time: stop the program that "
+        "writes to it and try again; if that does not help, restore the folder from a backup"
+    )
+
+
+def remove_copies(scratch: Path) -> None:
+    """Deletes the copies of processes that were killed."""
+    for child in scratch.glob(f"{_COPY}*"):
+        shutil.rmtree(child, ignore_errors=True)
+
+
+@contextmanager
+def database_copy(folder: Path) -> Iterator[Path]:
+    """Yield a copy of the database alone, in a temporary folder. Raises `UnreadableError` if it changes all the
+    time.
+    """
+    with tempfile.TemporaryDirectory(prefix=_COPY, ignore_cleanup_errors=True) as target:
+        _copy_files(folder, Path(target))
+        yield Path(target)
+
+
+def _copied(folder: Path, collection: str, target: Path) -> bool:
+    """Return whether the copy is of one moment: database and vector index belong together."""
+    before = _stamps(folder)
+    _copy_database(folder, target)
+    with open_database(target, 0) as copy:
+        segment = segment_id(copy, collection, "VECTOR")
+        saved = last_sequence(copy, segment)
+    source = vector_files(folder, segment)
+    if source is None:
+        return saved == 0
+    (target / segment).mkdir()
+    for name in FILES:
+        with suppress(FileNotFoundError):
+            shutil.copy2(source / name, target / segment / name)
+    after = _stamps(folder)
+    unchanged = all(before.get(name) == after[name] for name in after if name.startswith(f"{segment}/"))
+    return unchanged and saved == _saved_now(folder, segment, saved) and intact(target / segment)
+
+
+def _saved_now(folder: Path, segment: str, default: int) -> int:
+    """Return the last entry of the log that the saved vector index includes; later ones are still in the log."""
+    try:
+        with open_database(folder, BUSY_SECONDS) as database:
+            return last_sequence(database, segment)
+    except UnreadableError:
+        return default
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, time and inode of the files in a folder and in its folders."""
+    stats = {}
+    for file in (*folder.glob("*"), *folder.glob("*/*")):
+        with suppress(FileNotFoundError):
+            stats[file.relative_to(folder).as_posix()] = file.stat()
+    return {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items()}
+
+
+def _copy_database(folder: Path, target: Path) -> None:
+    try:
+        with open_database(folder, BUSY_SECONDS) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
+            database.backup(copy)
+    except UnreadableError:
+        _copy_files(folder, target)
+
+
+def _copy_files(folder: Path, target: Path) -> None:
+    """Copies a database with its journal. Opening the copy for writing rolls back a killed writer's transaction."""
+    for attempt in range(_ATTEMPTS):
+        before = _stamps(folder)
+        for name in _COPIED:
+            (target / name).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.copy2(folder / name, target / name)
+        after = _stamps(folder)
+        if all(before.get(name) == after.get(name) for name in _COPIED):
+            with closing(sqlite3.connect(target / DATABASE)) as database:
+                database.execute("pragma journal_mode = delete")
+                database.execute("select count(*) from collections")
+            return
+        time.sleep(0.1 * 2**attempt)
+    raise UnreadableError(f"{folder / DATABASE} cannot be copied while it is written: try again later")
+
+
+def _check_room(folder: Path, scratch: Path) -> None:
+    copied = (*(folder / name for name in _COPIED), *(file for name in FILES for file in folder.glob(f"*/{name}")))
+    needed = sum(file.stat().st_size for file in copied if file.exists())
+    free = shutil.disk_usage(scratch).free
+    if free < needed * 1.1:
+        raise CorpusError(
+            f"reading the collection in {folder} takes a copy of {needed / 1e6:,.0f} MB, but {scratch} has only "
+            f"{free / 1e6:,.0f} MB free: free some space, or name another folder with cache="
+        )

@@ -1,0 +1,119 @@
+"""Adding records to a Chroma collection, and deleting them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
+from threading import Event
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.errors import DimensionError
+from context_agent.retrieval.index.records import StoredChunk, metadata_of
+
+if TYPE_CHECKING:
+    from chromadb.api.models.Collection import Collection
+
+    from context_agent.retrieval.embedders import Embedder
+
+BATCH = 500
+"""Chunks embedded and added at once. An interruption loses up to a few batches; larger ones are not added faster."""
+LARGEST_BATCH = 5_461
+"""Records that Chroma accepts at once."""
+THREADS = 2
+
+
+class RecordWriter:
+    """Embeds chunks in batches and adds them to a collection, in threads. Leaving the context waits for all of it.
+
+    Chroma's local client holds the interpreter's lock while it adds, so there the threads only overlap adding with
+    waiting for an embedding endpoint; with a server they overlap everything.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        embedder: Embedder,
+        batch_size: int = BATCH,
+        on_vectors: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
+    ) -> None:
+        """`on_vectors` receives the records of each batch with their vectors, shape (n, d)."""
+        self._collection, self._embedder, self._on_vectors = collection, embedder, on_vectors
+        self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
+        self._waiting: list[StoredChunk] = []
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma-add")
+        self._running: list[Future[int]] = []
+        self._failed = Event()
+        self.added = self.stored = 0
+        """Chunks that were added, and those of them that are in the collection."""
+        self.embedding_seconds = 0.0
+
+    def add(self, stored: StoredChunk) -> None:
+        """Adds a chunk to the next batch, which is sent once it is full."""
+        self._waiting.append(stored)
+        self.added += 1
+        if len(self._waiting) >= self._batch_size:
+            self._send()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._waiting:
+                self._send()
+            while self._running and kind is None:
+                self._collect()
+        finally:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            finished = takewhile(lambda batch: not batch.cancelled() and batch.exception() is None, self._running)
+            self.stored += sum(batch.result() for batch in finished)
+
+    def _send(self) -> None:
+        batch, self._waiting = self._waiting, []
+        began = time.monotonic()
+        vectors = self._embedder.embed_documents([stored.chunk.indexed_text for stored in batch])
+        self.embedding_seconds += time.monotonic() - began
+        if vectors.shape != (len(batch), self._embedder.dimension):
+            raise DimensionError(
+                f"{self._embedder.name} returned vectors of shape {vectors.shape} for {len(batch)} texts and "
+                f"{self._embedder.dimension} dimensions"
+            )
+        if self._on_vectors is not None:
+            self._on_vectors([stored.record for stored in batch], vectors)
+        while len(self._running) > THREADS:
+            self._collect()
+        self._running.append(self._pool.submit(self._store, batch, vectors))
+
+    def _collect(self) -> None:
+        self.stored += self._running.pop(0).result()
+
+    def _store(self, batch: list[StoredChunk], vectors: NDArray[np.float32]) -> int:
+        # Chroma can block forever in an addition that follows a failed one, for example on a full disk.
+        if self._failed.is_set():
+            return 0
+        try:
+            self._collection.add(
+                ids=[stored.record for stored in batch],
+                embeddings=cast("Any", vectors),
+                documents=[stored.chunk.text for stored in batch],
+                metadatas=[metadata_of(stored) for stored in batch],
+            )
+        except BaseException:
+            self._failed.set()
+            raise
+        return len(batch)
+
+
+def delete_records(collection: Collection, records: Iterable[str]) -> None:
+    """Deletes records by id, in batches, in a fixed order."""
+    ids = sorted(records)
+    for start in range(0, len(ids), BATCH):
+        collection.delete(ids=ids[start : start + BATCH])

@@ -1,0 +1,84 @@
+"""What an index can hold of a document: its id, title, text and metadata."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+
+from context_agent.errors import CorpusError
+from context_agent.types import Document
+
+MOST_ENTRIES = 256
+"""Metadata entries of a document: each is a row in Chroma's database for each of its chunks."""
+LONGEST_KEY = 256
+"""Characters of a metadata key."""
+LONGEST_ID = 16_384
+"""Characters of a document id; a path with every character percent-encoded has fewer."""
+RESERVED = ("chroma:", "#", "$")
+"""Prefixes of keys that Chroma reserves."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def with_storable_metadata(document: Document, note: Callable[[str], None]) -> Document:
+    """Return the document without the metadata that cannot be stored; `note` receives what is left out and why."""
+    entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
+    if len(document.metadata) > MOST_ENTRIES:
+        note(f"documents with more than {MOST_ENTRIES} metadata fields: only the first {MOST_ENTRIES} are indexed")
+    refused = {key: reason for key, value in entries.items() if (reason := _refusal(key, value))}
+    for key, reason in refused.items():
+        note(f"field {repr(key)[:80]} is left out of the metadata: {reason}; rename or convert it")
+    if not refused and len(entries) == len(document.metadata):
+        return document
+    return replace(document, metadata={key: value for key, value in entries.items() if key not in refused})
+
+
+def check_document(document: Document) -> None:
+    """Raises `CorpusError` for an id, title, text or metadata that an index cannot hold."""
+    if any(not isinstance(part, str) for part in (document.id, document.title, document.text)):
+        raise CorpusError(f"document {document.id!r}: id, title and text must be strings; convert them")
+    if not document.id.strip():
+        raise CorpusError(f"document id {document.id!r} is empty: give every document an id")
+    name = repr(document.id[:80])
+    if len(document.id) > LONGEST_ID:
+        raise CorpusError(f"document id {name}... has {len(document.id):,} characters; use at most {LONGEST_ID:,}")
+    if _SURROGATE.search(document.id):
+        raise CorpusError(f"document id {name} holds a lone surrogate, which is not Unicode text: remove it")
+    if len(document.metadata) > MOST_ENTRIES:
+        count = len(document.metadata)
+        raise CorpusError(f"document {name} has {count:,} metadata entries; keep at most {MOST_ENTRIES}")
+    for key, value in document.metadata.items():
+        if reason := _refusal(key, value):
+            raise CorpusError(f"document {name}, metadata {repr(key)[:80]}: {reason}; rename, convert or remove it")
+
+
+def _refusal(key: object, value: object) -> str:
+    """Why an entry cannot be stored; empty if it can."""
+    return _key_refusal(key) or _value_refusal(value)
+
+
+def _key_refusal(key: object) -> str:
+    if not isinstance(key, str):
+        return f"its name is a {type(key).__name__}, not a string"
+    if not key:
+        return "its name is empty"
+    if len(key) > LONGEST_KEY:
+        return f"its name has more than {LONGEST_KEY} characters"
+    if key.startswith(RESERVED):
+        return "Chroma reserves names that begin with 'chroma:', '#' or '$'"
+    return "its name holds a lone surrogate, which is not Unicode text" if _SURROGATE.search(key) else ""
+
+
+def _value_refusal(value: object) -> str:
+    match value:
+        case bool():
+            return ""
+        case str():
+            return "its text holds a lone surrogate, which is not Unicode text" if _SURROGATE.search(value) else ""
+        case int():
+            return "" if -(2**63) <= value < 2**63 else "its integer needs more than 64 bits"
+        case float():
+            return "" if math.isfinite(value) else f"its value is {value}, not a finite number"
+    return f"its value is a {type(value).__name__}, not a string, number or boolean"

@@ -1,0 +1,28 @@
+"""Query vectors, cached."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.retrieval.retriever import QueryVectors
+from context_agent.text.normalization import well_formed
+
+if TYPE_CHECKING:
+    from context_agent.retrieval.embedders import Embedder
+
+QUERY_VECTORS = 512
+"""Query vectors that a corpus caches: an episode needs the similarity to the same query many times."""
+
+
+def query_vectors(embedder: Embedder) -> QueryVectors:
+    """Return an embedder's query vectors, the latest of them cached. Thread-safe."""
+
+    @lru_cache(QUERY_VECTORS)
+    def vector(query: str) -> NDArray[np.float32]:
+        return np.asarray(embedder.embed_query(well_formed(query)), dtype=np.float32)
+
+    return vector

@@ -1,0 +1,118 @@
+"""Which snapshot of an index is the current one, and what it shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from context_agent._support.journal import file_lock, sync_path
+from context_agent._support.small_files import read_json
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCollection:
+    """What Chroma says about a collection. `configuration` and `schema` are JSON.
+
+    `sequence` is the number of the last change and grows with each; -1 if it is unknown, as on a server. `usual_keys`
+    are the usual metadata keys of its records, see `metadata_keys`.
+    """
+
+    id: str
+    name: str
+    metadata: Mapping[str, Any]
+    configuration: str | None = None
+    schema: str | None = None
+    dimension: int = 0
+    empty: bool = False
+    sequence: int = -1
+    usual_keys: Mapping[str, str] = field(default_factory=dict)
+
+
+def valid_id(collection: object) -> bool:
+    """Return whether this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
+    try:
+        return isinstance(collection, str) and str(UUID(collection)) == collection
+    except ValueError:
+        return False
+
+
+POINTER = "current.json"
+MAKER_LOCK = "snapshot.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A snapshot's name, the state that it shows (see `OwnLayout`), and the collection if it is a local one."""
+
+    snapshot: str
+    state: str
+    collection: StoredCollection | None = None
+
+
+def publish(root: Path, publication: Publication) -> None:
+    """Makes this the current snapshot of the folder, synced to disk. Other users may read the file."""
+    draft = root / f"{POINTER}.{secrets.token_hex(4)}"
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(asdict(publication), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(root / POINTER)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_path(root)
+
+
+def published(root: Path) -> Publication | None:
+    """Return the current snapshot of the folder; None if none was published or the file is damaged."""
+    try:
+        stored = read_json(root / POINTER)
+        collection = stored["collection"]
+        local = None if collection is None else StoredCollection(**collection)
+        if local is not None and not _plausible(local):
+            return None
+        return Publication(str(stored["snapshot"]), str(stored["state"]), local)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _plausible(stored: Any) -> bool:
+    """Return whether the values have their types: they come from a file."""
+    texts = (stored.configuration, stored.schema)
+    return (
+        valid_id(stored.id)
+        and isinstance(stored.name, str)
+        and isinstance(stored.metadata, dict)
+        and isinstance(stored.usual_keys, dict)
+        and stored.usual_keys.keys() <= {"title", "document", "index"}
+        and all(isinstance(key, str) for key in stored.usual_keys.values())
+        and all(text is None or isinstance(text, str) for text in texts)
+        and type(stored.dimension) is type(stored.sequence) is int
+        and type(stored.empty) is bool
+    )
+
+
+def published_collection(folder: Path, name: str) -> StoredCollection | None:
+    """Return the collection of this name, as the latest publication in a folder of collections describes it."""
+    stats = [(file, file.stat()) for file in folder.glob(f"*/{POINTER}")]
+    # A file that many folders link to is read once.
+    distinct = {(status.st_dev, status.st_ino): (status.st_mtime_ns, file) for file, status in stats}
+    publications = (published(file.parent) for _, file in sorted(distinct.values(), reverse=True))
+    collections = (publication.collection for publication in publications if publication)
+    return next((collection for collection in collections if collection and collection.name == name), None)
+
+
+@contextmanager
+def one_maker(root: Path) -> Iterator[Path]:
+    """Yield the folder, locked: several processes may share it, and one at a time brings it up to date."""
+    root.mkdir(parents=True, exist_ok=True)
+    with file_lock(root / MAKER_LOCK, timeout=-1):
+        yield root

@@ -1,0 +1,75 @@
+"""One state of an index, read from its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent.retrieval.filters import Column, Where, cached_by_filter, matching_rows
+from context_agent.retrieval.index.dense import DenseRetriever
+from context_agent.retrieval.index.layouts import Layout
+from context_agent.retrieval.index.rows import SegmentRows
+from context_agent.retrieval.index.snapshot import Snapshot
+from context_agent.retrieval.retriever import QueryVectors
+from context_agent.types import Chunk
+
+_CACHED_COLUMNS = 32
+
+
+class SnapshotReader:
+    """Reads one state of a collection from its snapshot; writes nothing and opens no other file. Thread-safe.
+
+    `matching` returns the records that a metadata filter lets through, and raises `ConfigError` for a malformed one.
+    """
+
+    def __init__(self, snapshot: Snapshot, layout: Layout) -> None:
+        assert snapshot.vectors is not None
+        self._snapshot, self._layout, self._vectors = snapshot, layout, snapshot.vectors
+        column: Callable[[str], Column] = lru_cache(_CACHED_COLUMNS)(lambda key: _column(snapshot.rows, key))
+        self._mask = cached_by_filter(lambda where: matching_rows(where, column))
+        self.matching = cached_by_filter(self._records)
+
+    def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
+        """Return the chunks by id, in any order; unknown ids are left out."""
+        rows = map(self._snapshot.row_of_chunk.get, chunk_ids)
+        chunks = (self._chunk(row) for row in rows if row is not None)
+        return {chunk.id: chunk for chunk in chunks if chunk is not None}
+
+    def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """Return the vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
+        rows = ((chunk_id, self._snapshot.row_of_chunk.get(chunk_id)) for chunk_id in chunk_ids)
+        return {chunk_id: self._snapshot.rows.vector(row, unit=True) for chunk_id, row in rows if row is not None}
+
+    def dense(self, embed_query: QueryVectors) -> DenseRetriever:
+        """Exact dense search in this state."""
+        return DenseRetriever(self._vectors, embed_query, lambda row: self._snapshot.rows[row].chunk, self._mask)
+
+    def hybrid(
+        self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
+    ) -> None:
+        """The store's own hybrid search: a snapshot has none."""
+        return
+
+    def _chunk(self, row: int) -> Chunk | None:
+        rows = self._snapshot.rows
+        return self._layout.chunk(rows[row].record, rows.text(row), rows.metadata(row))
+
+    def _records(self, where: Where) -> AbstractSet[str]:
+        rows = self._snapshot.rows
+        return frozenset(rows[int(row)].record for row in np.flatnonzero(self._mask(where)))
+
+
+def _column(rows: SegmentRows, key: str) -> Column:
+    """Return a metadata key over all rows. Values of different types are different values."""
+    positions = np.full(len(rows), -1, dtype=np.int32)
+    values: dict[tuple[str, str], tuple[int, Any]] = {}
+    for row, entries in enumerate(rows.all_metadata()):
+        if key in entries:
+            value = entries[key]
+            positions[row], _ = values.setdefault((type(value).__name__, str(value)), (len(values), value))
+    return positions, [value for _, value in values.values()]

@@ -1,0 +1,212 @@
+"""The next snapshot of an index, made from the last one."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.journal import sync_path
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.rows import SegmentRows
+from context_agent.retrieval.index.segment_writer import SegmentBuilder, merge, merge_start, write_file, write_removed
+from context_agent.retrieval.index.segments import Segment, SnapshotRow, load_segment
+from context_agent.retrieval.index.snapshot import (
+    HEAD_FILE,
+    SNAPSHOT_VERSION,
+    WRITING_PREFIX,
+    Snapshot,
+    link_file,
+    link_files,
+    read_snapshot,
+)
+from context_agent.retrieval.index.vector_graph import (
+    APPROXIMATE_FROM,
+    SMALLEST,
+    graph_file,
+    graphs_available,
+    write_graph,
+)
+from context_agent.text.identification import identify
+
+IDENTIFIED_BY = 2_000
+"""Texts that show the language of most texts of a new snapshot; BM25 waits for them."""
+
+
+class SnapshotEntry(NamedTuple):
+    """What a snapshot stores of one record, with its metadata as in the store."""
+
+    row: SnapshotRow
+    title: str
+    text: str
+    metadata: Mapping[str, Any]
+
+
+class SnapshotWriter:
+    """Builds the next snapshot from the last one: any `add`, `put_vectors` and `remove`, then `finish`, then `publish`.
+
+    Added texts, metadata and vectors are written to disk at once; the hashes of their ids stay in memory.
+    """
+
+    def __init__(
+        self, root: Path, base: Snapshot | None, *, dimension: int = 0, space: str = "", language: str | None = None
+    ) -> None:
+        """`root` is created if missing. With dimension 0 the snapshot is lexical; otherwise `base` must not be.
+
+        Every text is in the `language`. Without one, each is in its own, and `base`, or else the first texts, show
+        that of most. A `base` has the same language, or none as well. Raises `ConfigError` for an unknown one.
+        """
+        root.mkdir(parents=True, exist_ok=True)
+        self._root, self._base, self._dimension, self._space = root, base, dimension, space
+        self._folder = Path(tempfile.mkdtemp(prefix=WRITING_PREFIX, dir=root))
+        if base is not None:
+            link_files(base.folder / "bm25", self._folder / "bm25")
+        self._language = language if base is None else base.bm25.language
+        self._mixed = language is None if base is None else base.bm25.mixed
+        self._index: Bm25Index | None = None
+        self._unindexed: list[Bm25Entry] = []
+        self._added = SegmentBuilder(self._folder, dimension)
+        self._without_vector: dict[str, int] = {}
+        self._removed: set[str] = set()
+        self._changed_documents: set[str] = set()
+        self.rewritten = 0
+        """Rows of the finished snapshot that are not in a segment of the base."""
+
+    def add(self, entry: SnapshotEntry) -> None:
+        """Adds a chunk; its chunk id must not be in the base unless that record was removed before."""
+        row, title, text, metadata = entry
+        if self._dimension:
+            self._without_vector[row.record] = len(self._added)
+        self._added.add(row, text, metadata)
+        self._changed_documents.add(row.document)
+        self._unindexed.append(Bm25Entry(row.record, title, text))
+        if self._index is not None or len(self._unindexed) >= IDENTIFIED_BY:
+            self._bm25()
+
+    def put_vectors(self, records: Sequence[str], vectors: NDArray[np.float32]) -> None:
+        """Writes the vectors of added records, shape (n, dimension)."""
+        for record, vector in zip(records, np.asarray(vectors, dtype="<f4"), strict=True):
+            self._added.put_vector(self._without_vector.pop(record), vector)
+
+    def without_vectors(self) -> list[str]:
+        """Return the added records whose vectors are still missing."""
+        return list(self._without_vector)
+
+    def remove(self, records: AbstractSet[str]) -> None:
+        """Leaves out records of the base."""
+        self._removed |= records
+        self._bm25().delete(records)
+
+    def finish(self, progress: Callable[[int], None] | None = None) -> Snapshot:
+        """Writes what was added and removed, and merges segments. The result is not published yet.
+
+        While it makes the graph of a large segment, `progress` is told how many vectors that has so far.
+        """
+        assert not self.without_vectors(), "every record needs its vector"
+        self._bm25().commit()
+        segments = self._base.rows.without(self._removed) if self._base else []
+        if len(self._added):
+            self._added.finish(name := _segment_name())
+            segments.append(load_segment(self._folder, name, self._dimension))
+            self.rewritten = len(self._added)
+        self._added.close()
+        segments = self._merged(segments)
+        for segment in segments:
+            self._place(segment)
+        self._make_graphs(segments, progress)
+        head = {
+            "version": SNAPSHOT_VERSION,
+            "space": self._space,
+            "language": self._bm25().language,
+            "mixed": self._mixed,
+            "dimension": self._dimension,
+            "documents": self._document_count(SegmentRows(segments)),
+            "segments": [segment.name for segment in segments],
+        }
+        write_file(self._folder / HEAD_FILE, [json.dumps(head).encode()])
+        return read_snapshot(self._folder)
+
+    def publish(self, number: int) -> str:
+        """Gives the finished snapshot its name, and returns it."""
+        name = f"snapshot-{number}-{secrets.token_hex(4)}"
+        sync_path(self._folder)
+        self._folder.rename(self._root / name)
+        sync_path(self._root)
+        return name
+
+    def discard(self) -> None:
+        """Deletes what was written, if a run ends without a new state."""
+        self._added.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _bm25(self) -> Bm25Index:
+        """Return the BM25 index of all texts so far."""
+        if self._index is None:
+            language = self._language
+            if language is None:
+                language = identify([entry.text for entry in self._unindexed])
+            self._index = Bm25Index(self._folder / "bm25", language=language, mixed=self._mixed)
+        self._index.add(self._unindexed)
+        self._unindexed = []
+        return self._index
+
+    def _merged(self, segments: list[Segment]) -> list[Segment]:
+        """Return the segments, those at the end merged if there are too many or too much of one is removed."""
+        start = merge_start(segments)
+        if start == len(segments):
+            return segments
+        first, last = segments[:start], segments[start:]
+        if self.rewritten:
+            (self._folder / last[-1].name).unlink()
+        self.rewritten = sum(map(len, last))
+        if not self.rewritten:
+            return first
+        merge(self._folder, name := _segment_name(), last, self._dimension)
+        return [*first, load_segment(self._folder, name, self._dimension)]
+
+    def _place(self, segment: Segment) -> None:
+        """Puts a segment of the base, and its removed rows, into the new folder."""
+        if not (self._folder / segment.name).exists():
+            assert self._base is not None
+            link_file(self._base.folder / segment.name, self._folder / segment.name)
+            write_removed(self._folder, segment)
+            if segment.graph is not None:
+                link_file(graph_file(self._base.folder / segment.name), graph_file(self._folder / segment.name))
+
+    def _make_graphs(self, segments: Sequence[Segment], progress: Callable[[int], None] | None) -> None:
+        """Makes the graphs that are missing: also those of an index that was made without the package for them."""
+        if not self._dimension or sum(map(len, segments)) < APPROXIMATE_FROM or not graphs_available():
+            return
+        for segment in segments:
+            if segment.graph is None and len(segment) >= SMALLEST and _by_angle(segment.lengths, self._space):
+                write_graph(graph_file(self._folder / segment.name), segment.vectors, progress)
+
+    def _document_count(self, rows: SegmentRows) -> int:
+        """Return the number of documents, from that of the base and the documents that were added or removed."""
+        if self._base is None:
+            return len(self._changed_documents)
+        earlier = self._base.rows
+        removed = (next(earlier.find("record", record), None) for record in self._removed)
+        changed = self._changed_documents | {row[1].document for row in removed if row}
+        before, after = (
+            sum(next(table.find("document", document), None) is not None for document in changed)
+            for table in (earlier, rows)
+        )
+        return self._base.document_count - before + after
+
+
+def _by_angle(lengths: NDArray[np.float32], space: str) -> bool:
+    """Return whether vectors of these lengths are ranked by their cosine to the query."""
+    return space == "cosine" or bool(np.allclose(lengths, 1.0, atol=1e-3))
+
+
+def _segment_name() -> str:
+    return f"segment-{secrets.token_hex(8)}.bin"
