@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import context_agent
+from context_agent.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -163,7 +164,13 @@ def resolves(name: str) -> bool:
     module, _, attribute = name.rpartition(".")
     if (ROOT / name.replace(".", "/")).is_dir() or (ROOT / f"{name.replace('.', '/')}.py").is_file():
         return True
-    return hasattr(importlib.import_module(module), attribute)
+    try:
+        return hasattr(importlib.import_module(module), attribute)
+    except MissingExtraError:
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        return re.search(rf"^(?:async )?(?:def|class) {attribute}\b", source, re.M) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def nav_targets(entries: list[Any]) -> Iterator[str]:
