@@ -135,6 +135,7 @@ cli = CommandGroup(
         "Make data and train": {"synth": f"{__name__}:synth", "train": f"{__name__}:train"},
         "Try and check": {
             "demo": "context_agent.cli.demo:demo",
+            "proof": "context_agent.cli.proof:proof",
             "doctor": "context_agent.cli.doctor:doctor",
             "config": "context_agent.cli.doctor:config",
             "completion": "context_agent.cli.doctor:completion",
