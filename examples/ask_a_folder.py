@@ -1,4 +1,9 @@
-"""Index a folder of text and ask it a question. Run: python examples/ask_a_folder.py FOLDER "QUESTION" """
+"""Index a folder of files and ask it a question.
+
+    python examples/ask_a_folder.py FOLDER "QUESTION"
+
+`ctx1 sources FOLDER` shows beforehand which files are read.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,10 @@ from context_agent import ChromaCorpus, SearchAgent, index_documents, load
 
 
 def main(folder: Path, question: str) -> None:
-    """Prints the ranked documents with the passage that earned each its place."""
+    """Print the ranked documents, each with the start of its best passage."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as index:
         index_documents(load([folder]), path=Path(index))
-        with SearchAgent(ChromaCorpus.open(path=Path(index))) as agent:
+        with ChromaCorpus.open(path=Path(index)) as corpus, SearchAgent(corpus) as agent:
             for document in agent.search(question, k=5).documents:
                 print(f"{document.score:.2f}  {document.title or document.id}: {document.chunks[0].text[:100]}")
 

@@ -1,7 +1,9 @@
 """DSPy: the agent as the retriever of a program, and as a tool of `dspy.ReAct`.
 
-python examples/dspy_program.py                                          prints what the program would be given
-python examples/dspy_program.py --model openai/NAME --base-url URL       asks a language model, as DSPy names it
+    python examples/dspy_program.py                                       prints what a model would be given
+    python examples/dspy_program.py --model openai/NAME --base-url URL    asks a language model, as DSPy names it
+
+Needs `pip install "context-agent[dspy]"`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ DOCUMENTS = [
 
 
 class Rag(dspy.Module):  # type: ignore[misc]
-    """Retrieves, then answers."""
+    """A program that retrieves, then answers."""
 
     def __init__(self, retriever: ContextAgentRetriever) -> None:
         super().__init__()
@@ -31,12 +33,12 @@ class Rag(dspy.Module):  # type: ignore[misc]
         self.answer = dspy.ChainOfThought("context: list[str], question -> answer")
 
     def forward(self, question: str) -> Any:
-        """The answer, from the passages alone."""
+        """Return the answer, from the passages alone."""
         return self.answer(context=self.retriever(question).passages, question=question)
 
 
 def main() -> None:
-    """Prints the passages and the tool's text; with a model, two answers."""
+    """Print the passages and the text of the tool. With a model, print two answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
     parser.add_argument("--base-url")

@@ -1,6 +1,8 @@
-"""Haystack: a pipeline with the agent as its retriever, saved as YAML, loaded and run. Run it as it stands.
+"""Haystack: a pipeline with the agent as its retriever, saved as YAML, loaded and run.
 
-Haystack counts pipeline runs on its makers' server; HAYSTACK_TELEMETRY_ENABLED=false stops that.
+    HAYSTACK_TELEMETRY_ENABLED=false python examples/haystack_pipeline.py
+
+Needs `pip install "context-agent[haystack]"`. Without the variable, Haystack reports pipeline runs to its makers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ TEMPLATE = "Answer from these passages only:\n{% for d in documents %}- {{ d.con
 
 
 def main() -> None:
-    """Prints the pipeline as saved, and the prompt that a generator would get from the loaded one."""
+    """Print the saved pipeline, and the prompt that a generator would get from the loaded one."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         index_documents(DOCUMENTS, path=folder)
         pipeline = Pipeline()

@@ -1,4 +1,9 @@
-"""LangChain: the agent in place of a retriever, and its pruning alone behind another one. Run it as it stands."""
+"""LangChain: the agent in place of a retriever, and its pruning alone behind another one.
+
+    python examples/langchain_rag.py
+
+Needs `pip install "context-agent[langchain]"`. For an agent of LangChain, see langchain_middleware.py.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ TEXTS = {
 
 
 def instead_of_a_retriever() -> None:
-    """Prints the prompt that a chat model would get."""
+    """Print the prompt that a chat model would get."""
     # For a Chroma store that is there already: ContextAgentRetriever.from_chroma(store).
     corpus = MemoryCorpus(Source(title.lower(), text, title) for title, text in TEXTS.items())
     with SearchAgent(corpus) as agent:
@@ -34,7 +39,7 @@ def instead_of_a_retriever() -> None:
 
 
 def behind_a_retriever() -> None:
-    """Prints what pruning leaves of a plain search."""
+    """Print what pruning leaves of a plain search."""
     documents = [Document(text, metadata={"title": title}) for title, text in TEXTS.items()]
     store = InMemoryVectorStore.from_documents(documents, DeterministicFakeEmbedding(size=32))
     found = store.as_retriever(search_kwargs={"k": 4}).invoke(QUESTION)

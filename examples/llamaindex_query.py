@@ -1,4 +1,9 @@
-"""LlamaIndex: the agent in place of a retriever, and its pruning alone behind another one. Run it as it stands."""
+"""LlamaIndex: the agent in place of a retriever, and its pruning alone behind another one.
+
+    python examples/llamaindex_query.py
+
+Needs `pip install "context-agent[llamaindex]"`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ TEXTS = {
 
 
 def instead_of_a_retriever() -> None:
-    """Prints the nodes behind an answer."""
+    """Print the nodes behind an answer."""
     # For an index over Chroma that is there already: ContextAgentRetriever.from_chroma(index).
     corpus = MemoryCorpus(Source(title.lower(), text, title) for title, text in TEXTS.items())
     with SearchAgent(corpus) as agent:
@@ -32,7 +37,7 @@ def instead_of_a_retriever() -> None:
 
 
 def behind_a_retriever() -> None:
-    """Prints what pruning leaves of an index's own search."""
+    """Print what pruning leaves of an index's own search."""
     documents = [Document(text=text, metadata={"title": title}) for title, text in TEXTS.items()]
     index = VectorStoreIndex.from_documents(documents, embed_model=MockEmbedding(8))
     found = index.as_retriever(similarity_top_k=4).retrieve(QUESTION)

@@ -1,4 +1,9 @@
-"""MCP: the official client starts `ctx1 mcp` on a small index and calls its tools. Run it as it stands."""
+"""MCP: the official client starts `ctx1 mcp` on a small index and calls its tools.
+
+    python examples/mcp_client.py
+
+Needs `pip install "context-agent[mcp]"`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ CTX1 = [sys.executable, "-m", "context_agent.cli"]
 
 
 def index(folder: Path) -> Path:
-    """An index of the texts, made by `ctx1 index`."""
+    """Index the texts with `ctx1 index`, and return the folder of the index."""
     notes = folder / "notes"
     notes.mkdir()
     for title, text in TEXTS.items():
@@ -32,12 +37,12 @@ def index(folder: Path) -> Path:
 
 
 async def progress(done: float, total: float | None, message: str | None) -> None:
-    """Is told of every turn."""
+    """Print what the server reports after each turn."""
     print(f"  {message}")
 
 
 async def main() -> None:
-    """Asks for documents, then for a pattern."""
+    """Ask for documents, then for a pattern."""
     with tempfile.TemporaryDirectory() as folder:
         command, *arguments = [*CTX1, "mcp", "--path", str(index(Path(folder)))]
         async with Client(StdioServerParameters(command=command, args=arguments)) as client:

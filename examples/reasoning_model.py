@@ -31,7 +31,7 @@ ROUNDS = 8
 
 
 def answered(client: OpenAI, model: str, tool: SearchTool, conversation: Conversation, question: str) -> str:
-    """The model's answer; it may call the tool as often as it likes before."""
+    """Return the model's answer. Before it answers, the model may call the tool."""
     messages: list[Any] = [{"role": "system", "content": PROMPT}, {"role": "user", "content": question}]
     tools: list[Any] = [tool.definition("openai")]
     for _ in range(ROUNDS):

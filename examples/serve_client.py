@@ -1,8 +1,8 @@
-"""Starts `ctx1 serve` on a few documents and calls it: as a retriever, as events, as a chat model, with a judgement.
+"""Start `ctx1 serve` on a few documents, and call it as a retriever, as events, as a chat model and with a judgement.
 
     python examples/serve_client.py
 
-Needs the extra `serve` and OpenAI's client (`pip install openai`). The server ends with the program.
+Needs `pip install "context-agent[serve]" openai`. The server ends with the program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUESTION = "Which award did the director of Rope receive?"
 
 
 def main() -> None:
-    """Runs the calls, one after another."""
+    """Start the server, and make the calls one after another."""
     with tempfile.TemporaryDirectory() as folder:
         index_documents(DOCUMENTS, path=f"{folder}/index")
         ctx1 = str(Path(sys.executable).with_name("ctx1"))
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def call(url: str) -> None:
-    """All calls on the server at this address."""
+    """Call the server at this address in four ways."""
     asked = {"question": QUESTION, "k": 2}
     found = httpx.post(f"{url}/v1/retrieve", json=asked, timeout=60).json()
     for document in found["documents"]:

@@ -1,4 +1,9 @@
-"""OpenTelemetry: a search as spans. Prints them as a tree; no collector is needed. Run it as it stands."""
+"""OpenTelemetry: a search as spans, printed as a tree. No collector is needed.
+
+    python examples/traced_search.py
+
+Needs `pip install "context-agent[otel]"`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ TEXTS = {
 
 
 def show(spans: list[ReadableSpan], parent: int | None = None, depth: int = 0) -> None:
-    """Prints what lies below a span, in the order it began."""
+    """Print the spans below a span, in the order in which they began."""
     for span in sorted(spans, key=lambda one: one.start_time or 0):
         if (span.parent.span_id if span.parent else None) != parent or span.context is None:
             continue
@@ -28,7 +33,7 @@ def show(spans: list[ReadableSpan], parent: int | None = None, depth: int = 0) -
 
 
 def main() -> None:
-    """Searches, and prints the tree and the episode's own figures."""
+    """Search, then print the tree and the figures of the episode."""
     exporter = InMemorySpanExporter()  # in a service: what `ctx1 serve --otel` sets up from the environment
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

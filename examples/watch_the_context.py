@@ -1,6 +1,8 @@
-"""How the context of an episode fills and empties, turn by turn, from its recorded trajectory.
+"""Read a recorded trajectory, check that it replays, and show how its context filled and emptied turn by turn.
 
-Run: python examples/watch_the_context.py TRAJECTORY.jsonl (one that `ctx1 search --save FOLDER` wrote)
+    python examples/watch_the_context.py TRAJECTORY.jsonl
+
+`ctx1 search "QUESTION" --save FOLDER` writes trajectories. `ctx1 view FOLDER` shows them as a page.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from context_agent.harness.trajectory_file import read
 
 
 def main(path: str) -> None:
-    """Replays the views and prints what each turn added and took away."""
+    """Print the passages that each turn added and removed, and the ranking."""
     trajectory = read(path)
     trajectory.verify()
     before: set[str] = set()

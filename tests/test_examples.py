@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+from context_agent.cli.demo import documents
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.actions import prune, rank_all, search
 
@@ -28,6 +32,183 @@ def test_ask_a_folder(tmp_path: Path) -> None:
     (tmp_path / "bread.txt").write_text("Bread is made of flour, water and salt.")
     lines = run("ask_a_folder.py", str(tmp_path), "Which award did the director of Rope receive?").splitlines()
     assert {"rope", "Alfred Hitchcock"} <= {line.split("  ")[1].split(":")[0] for line in lines[:2]}
+
+
+LINKED_NOTES = """\
+# Brasko Weir
+
+Brasko Weir is a stone weir. Brasko Weir was built by Lena Ortiz. It was raised in 1994.
+===
+# Lena Ortiz
+
+Lena Ortiz (born 1 May 1961) is a harbour engineer. Lena Ortiz moved to the coast in 1981.
+===
+# Tessel Lock
+
+Tessel Lock is a canal lock. Tessel Lock was designed by Paul Reker. It was closed in 1987.
+===
+# Paul Reker
+
+Paul Reker (born 3 June 1950) is a canal engineer. Paul Reker retired in 2012."""
+
+
+@pytest.fixture
+def linked_notes(tmp_path: Path) -> Path:
+    """A folder of notes that name each other, among others."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for number, note in enumerate(LINKED_NOTES.split("===\n")):
+        (folder / f"{number}.md").write_text(note, encoding="utf-8")
+    for document in documents()[:10]:
+        (folder / f"{document.id}.md").write_text(f"# {document.title}\n\n{document.text}\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short_and_begins_with_the_command_that_runs_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 100
+    assert re.search(rf"^    (\w+=\w+ )?python examples/{path.name}", text.split('"""')[1], re.M)
+    assert f"def test_{path.stem}" in Path(__file__).read_text(encoding="utf-8"), "every example has a test here"
+
+
+def test_search_code(tmp_path: Path) -> None:
+    (tmp_path / "gate.py").write_text(
+        'class SluiceGate:\n    def open(self, height):\n        """Raise the gate by `height` meters."""\n'
+        '        self.height = height\n\n\ndef bake(flour):\n    """Bake a bread from flour."""\n    return flour\n'
+    )
+    lines = run("search_code.py", str(tmp_path), "Which method raises the sluice gate?").splitlines()
+    assert lines[0] == "gate.py: SluiceGate  class SluiceGate:"
+
+
+def test_existing_chroma() -> None:
+    lines = run("existing_chroma.py").splitlines()
+    assert any("'source'" in line for line in lines if line.startswith("note: "))
+    ranked = [line.split("  ")[1].split(":")[0] for line in lines if not line.startswith("note: ")]
+    assert set(ranked[:2]) == {"Rope", "Alfred Hitchcock"}
+
+
+def test_existing_chroma_opens_a_folder_of_the_user(tmp_path: Path) -> None:
+    collection = chromadb.PersistentClient(str(tmp_path)).create_collection("rivers", embedding_function=None)
+    collection.add(ids=["a"], documents=["The Lume flows past Brasko."], embeddings=[[0.5, 0.5]])
+    lines = run("existing_chroma.py", str(tmp_path), "Which river flows past Brasko?").splitlines()
+    assert lines[-1].endswith("The Lume flows past Brasko.")
+
+
+def test_stream_turns() -> None:
+    lines = run("stream_turns.py").splitlines()
+    assert lines[0].startswith("turn 0: search_corpus")
+    assert lines[0].endswith("4 new passages")
+    assert set(lines[-1].removeprefix("ranked: ").split(", ")) == {"Rope", "Alfred Hitchcock"}
+
+
+def test_follow_up_questions() -> None:
+    first, second, third = run("follow_up_questions.py").split("?\n")[1:]
+    assert "Rope: Rope is a film" in first
+    assert "Alfred Hitchcock received" in second
+    assert "Alfred Hitchcock received" in third
+    assert "Welles" not in second + third
+
+
+def test_filter_by_metadata() -> None:
+    assert run("filter_by_metadata.py").splitlines() == [
+        "one year: Minutes 1990",
+        "since 1994: Letter 1995, Minutes 1994",
+        "since 1994, one team: Minutes 1994",
+    ]
+
+
+def test_prune_messages() -> None:
+    lines = run("prune_messages.py").splitlines()
+    assert lines[0].startswith("pruned: ")
+    assert any("Mara Lind was born in Tromso" in line for line in lines)
+    assert sum("restore: p" in line for line in lines) == 2
+    assert lines[-1].startswith("restored p1: Brasko is a town")
+
+
+def test_prune_anthropic_agent() -> None:
+    lines = run("prune_anthropic_agent.py").splitlines()
+    assert [line.split(":")[0] for line in lines[:2]] == ["request with 1 messages", "request with 3 messages"]
+    assert lines[-1] == "The AFI Life Achievement Award [2]."
+
+
+def test_langchain_middleware() -> None:
+    pytest.importorskip("langchain")
+    lines = run("langchain_middleware.py").splitlines()
+    whole, read = (int(part.split()[-2].replace(",", "")) for part in lines[0].split("; "))
+    assert read < whole / 2
+    assert any("The ferry to Ness leaves at six" in line for line in lines)
+    assert lines[-1] == "At six."
+
+
+def test_custom_policy() -> None:
+    assert run("custom_policy.py").splitlines() == ["ranked: Rope, Alfred Hitchcock", "pruned: rope-making"]
+
+
+def test_own_engine() -> None:
+    lines = run("own_engine.py").splitlines()
+    assert [line.split("  ")[1].split(":")[0] for line in lines] == ["Rope", "Alfred Hitchcock"]
+
+
+def test_search_engines() -> None:
+    """Its functions run against recorded servers in tests/retrieval/engines; without a server, the script says so."""
+    line = [sys.executable, str(EXAMPLES / "search_engines.py"), "http://127.0.0.1:9", "wiki", QUESTION]
+    process = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 1
+    assert "127.0.0.1" in process.stderr
+
+
+def test_own_embedder_and_reranker() -> None:
+    assert run("own_embedder_and_reranker.py").splitlines() == [
+        "fused: gate, tide, bread",
+        "shared-words: tide, gate, bread",
+    ]
+
+
+def test_many_questions() -> None:
+    lines = run("many_questions.py").splitlines()
+    assert [line.split("? ")[1] for line in lines] == [
+        "Rope, Alfred Hitchcock",
+        "Citizen Kane, Orson Welles",
+        "Persona, Ingmar Bergman",
+    ]
+
+
+def test_answer_with_citations() -> None:
+    lines = run("answer_with_citations.py").splitlines()
+    assert lines[0].endswith("[9] [unconfirmed: there is no passage 9].")
+    assert lines[1].startswith("[1] rope: ")
+    assert lines[-1] == "problem: [9]: there is no passage 9"
+
+
+def test_record_feedback() -> None:
+    assert run("record_feedback.py").splitlines() == [
+        "2 judgements, 1 question",
+        f"{QUESTION} gold: hitchcock, rope",
+    ]
+
+
+def test_make_questions() -> None:
+    rows = [json.loads(line) for line in run("make_questions.py").splitlines()]
+    assert rows[0]["question"] == "Brasko Weir was built by a certain harbour engineer. When was that engineer born?"
+    assert rows[0]["gold"] == ["Brasko Weir.md", "Lena Ortiz.md"]
+
+
+def test_evaluate_questions(linked_notes: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(run("make_questions.py", str(linked_notes)), encoding="utf-8")
+    lines = run("evaluate_questions.py", str(linked_notes), str(questions), str(tmp_path / "run")).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["bm25", "hybrid", "agent", "report"]
+    assert lines[2].startswith("agent: 1.000")
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_train_on_a_folder(linked_notes: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "mine.safetensors"
+    lines = run("train_on_a_folder.py", str(linked_notes), str(weights), "Who built Brasko Weir?").splitlines()
+    assert lines[0].endswith("questions, recall@5 1.000 [1.000, 1.000]")
+    assert {line.split("  ")[1] for line in lines[1:3]} >= {"Brasko Weir"}
+    assert weights.is_file()
 
 
 def test_watch_the_context(corpus: MemoryCorpus, tmp_path: Path) -> None:
