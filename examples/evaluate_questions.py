@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from context_agent.eval.benchmarks.registry import load_own
-from context_agent.eval.evaluation import EvalOptions, evaluate, prepare, require_sound_data, write_report
+from context_agent.eval.evaluation import EvalOptions, evaluate, prepare, require_sound_data
 from context_agent.eval.systems import find_systems
 from context_agent.policies import load_policy
+from context_agent.web.report import write_report
 
 SYSTEMS = ("bm25", "hybrid", "agent")
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from context_agent import BridgePolicy, MemoryCorpus, SearchAgent, load
 from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
-from context_agent.train.bridge import BridgeSource, train
-from context_agent.train.bridge_calibration import calibrate
+from context_agent.train.bridge.calibration import calibrate
+from context_agent.train.bridge.episodes import BridgeSource
+from context_agent.train.bridge.training import train
 
 MAX_QUESTIONS = 200
 
