@@ -26,7 +26,7 @@ from context_agent.harness.episode import Episode, Limits, Listener, StopReason
 from context_agent.harness.policy import Actor, AdjustableRanking, EvidenceAssessor, PartialRanker, Policy, with_effort
 from context_agent.harness.profile import Profile, Renderer, default
 from context_agent.harness.profile import profile as named_profile
-from context_agent.harness.tools.base import SubAgents
+from context_agent.harness.tools.tool import SubAgents
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget

@@ -33,7 +33,7 @@ from context_agent.harness.episode import StopReason
 from context_agent.harness.policy import Actor, Policy
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
-from context_agent.harness.tools.base import ToolOutput
+from context_agent.harness.tools.tool import ToolOutput
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.policy import BridgeActor, search_call
 from context_agent.pruning.budget import RESERVES, Budget

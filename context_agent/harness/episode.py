@@ -26,7 +26,8 @@ from enum import StrEnum
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.harness.policy import Assessment, Instructions
 from context_agent.harness.profile import Profile, Renderer, action_text, default, parse_ranking
-from context_agent.harness.tools.base import ReadContext, SubAgents, ToolExecutor
+from context_agent.harness.tools.executor import ToolExecutor
+from context_agent.harness.tools.tool import ReadContext, SubAgents
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (

@@ -24,7 +24,7 @@ from typing import Any
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
 from context_agent.harness.profile import SUMMARIZE, Profile
-from context_agent.harness.tools import EDITS, ToolCallError, check
+from context_agent.harness.tools import EDITS, ToolCallError, check_call
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.pruning.view import Block, Editable, View
 from context_agent.retrieval.corpus import Corpus
@@ -248,7 +248,7 @@ def _summarized(view: View, call: ToolCall) -> ToolCall:
     shorter.
     """
     try:
-        arguments = check(call, (PRUNE,))
+        arguments = check_call(call, (PRUNE,))
     except ToolCallError:
         return call
     assert isinstance(arguments, PruneArguments)

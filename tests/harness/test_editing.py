@@ -59,7 +59,7 @@ async def test_a_summary_stands_where_its_call_stands_and_names_what_it_replaced
     assert play.shown == [b, *rest, "summary:1"]
     assert block.text == f"# SUMMARY ID: summary:1 (10 tokens), stands for {a}, {c}\nThe comet of 1744 had six tails.\n"
     assert (block.of, block.turn, block.call) == ((0, 2), 1, 0)
-    assert play.told[0].startswith("Summarised 2 chunks (")
+    assert play.told[0].startswith("Summarized 2 chunks (")
     assert view.tokens < before
     assert play.edits == [Edit(replaced=(0, 2), summaries=(block,))]
     assert play.episode.spent >= block.tokens + before

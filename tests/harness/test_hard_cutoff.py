@@ -8,7 +8,7 @@ from dataclasses import replace
 from context_agent import Budget, Episode, Limits, MemoryCorpus
 from context_agent.harness.profile import default
 from context_agent.harness.tools import SPAWN
-from context_agent.harness.tools.base import ToolOutput
+from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Source, ToolResult
 from tests.actions import call, search

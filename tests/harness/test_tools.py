@@ -7,7 +7,7 @@ import pytest
 from context_agent import Action, Episode, MemoryCorpus
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import context_1, default, profile
-from context_agent.harness.tools import ToolCallError, check, flatten, schemas
+from context_agent.harness.tools import ToolCallError, check_call, flatten_calls, schemas
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.pruning.view import ToolResult
 from context_agent.types import ToolCall
@@ -31,13 +31,13 @@ def test_the_default_profile_adds_restore_and_limit() -> None:
 
 @pytest.mark.parametrize("written", [["a", "b"], '["a", "b"]'])
 def test_ids_may_come_as_a_list_or_as_json_in_a_string(written: object) -> None:
-    arguments = check(ToolCall("prune_chunks", {"chunk_ids": written}), default().tools)
+    arguments = check_call(ToolCall("prune_chunks", {"chunk_ids": written}), default().tools)
     assert isinstance(arguments, PruneArguments)
     assert arguments.chunk_ids == ["a", "b"]
 
 
 def test_one_id_stands_for_a_list_of_one() -> None:
-    arguments = check(ToolCall("prune_chunks", '{"chunk_ids": "a"}'), default().tools)
+    arguments = check_call(ToolCall("prune_chunks", '{"chunk_ids": "a"}'), default().tools)
     assert isinstance(arguments, PruneArguments)
     assert arguments.chunk_ids == ["a"]
 
@@ -58,12 +58,12 @@ def test_one_id_stands_for_a_list_of_one() -> None:
 )
 def test_a_mistake_says_what_to_write_instead(call: ToolCall, told: str) -> None:
     with pytest.raises(ToolCallError, match=told.replace("(", r"\(")):
-        check(call, default().tools)
+        check_call(call, default().tools)
 
 
 def test_restore_is_no_tool_of_the_published_profile() -> None:
     with pytest.raises(ToolCallError, match="there is no tool 'restore_chunks'"):
-        check(ToolCall("restore_chunks", {"chunk_ids": ["a"]}), context_1().tools)
+        check_call(ToolCall("restore_chunks", {"chunk_ids": ["a"]}), context_1().tools)
 
 
 def test_wrapped_calls_are_unwrapped_in_order() -> None:
@@ -71,7 +71,9 @@ def test_wrapped_calls_are_unwrapped_in_order() -> None:
         {"tool_name": "functions.search_corpus", "parameters": {"query": "a"}},
         {"tool_name": "grep_corpus", "parameters": {"pattern": "b"}},
     ]
-    calls = flatten([ToolCall("multi_tool_use", {"tool_calls": inner}), ToolCall("read_document", {})], default().tools)
+    calls = flatten_calls(
+        [ToolCall("multi_tool_use", {"tool_calls": inner}), ToolCall("read_document", {})], default().tools
+    )
     assert [call.name for call in calls] == ["search_corpus", "grep_corpus", "read_document"]
 
 

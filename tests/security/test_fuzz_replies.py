@@ -13,7 +13,7 @@ from context_agent._support.http import MalformedResponse
 from context_agent.errors import PolicyError
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import MOST_RANKED, parse_ranking
-from context_agent.harness.tools import MOST_CALLS
+from context_agent.harness.tools import MAX_CALLS
 from context_agent.policies.chat.messages import parse_calls
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_arguments, read_reply, split_thoughts
 from context_agent.policies.tokens.harmony import HarmonyRenderer
@@ -61,7 +61,7 @@ CORPUS = MemoryCorpus([Document("d1", "Comets are bright.")], embedder=HashEmbed
 
 
 def sound(calls: tuple[ToolCall, ...]) -> None:
-    assert len(calls) <= MOST_CALLS
+    assert len(calls) <= MAX_CALLS
     assert all(len(call.name) <= LONGEST_NAME for call in calls)
     json.dumps([call.arguments for call in calls], ensure_ascii=False).encode()
 

@@ -11,7 +11,7 @@ import pytest
 from context_agent import MemoryCorpus
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import MOST_RANKED, parse_ranking
-from context_agent.harness.tools import MOST_CALLS, UNREAD
+from context_agent.harness.tools import MAX_CALLS, UNREAD_CALLS
 from context_agent.policies.chat.messages import parse_calls, written
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_reply
 from context_agent.policies.tokens.harmony import HarmonyRenderer
@@ -47,11 +47,11 @@ def native(count: int, index: type[int] = int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("count", [2_000, 40_000])
 def test_the_calls_of_a_reply_are_gathered_in_linear_time(count: int) -> None:
     Counted.compared = 0
-    assert len(read_reply(native(count, Counted)).calls) == MOST_CALLS
+    assert len(read_reply(native(count, Counted)).calls) == MAX_CALLS
     assert Counted.compared <= 4 * count
 
 
-@pytest.mark.parametrize("count", [1, MOST_CALLS, MOST_CALLS + 1, 40_000])
+@pytest.mark.parametrize("count", [1, MAX_CALLS, MAX_CALLS + 1, 40_000])
 def test_of_a_reply_with_many_calls_the_first_are_read_and_the_rest_are_counted(count: int) -> None:
     harmony = f"<|channel|>commentary to=functions.search_corpus<|message|>{json.dumps(SEARCH.arguments)}<|call|>"
     replies = [read_reply(native(count)).calls]
@@ -60,17 +60,17 @@ def test_of_a_reply_with_many_calls_the_first_are_read_and_the_rest_are_counted(
         replies += [parse_calls(text)[1], parse_calls(json.dumps([{"name": "search_corpus", "args": {}}] * count))[1]]
         replies.append(HarmonyRenderer().parse(special_ids("<|start|>assistant".join([harmony] * count))).calls)
     for calls in replies:
-        assert len(calls) == min(count, MOST_CALLS)
-        unread = [call.arguments for call in calls if call.name == UNREAD]
-        assert unread == ([{"count": count - MOST_CALLS + 1}] if count > MOST_CALLS else [])
+        assert len(calls) == min(count, MAX_CALLS)
+        unread = [call.arguments for call in calls if call.name == UNREAD_CALLS]
+        assert unread == ([{"count": count - MAX_CALLS + 1}] if count > MAX_CALLS else [])
 
 
 def test_a_policy_is_told_that_calls_were_not_read(corpus: MemoryCorpus) -> None:
     episode = Episode("comets?", corpus)
     asyncio.run(episode.step(Action(calls=read_reply(native(40_000)).calls)))
     results = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
-    assert len(results) == MOST_CALLS
-    assert (results[-1].name, results[-1].arguments) == (UNREAD, {"count": 40_000 - MOST_CALLS + 1})
+    assert len(results) == MAX_CALLS
+    assert (results[-1].name, results[-1].arguments) == (UNREAD_CALLS, {"count": 40_000 - MAX_CALLS + 1})
     assert "only the first 63 tool calls of a reply are read" in results[-1].segments[0].text
 
 
@@ -79,8 +79,8 @@ def test_wrapped_calls_are_bounded_together(corpus: MemoryCorpus) -> None:
     episode = Episode("comets?", corpus)
     asyncio.run(episode.step(Action(calls=(wrapped,) * 16, tokens=10)))
     results = [event for event in episode.trajectory.events if isinstance(event, ToolResult)]
-    assert len(results) == MOST_CALLS
-    assert results[-1].arguments == {"count": 64_000 - MOST_CALLS + 1}
+    assert len(results) == MAX_CALLS
+    assert results[-1].arguments == {"count": 64_000 - MAX_CALLS + 1}
 
 
 def test_a_stream_of_many_small_pieces_is_joined_once() -> None:

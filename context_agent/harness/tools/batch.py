@@ -1,4 +1,4 @@
-"""`multi_tool_use`: several calls in one, for models that write one call a turn."""
+"""`multi_tool_use`: wrap several calls in one, for models that write one call a turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from context_agent.harness.tools.base import Tool, ToolArguments, ToolKind
+from context_agent.harness.tools.tool import BatchTool, ToolArguments
 from context_agent.types import ToolCall
 
 BATCH = "multi_tool_use"
@@ -26,12 +26,15 @@ class BatchArguments(ToolArguments):
     tool_calls: list[InnerCall] = Field(min_length=1)
 
 
-def run(arguments: BatchArguments, call_id: str) -> list[ToolCall]:
-    """Return the calls that it wraps. Some models write the namespace of their format before a tool's name."""
+def unwrap(arguments: BatchArguments, call_id: str) -> list[ToolCall]:
+    """Return the wrapped calls.
+
+    Some models write the namespace of their format before a tool's name. It is removed.
+    """
     return [
         ToolCall(inner.tool_name.removeprefix("functions."), inner.parameters, id=f"{call_id}.{index}")
         for index, inner in enumerate(arguments.tool_calls)
     ]
 
 
-TOOL = Tool(BATCH, ToolKind.BATCH, BatchArguments, run)
+TOOL = BatchTool(BATCH, BatchArguments, unwrap)

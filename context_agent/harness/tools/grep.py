@@ -1,11 +1,11 @@
-"""`grep_corpus`: chunks whose text matches a regular expression."""
+"""`grep_corpus`: find chunks whose text matches a regular expression."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from context_agent.errors import PatternError
-from context_agent.harness.tools.base import LISTED_IDS, ReadContext, Tool, ToolArguments, ToolKind, ToolOutput
+from context_agent.harness.tools.tool import LISTED_IDS, ReadContext, ReadTool, ToolArguments, ToolOutput
 from context_agent.pruning.view import Source
 
 
@@ -16,7 +16,7 @@ class GrepArguments(ToolArguments):
 
 
 def run(arguments: GrepArguments, context: ReadContext, earlier: int) -> ToolOutput:
-    """New matches; if there are none, the ids of matches that were shown before."""
+    """Return new matches. If there are none, return the ids of matches that were shown before."""
     corpus, limit = context.corpus, context.profile.grep_limit
     try:
         hits = corpus.grep(arguments.pattern, limit=limit, exclude=context.shown_ids, where=context.where)
@@ -26,4 +26,4 @@ def run(arguments: GrepArguments, context: ReadContext, earlier: int) -> ToolOut
     return ToolOutput(Source.GREP, tuple(hits), limit, repeated_ids=tuple(hit.chunk.id for hit in repeated))
 
 
-TOOL = Tool("grep_corpus", ToolKind.READ, GrepArguments, run)
+TOOL = ReadTool("grep_corpus", GrepArguments, run)

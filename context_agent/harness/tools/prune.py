@@ -1,4 +1,4 @@
-"""`prune_chunks`: removes chunks from the view, those named or all but those named."""
+"""`prune_chunks`: remove chunks from the view, those named or all but those named."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from context_agent.harness.tools.base import (
+from context_agent.harness.tools.tool import (
     ChunkIds,
     EditContext,
     EditReply,
-    Tool,
+    EditTool,
     ToolArguments,
-    ToolKind,
     edit_reply,
 )
 from context_agent.pruning.view import Edit
@@ -38,7 +37,7 @@ class PruneArguments(ToolArguments):
 
 
 def run(arguments: PruneArguments, context: EditContext) -> EditReply:
-    """Hides the chunks; those named to keep are protected if the profile has summaries."""
+    """Hide the chunks. If the profile has summaries, protect the chunks that the call names to keep."""
     selection, staying = context.view.select(arguments.chunk_ids, arguments.all_but)
     size = sum(block.tokens for block in selection.blocks)
     edit = Edit(
@@ -49,4 +48,4 @@ def run(arguments: PruneArguments, context: EditContext) -> EditReply:
     return edit_reply(edit, [message], "already pruned", selection)
 
 
-TOOL = Tool("prune_chunks", ToolKind.EDIT, PruneArguments, run, PublishedPruneArguments)
+TOOL = EditTool("prune_chunks", PruneArguments, run, PublishedPruneArguments)

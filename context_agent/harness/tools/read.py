@@ -1,4 +1,4 @@
-"""`read_document`: all chunks of a document, as far as they fit."""
+"""`read_document`: show all chunks of a document, as far as they fit."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import difflib
 
 from pydantic import Field
 
-from context_agent.harness.tools.base import (
+from context_agent.harness.tools.tool import (
     LISTED_ID_LENGTH,
     ReadContext,
-    Tool,
+    ReadTool,
     ToolArguments,
-    ToolKind,
     ToolOutput,
 )
 from context_agent.pruning.view import Source
@@ -38,7 +37,7 @@ def run(arguments: ReadArguments, context: ReadContext, earlier: int) -> ToolOut
 
 
 def _document_around(chunk_id: str, context: ReadContext) -> list[Chunk]:
-    """Return the whole document of a chunk."""
+    """Return all chunks of the document that a chunk belongs to."""
     chunks = context.corpus.get([chunk_id])
     return context.corpus.read(chunks[0].document_id) if chunks else []
 
@@ -50,7 +49,10 @@ def _unknown(document_id: str, context: ReadContext) -> str:
 
 
 def _by_relevance(document_id: str, chunks: list[Chunk], context: ReadContext) -> tuple[Hit, ...]:
-    """Return the chunks as hits; reranked against the query that first surfaced the document if not all fit."""
+    """Return the chunks as hits.
+
+    If not all of them fit, rerank them against the query that first brought up the document.
+    """
     if sum(context.renderer.chunk(chunk).tokens for chunk in chunks) <= context.budget.per_call:
         return tuple(Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks, start=1))
     scores = context.corpus.rerank(context.surfacing_queries.get(document_id, context.question), chunks)
@@ -58,4 +60,4 @@ def _by_relevance(document_id: str, chunks: list[Chunk], context: ReadContext) -
     return tuple(Hit(chunks[i], float(scores[i]), rank) for rank, i in enumerate(order, start=1))
 
 
-TOOL = Tool("read_document", ToolKind.READ, ReadArguments, run)
+TOOL = ReadTool("read_document", ReadArguments, run)

@@ -1,16 +1,15 @@
-"""`restore_chunks`: brings pruned chunks back into the view."""
+"""`restore_chunks`: bring pruned chunks back into the view."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from context_agent.harness.tools.base import (
+from context_agent.harness.tools.tool import (
     ChunkIds,
     EditContext,
     EditReply,
-    Tool,
+    EditTool,
     ToolArguments,
-    ToolKind,
     edit_reply,
 )
 from context_agent.pruning.view import NO_EDIT, Edit
@@ -23,7 +22,7 @@ class RestoreArguments(ToolArguments):
 
 
 def run(arguments: RestoreArguments, context: EditContext) -> EditReply:
-    """Shows the chunks again in their old places, unless they would pass the hard cutoff."""
+    """Show the chunks again in their old places, unless they would pass the hard cutoff."""
     view = context.view
     selection = view.select_hidden(arguments.chunk_ids)
     size = sum(block.tokens for block in selection.blocks)
@@ -39,4 +38,4 @@ def run(arguments: RestoreArguments, context: EditContext) -> EditReply:
     return edit_reply(edit, [message], "in view already", selection)
 
 
-TOOL = Tool("restore_chunks", ToolKind.EDIT, RestoreArguments, run)
+TOOL = EditTool("restore_chunks", RestoreArguments, run)

@@ -1,14 +1,14 @@
-"""`search_corpus`: hybrid search by meaning and by words."""
+"""`search_corpus`: search by meaning and by words."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from context_agent.harness.tools.base import ReadContext, Tool, ToolArguments, ToolKind, ToolOutput
+from context_agent.harness.tools.tool import ReadContext, ReadTool, ToolArguments, ToolOutput
 from context_agent.pruning.view import Source
 
 MAX_LIMIT = 10
-"""Chunks one search may be asked to show (the published baseline's value)."""
+"""The most chunks that a call may request: the published baseline's value."""
 
 
 class PublishedSearchArguments(ToolArguments):
@@ -24,7 +24,10 @@ class SearchArguments(PublishedSearchArguments):
 
 
 def run(arguments: SearchArguments, context: ReadContext, earlier: int) -> ToolOutput:
-    """Searches for more than is shown, because each earlier call of the turn may show up to a limit of the same."""
+    """Search for more chunks than are shown.
+
+    Each earlier call of the turn may show some of the same chunks, up to its limit.
+    """
     limit = arguments.limit or context.profile.search_limit
     hits = context.corpus.search(
         arguments.query,
@@ -35,4 +38,4 @@ def run(arguments: SearchArguments, context: ReadContext, earlier: int) -> ToolO
     return ToolOutput(Source.SEARCH, tuple(hits), limit, new_only=True)
 
 
-TOOL = Tool("search_corpus", ToolKind.READ, SearchArguments, run, PublishedSearchArguments)
+TOOL = ReadTool("search_corpus", SearchArguments, run, PublishedSearchArguments)

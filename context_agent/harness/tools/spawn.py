@@ -1,4 +1,4 @@
-"""`spawn_searchers`: hands sub-questions to sub-agents, each with a context of its own."""
+"""`spawn_searchers`: hand sub-questions to sub-agents, each with a context of its own."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from context_agent.harness.tools.base import ReadContext, Strings, Tool, ToolArguments, ToolKind, ToolOutput
+from context_agent.harness.tools.tool import ReadContext, SpawnTool, Strings, ToolArguments, ToolOutput
 from context_agent.pruning.view import Source
 
 SPAWN = "spawn_searchers"
-"""In the profile of an agent that has a swarm."""
+"""Name of the tool. Only the profile of an agent with a swarm has it."""
 
 
 class SpawnArguments(ToolArguments):
@@ -35,4 +35,4 @@ async def run(requests: Sequence[SpawnArguments], context: ReadContext, tokens_l
     return [replace(output, seconds=seconds) for output in outputs]
 
 
-TOOL = Tool(SPAWN, ToolKind.DELEGATE, SpawnArguments, run)
+TOOL = SpawnTool(SPAWN, SpawnArguments, run)

@@ -1,7 +1,7 @@
-"""`summarize_context`: replaces chunks by a summary that the policy writes.
+"""`summarize_context`: replace chunks by a summary that the policy writes.
 
-What the summary replaces leaves the view and the summary enters it in one edit. A summary takes fewer tokens than what
-it replaces, so an edit other than a restore never makes a view larger. Protected chunks are not replaced.
+In one edit, the chunks leave the view and the summary enters it. A summary takes fewer tokens than what it replaces, so
+only a restore makes a view larger. Protected chunks are not replaced.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from context_agent.harness.profile import SUMMARIZE
-from context_agent.harness.tools.base import (
+from context_agent.harness.tools.tool import (
     ChunkIds,
     EditContext,
     EditReply,
-    Tool,
+    EditTool,
     ToolArguments,
-    ToolKind,
     edit_reply,
     listed,
 )
 from context_agent.pruning.view import NO_EDIT, Edit, Editable, Selection, Summary, View
 
-NAME = "summary:{number}"
+SUMMARY_ID = "summary:{number}"
 """The id of a summary; the first free number is taken."""
 _CITED_ID = re.compile(
     r"\[\[([^\[\]\n]{1,400})\]\]|#[^\S\n]*DOCUMENT[^\S\n]+ID[^\S\n]*:[^\S\n]*([^\s(]{1,400})", re.IGNORECASE
@@ -54,7 +53,10 @@ class SummarizeArguments(ToolArguments):
 
 
 def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
-    """Replaces the chunks, unless the summary cites ids that were never shown or is not shorter than they are."""
+    """Replace the chunks by the summary.
+
+    Nothing is replaced if the summary cites ids that were never shown, or if it is not shorter than the chunks.
+    """
     view = context.view
     selection, staying = view.select(arguments.chunk_ids, arguments.all_but)
     replaced = [block for block in selection.blocks if block.key not in view.protected]
@@ -72,14 +74,14 @@ def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
         protected=view.newly_protected(staying),
         summaries=(summary,),
     )
-    sentences = [f"Summarised {len(replaced)} chunks ({size:,} tokens) as {summary.id} ({summary.tokens:,} tokens)."]
+    sentences = [f"Summarized {len(replaced)} chunks ({size:,} tokens) as {summary.id} ({summary.tokens:,} tokens)."]
     if skipped := len(selection.blocks) - len(replaced):
         sentences.append(f"{skipped} kept explicitly.")
     return edit_reply(edit, sentences, "not in view", selection)
 
 
 def _summary(context: EditContext, replaced: Sequence[Editable], text: str) -> Summary:
-    """Return the summary as it will appear in the view, naming every chunk that it stands for."""
+    """Return the summary as it will appear in the view. It names every chunk that it replaces."""
     view, keys = context.view, tuple(block.key for block in replaced)
     draft = Summary(view.next_key, _free_name(view), "", "", 0, view.turn, context.call, keys)
     ids = tuple(dict.fromkeys(block.id for block in view.stands_for(draft)))
@@ -106,14 +108,14 @@ def _nothing_replaced(selection: Selection) -> EditReply:
 
 
 def _shown_ids(view: View) -> set[str]:
-    """Return every id that the record has shown: of chunks, summaries and documents."""
+    """Return every id of a chunk, summary or document that the record has shown."""
     return {*view.by_id(), *(block.document_id for block in (*view.blocks, *view.pruned))}
 
 
 def _free_name(view: View) -> str:
     used_ids = _shown_ids(view)
     number = 1
-    while (name := NAME.format(number=number)) in used_ids:
+    while (name := SUMMARY_ID.format(number=number)) in used_ids:
         number += 1
     return name
 
@@ -125,4 +127,4 @@ def _unseen_ids(view: View, text: str) -> list[str]:
     return [chunk_id for chunk_id in cited if chunk_id not in shown_ids]
 
 
-TOOL = Tool(SUMMARIZE, ToolKind.EDIT, SummarizeArguments, run)
+TOOL = EditTool(SUMMARIZE, SummarizeArguments, run)

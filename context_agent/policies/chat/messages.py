@@ -27,7 +27,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from context_agent.harness.profile import Profile, compact
-from context_agent.harness.tools import bounded, flatten, schemas
+from context_agent.harness.tools import bounded_calls, flatten_calls, schemas
 from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS, read_arguments, tool_name
 from context_agent.pruning.view import Role, Text, View
 from context_agent.text.markers import escape_markers
@@ -55,12 +55,12 @@ def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
         return text, ()
     if tagged := _TAGGED.findall(text):
         calls = [call for piece in tagged for call in _calls(piece, tagged=True) or [_unreadable(piece)]]
-        return _TAGGED.sub("", text).strip(), bounded(calls)
+        return _TAGGED.sub("", text).strip(), bounded_calls(calls)
     for pattern in (_FENCED, None):
         pieces = pattern.findall(text) if pattern else [text]
         calls = [call for piece in pieces for call in _calls(piece)]
         if calls:
-            return (pattern.sub("", text).strip() if pattern else ""), bounded(calls)
+            return (pattern.sub("", text).strip() if pattern else ""), bounded_calls(calls)
     return text, ()
 
 
@@ -214,7 +214,7 @@ def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> li
     texts = []
     index = 0
     for call in calls:
-        count = len(flatten([call], tools))
+        count = len(flatten_calls([call], tools))
         texts.append("".join(text for inner in range(index, index + count) for text in turn.results[inner]))
         index += count
     return texts

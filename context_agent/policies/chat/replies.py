@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from context_agent._support.credentials import read_key
 from context_agent._support.http import MalformedResponse, Refusal
 from context_agent._support.suggest import LISTED, closest
-from context_agent.harness.tools import LONGEST_ARGUMENTS, MOST_CALLS, bounded
+from context_agent.harness.tools import MAX_ARGUMENT_CHARACTERS, MAX_CALLS, bounded_calls
 from context_agent.text.normalization import well_formed
 from context_agent.types import ToolCall
 
@@ -143,9 +143,9 @@ def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model:
         reasoning, text = split_thoughts(text)
         source = INLINE if reasoning else ""
     first = [
-        ToolCall(tool_name(call.name), read_arguments("".join(call.arguments)), call.id) for call in calls[:MOST_CALLS]
+        ToolCall(tool_name(call.name), read_arguments("".join(call.arguments)), call.id) for call in calls[:MAX_CALLS]
     ]
-    return Reply(text.strip(), reasoning.strip(), source, bounded(first, len(calls)), finish, model, usage)
+    return Reply(text.strip(), reasoning.strip(), source, bounded_calls(first, len(calls)), finish, model, usage)
 
 
 def _spelled(arguments: object) -> str:
@@ -166,7 +166,7 @@ def tool_name(name: str) -> str:
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
     """Return the arguments as a mapping, or the raw text if they are no JSON object, too long or nested too deeply."""
     raw = well_formed(raw)
-    if len(raw) > LONGEST_ARGUMENTS:
+    if len(raw) > MAX_ARGUMENT_CHARACTERS:
         return raw
     try:
         value = json.loads(raw or "{}", strict=False)

@@ -21,7 +21,7 @@ from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import Profile, compact, ranking_text
-from context_agent.harness.tools import bounded, schemas
+from context_agent.harness.tools import bounded_calls, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.policies.tokens.prompt import (
     HarmonyVocabulary,
@@ -96,7 +96,7 @@ def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Act
         elif message.body is not None:
             texts[message.channel].append(message.body)
     text = "\n".join(texts["final"] or texts["commentary"])[:LONGEST_TEXT]
-    return Action(bounded(calls), text=text, reasoning="\n".join(texts["analysis"]))
+    return Action(bounded_calls(calls), text=text, reasoning="\n".join(texts["analysis"]))
 
 
 def read_messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Iterator[HarmonyMessage]:

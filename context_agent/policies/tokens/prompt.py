@@ -23,7 +23,7 @@ import numpy as np
 
 from context_agent.errors import ConfigError, TrajectoryError
 from context_agent.harness.profile import Profile
-from context_agent.harness.tools import BATCH, flatten
+from context_agent.harness.tools import BATCH, flatten_calls
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.routed_experts import Experts, unpack, unrecorded
 from context_agent.pruning.view import ActionTaken, Role, Segment, Text, View
@@ -313,7 +313,9 @@ class Prompt:
             action = action if record else self._writable(action)
             reply = record.output if record else self._renderer.reply(action)
             frame = self._renderer.frame(reply, [call.name for call in action.calls])
-            owner = (number for number, call in enumerate(action.calls) for _ in flatten([call], self._profile.tools))
+            owner = (
+                number for number, call in enumerate(action.calls) for _ in flatten_calls([call], self._profile.tools)
+            )
             self._turns[segment.turn] = Turn(segment.turn, action, reply, frame, tuple(owner))
         return self._turns[segment.turn]
 
@@ -326,7 +328,7 @@ class Prompt:
         """Return the action with its calls wrapped in one if the renderer's replies hold only one."""
         if len(action.calls) < 2 or self._renderer.parallel or BATCH not in self._profile.tools:
             return action
-        flat = flatten(action.calls, self._profile.tools)
+        flat = flatten_calls(action.calls, self._profile.tools)
         inner = [{"tool_name": call.name, "parameters": call.arguments} for call in flat]
         return replace(action, calls=(ToolCall(BATCH, {"tool_calls": inner}),))
 

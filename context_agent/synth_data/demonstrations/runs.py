@@ -32,7 +32,7 @@ from context_agent.eval.rerun import Cause, Difference, rerun
 from context_agent.eval.scoring import failure, score
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile, default
-from context_agent.harness.tools import flatten
+from context_agent.harness.tools import flatten_calls
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import is_trajectory, read, write
 from context_agent.pruning.budget import Budget
@@ -131,7 +131,7 @@ def _episode(task: Task, rollout: int, result: SearchResult, gold: Gold, path: P
     profile = trajectory.header.profile
     actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     edits = [event.edit for event in trajectory.events if isinstance(event, EditApplied)]
-    calls = [call for action in actions for call in flatten(action.calls, profile.tools)]
+    calls = [call for action in actions for call in flatten_calls(action.calls, profile.tools)]
     return ExpertEpisode(
         task=task.id,
         rollout=rollout,

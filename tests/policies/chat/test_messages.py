@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from context_agent import ToolCall
-from context_agent.harness.tools import MOST_CALLS
+from context_agent.harness.tools import MAX_CALLS
 from context_agent.policies.chat.messages import LONGEST_REPLY, UNREADABLE, parse_calls, written
 from context_agent.policies.chat.replies import read_arguments, read_reply, split_thoughts
 from context_agent.policies.chat.scripted_server import says
@@ -50,7 +50,7 @@ def test_several_calls_keep_their_order() -> None:
     assert [call.arguments for call in parse_calls(text)[1]] == [{"query": str(n)} for n in range(5)]
     two_calls = f"[{CALL}, {CALL}]"
     assert parse_calls(two_calls)[1] == (SEARCH, SEARCH)
-    assert len(parse_calls(written(SEARCH) * 500)[1]) == MOST_CALLS
+    assert len(parse_calls(written(SEARCH) * 500)[1]) == MAX_CALLS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from context_agent import ToolCall
 from context_agent.harness.profile import default
-from context_agent.harness.tools import ToolCallError, check, flatten
+from context_agent.harness.tools import ToolCallError, check_call, flatten_calls
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from tests.policies.tokens.mutations import NESTED, as_json, mutated, special_ids
 
@@ -52,7 +52,7 @@ def test_several_calls_of_one_reply() -> None:
 def test_openai_s_own_wrapper_becomes_the_harness_s() -> None:
     text = '{"tool_uses":[{"recipient_name":"functions.search_corpus","parameters":{"query":"x"}}]}'
     calls = calls_of(f"<|channel|>commentary to=multi_tool_use.parallel <|constrain|>json<|message|>{text}<|call|>")
-    (inner,) = flatten(calls, default().tools)
+    (inner,) = flatten_calls(calls, default().tools)
     assert (inner.name, inner.arguments) == ("search_corpus", {"query": "x"})
 
 
@@ -84,20 +84,20 @@ def test_a_reply_cut_in_its_header_is_a_call_without_arguments() -> None:
     (call,) = calls_of("<|channel|>commentary to=functions.search_corpus <|constrain|>")
     assert call.name == "search_corpus"
     with pytest.raises(ToolCallError):
-        check(call, default().tools)
+        check_call(call, default().tools)
 
 
 def test_arguments_past_100_kb_are_refused_by_length() -> None:
     text = '{"query": "' + "word " * 25_000 + '"}'
     (call,) = calls_of(f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{text}<|call|>")
     with pytest.raises(ToolCallError, match="characters"):
-        check(call, default().tools)
+        check_call(call, default().tools)
 
 
 def test_arguments_a_thousand_levels_deep_are_a_mistake() -> None:
     (call,) = calls_of(f"<|channel|>commentary to=functions.search_corpus <|constrain|>json<|message|>{NESTED}<|call|>")
     with pytest.raises(ToolCallError):
-        check(call, default().tools)
+        check_call(call, default().tools)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -111,8 +111,8 @@ def test_mutated_replies_never_raise_and_never_take_long(seed: int) -> None:
         action = RENDERER.parse(ids)
         slowest = max(slowest, time.process_time() - start)
         as_json(action)
-        for call in flatten(action.calls, profile.tools):
+        for call in flatten_calls(action.calls, profile.tools):
             # Anything but a mistake, which the episode answers, would end the episode.
             with contextlib.suppress(ToolCallError):
-                check(call, profile.tools)
+                check_call(call, profile.tools)
     assert slowest < 0.25, "the benchmark holds it to 50 ms on a quiet machine"
