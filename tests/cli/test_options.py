@@ -15,7 +15,7 @@ from context_agent.cli.synth_tasks import WriterOptions
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import NAMES
 from context_agent.integrations.server.settings import Settings
-from context_agent.retrieval.loaders.sources import LoadOptions
+from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.synth_data.demonstrations.experts import OracleSettings
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters

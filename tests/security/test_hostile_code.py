@@ -12,7 +12,7 @@ import pytest
 
 from context_agent.retrieval.chunker import chunk_document
 from context_agent.retrieval.loaders import LoadReport, load
-from context_agent.retrieval.loaders.code import TOO_COMPLEX
+from context_agent.retrieval.loaders.definitions import TOO_COMPLEX
 from context_agent.testing.hostile_code import hostile_code
 from context_agent.tokens import CharCounter
 from context_agent.types import Document

@@ -17,7 +17,7 @@ from context_agent.errors import CorpusError
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.document_checks import MOST_ENTRIES
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, folders, load, sources
-from context_agent.retrieval.loaders.sources import MAX_MB
+from context_agent.retrieval.loaders.options import MAX_MB
 from context_agent.types import Document
 from tests.retrieval.fakes import HashEmbedder
 

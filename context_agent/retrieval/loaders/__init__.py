@@ -20,113 +20,21 @@ notice; the rest is read.
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
-from typing import BinaryIO
 
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.document_checks import with_storable_metadata
-from context_agent.retrieval.loaders.code import BY_LINES, GRAMMARS, read_code, read_notebook
-from context_agent.retrieval.loaders.epub import read_epub
-from context_agent.retrieval.loaders.files import read_html, read_markdown, read_pdf, read_rst, read_text
-from context_agent.retrieval.loaders.json_files import read_json
-from context_agent.retrieval.loaders.mail import read_message
-from context_agent.retrieval.loaders.mailbox import read_mail
-from context_agent.retrieval.loaders.opendocument import read_odt
-from context_agent.retrieval.loaders.presentation import read_pptx
-from context_agent.retrieval.loaders.rows import TEXT_KEYS, lines, read_csv, read_jsonl, read_parquet, read_zipped_jsonl
-from context_agent.retrieval.loaders.sniffing import LeftOutError, check_head, read_other_text
-from context_agent.retrieval.loaders.sources import (
-    MAX_MB,
-    LoadOptions,
-    LoadReport,
-    Notice,
-    Readable,
-    Reading,
-    SourceFile,
-    check_sources,
-    expand,
-    kind_of,
-    opened,
-)
-from context_agent.retrieval.loaders.transcripts import read_transcript
-from context_agent.retrieval.loaders.word import read_docx
-from context_agent.retrieval.loaders.workbook import read_xlsx
-from context_agent.retrieval.loaders.xml_text import read_xml
+from context_agent.retrieval.loaders.options import LoadOptions
+from context_agent.retrieval.loaders.readers import READERS, Reader, read_any
+from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
+from context_agent.retrieval.loaders.sniffing import LeftOutError
+from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
-Reader = Callable[[Reading], Iterator[Document]]
-_GZIP = b"\x1f\x8b"
-_BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet}
-LONGEST_SNIFFED_LINE = MAX_MB * 2**20
-"""Characters of the longest line that is sniffed."""
-SNIFFED_LINES = 5
-"""First lines of a stream that are sniffed; if one of them is a JSON object, the stream is read as JSONL."""
-
-
-def read_any(reading: Reading) -> Iterator[Document]:
-    """Yield the documents of a source whose name says nothing: PDF, parquet or JSONL by its content, else plain
-    text.
-    """
-    head = reading.stream.read(8)
-    reading.stream.seek(0)
-    yield from next((reader for magic, reader in _BY_MAGIC.items() if head.startswith(magic)), _read_other)(reading)
-
-
-def _read_other(reading: Reading) -> Iterator[Document]:
-    if not reading.found and reading.stream.read(2) == _GZIP:
-        reading.stream.seek(0)
-        yield from read_zipped_jsonl(reading)
-        return
-    reading.stream.seek(0)
-    check_head(reading)
-    keys = _text_keys(reading.options) if reading.found else ()
-    yield from (read_jsonl if _holds_rows(reading.stream, keys) else read_other_text)(reading)
-
-
-def _text_keys(options: LoadOptions) -> tuple[str, ...]:
-    return TEXT_KEYS if options.text_key is None else (options.text_key,)
-
-
-READERS: Mapping[str, Reader] = {
-    "": read_any,
-    **dict.fromkeys((*GRAMMARS, *BY_LINES), read_code),
-    ".csv": read_csv,
-    ".docx": read_docx,
-    ".eml": read_message,
-    ".enex": read_xml,
-    ".epub": read_epub,
-    ".htm": read_html,
-    ".html": read_html,
-    ".ipynb": read_notebook,
-    ".json": read_json,
-    ".jsonl": read_jsonl,
-    ".jsonl.gz": read_zipped_jsonl,
-    ".markdown": read_markdown,
-    ".mbox": read_mail,
-    ".md": read_markdown,
-    ".ndjson": read_jsonl,
-    ".ndjson.gz": read_zipped_jsonl,
-    ".odt": read_odt,
-    ".opml": read_xml,
-    ".parquet": read_parquet,
-    ".pdf": read_pdf,
-    ".pptx": read_pptx,
-    ".rst": read_rst,
-    ".srt": read_transcript,
-    ".text": read_text,
-    ".tsv": read_csv,
-    ".txt": read_text,
-    ".vtt": read_transcript,
-    ".xlsx": read_xlsx,
-    ".xml": read_xml,
-}
-"""The reader of each extension, and under "" that of all other sources."""
 
 
 def load(
@@ -234,23 +142,3 @@ def _digest(document: Document) -> bytes:
         data = part.encode("utf-8", "surrogatepass")
         state.update(len(data).to_bytes(8, "big") + data)
     return state.digest()
-
-
-def _holds_rows(stream: BinaryIO, keys: Collection[str]) -> bool:
-    """Return whether one of the first lines is a JSON object, with one of the keys if there are any."""
-    try:
-        with closing(lines(stream, None, LONGEST_SNIFFED_LINE)) as numbered:
-            first = list(islice((line for _, line in numbered if line is None or line.strip()), SNIFFED_LINES))
-    except DataError:
-        return False
-    finally:
-        stream.seek(0)
-    return any(line is not None and _is_row(line, keys) for line in first)
-
-
-def _is_row(line: str, keys: Collection[str]) -> bool:
-    try:
-        row = json.loads(line)
-        return isinstance(row, dict) and (not keys or any(isinstance(row.get(key), str) for key in keys))
-    except (ValueError, RecursionError):
-        return False

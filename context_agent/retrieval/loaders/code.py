@@ -1,124 +1,23 @@
-"""Source code: a file is a document whose sections are its definitions; and notebooks.
+"""The reader of source code: a file is a document whose sections are its definitions.
 
-tree-sitter (extra `code`, grammars included) finds functions, classes and types. A section's title is the path and the
-qualified name. Without the extra, and where no definition is found, the file is cut by lines like any text.
+A section's title is the path and the qualified name. Without the extra `code`, and where no definition is found, the
+file is cut by lines like any text.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import time
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
-from importlib import import_module
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import (
-    FRONT,
-    content,
-    decoded,
-    document,
-    markdown_title,
-    storable,
-    unix_lines,
-)
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.definitions import GRAMMARS, LARGEST_PARSED, Grammar, definitions_of
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
 from context_agent.retrieval.loaders.sniffing import check_written
-from context_agent.retrieval.loaders.sources import Reading
 from context_agent.types import Document, Section
 
-if TYPE_CHECKING:
-    from tree_sitter import Language, Node, Tree
-
-LARGEST_PARSED = 2**20
-"""Characters; a longer file is generated, and cut by lines."""
-MOST_DEFINITIONS = 20_000
-MAX_NESTING = 10
-"""Definitions inside each other; what is in the innermost one belongs to it."""
-MAX_DEPTH = 1_000
-"""Levels of a syntax tree that are searched for definitions."""
-STEPS_PER_REPORT = 100
-"""Steps after which tree-sitter reports its progress."""
-MAX_STEPS = 800_000
-"""Steps of the parser for one file, which bound the nodes of the tree. A step takes up to 450 bytes of memory."""
-MAX_STEPS_PER_BYTE, SPARE_STEPS = 2.5, 50_000
-"""Steps that the parser may take up to a position: code takes at most 2 a byte, and ambiguous code more."""
-ERROR_STEPS = 2
-"""What a step behind a syntax error counts: it costs more."""
-PARSE_SECONDS_PER_MB = 3.0
-LEAST_PARSE_SECONDS = 0.5
-"""Processor time of the parser: in proportion to the file, and what any file may take."""
-READ_BYTES = 2**16
-MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
-"""How often the parser may read each block of `READ_BYTES`. For each token that does not end it reads the rest of the
-file again, and it keeps what it read."""
-TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
-CELL_VALUES = 16
-"""Characters of the size limit per JSON value of a notebook: a parsed value takes about 100 bytes."""
 NO_GRAMMAR = 'cut by lines; to cut code by functions and classes: pip install "context-agent[code]"'
-
-
-class Grammar(NamedTuple):
-    """A language: the module and function that give its grammar, and the node types of its definitions."""
-
-    language: str
-    module: str
-    definitions: str
-    function: str = "language"
-
-
-_JAVASCRIPT = "function_declaration generator_function_declaration class_declaration method_definition"
-_TYPESCRIPT = f"{_JAVASCRIPT} abstract_class_declaration interface_declaration type_alias_declaration enum_declaration"
-_C = "function_definition struct_specifier enum_specifier union_specifier"
-_PYTHON = Grammar("python", "tree_sitter_python", "function_definition class_definition")
-_JS = Grammar("javascript", "tree_sitter_javascript", f"{_JAVASCRIPT} variable_declarator")
-_TS = Grammar("typescript", "tree_sitter_typescript", f"{_TYPESCRIPT} internal_module variable_declarator")
-_GO = Grammar("go", "tree_sitter_go", "function_declaration method_declaration type_spec")
-_RUST = Grammar(
-    "rust",
-    "tree_sitter_rust",
-    "function_item struct_item enum_item union_item trait_item impl_item mod_item macro_definition",
-)
-_JAVA = Grammar(
-    "java",
-    "tree_sitter_java",
-    "class_declaration interface_declaration enum_declaration record_declaration annotation_type_declaration "
-    "method_declaration constructor_declaration",
-)
-_CPP = Grammar("cpp", "tree_sitter_cpp", f"{_C} class_specifier namespace_definition")
-GRAMMARS: Mapping[str, Grammar] = {
-    **dict.fromkeys((".py", ".pyi"), _PYTHON),
-    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), _JS),
-    **dict.fromkeys((".ts", ".mts", ".cts"), _TS._replace(function="language_typescript")),
-    ".tsx": _TS._replace(function="language_tsx"),
-    ".go": _GO,
-    ".rs": _RUST,
-    ".java": _JAVA,
-    ".c": Grammar("c", "tree_sitter_c", _C),
-    **dict.fromkeys((".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"), _CPP),
-}
-"""Languages that are cut by definition."""
-BY_LINES = tuple(
-    ".bash .cs .dart .ex .exs .groovy .hs .jl .kt .kts .lua .m .ml .php .pl .ps1 .r .rb .scala .sh .sql .swift".split()
-)
-"""Extensions of further languages, which are cut by lines."""
-_BODIES = frozenset({"struct_specifier", "enum_specifier", "union_specifier", "class_specifier"})
-"""Nodes that define something only if they have a body: `struct point p;` does not."""
-_VALUES = frozenset({"arrow_function", "function_expression", "generator_function", "class"})
-"""What makes a variable of JavaScript a definition."""
-_WRAPPERS = frozenset(
-    "decorated_definition export_statement lexical_declaration variable_declaration type_declaration "
-    "template_declaration type_definition ambient_declaration expression_statement".split()
-)
-"""Nodes around a definition that belong to it: decorators, `export`, `const`, `template <...>`."""
-_ABOVE = frozenset({"comment", "line_comment", "block_comment", "attribute_item", "decorator"})
-"""What belongs to a definition if it is directly above."""
-LONGEST_NAME = 100
-"""Characters of a definition's own name."""
-_TYPE_NAME = re.compile(r"[\w.:]+")
 
 
 def read_code(reading: Reading) -> Iterator[Document]:
@@ -136,7 +35,7 @@ def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, .
     if len(text) > LARGEST_PARSED:
         return ()
     try:
-        definitions = _definitions(source := text.encode("utf-8"), grammar)
+        definitions = definitions_of(source := text.encode("utf-8"), grammar)
     except ImportError:
         reading.report.note(reading.name, NO_GRAMMAR, kind="code")
         return ()
@@ -148,198 +47,8 @@ def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, .
     return tuple(Section(offsets[start], offsets[end], f"{path}: {name}") for start, end, name in definitions)
 
 
-def _definitions(source: bytes, grammar: Grammar) -> list[tuple[int, int, str]]:
-    """Return start, end (in bytes) and qualified name of each definition. Raises `DataError` above a bound."""
-    kinds = frozenset(grammar.definitions.split())
-    definitions: list[tuple[int, int, str]] = []
-    around: list[tuple[int, str]] = []
-    for found in _walk(_parsed(source, grammar), kinds):
-        while around and around[-1][0] <= found.node.start_byte:
-            around.pop()
-        if len(around) == MAX_NESTING or not (name := _name(found, source)):
-            continue
-        name = ".".join([*(outer for _, outer in around[-1:]), name])
-        around.append((found.node.end_byte, name))
-        definitions.append((found.start, found.end, name))
-        if len(definitions) == MOST_DEFINITIONS:
-            break
-    return definitions
-
-
-def _parsed(source: bytes, grammar: Grammar) -> Tree:
-    """Return the syntax tree. Raises `DataError` above a bound on steps or time."""
-    from tree_sitter import Parser
-
-    allowed_seconds = max(LEAST_PARSE_SECONDS, PARSE_SECONDS_PER_MB * len(source) / 2**20)
-    steps, end = 0, time.thread_time() + allowed_seconds
-    reads_left = SPARE_READS + MOST_READS_PER_BLOCK * (len(source) // READ_BYTES)
-
-    def must_stop(position: int, has_error: bool) -> bool:
-        nonlocal steps
-        steps += STEPS_PER_REPORT * (ERROR_STEPS if has_error else 1)
-        allowed = min(MAX_STEPS, SPARE_STEPS + MAX_STEPS_PER_BYTE * position)
-        return steps > allowed or time.thread_time() > end
-
-    def read(position: int, _point: object) -> bytes:
-        nonlocal reads_left
-        reads_left -= 1
-        return source[position : position + READ_BYTES] if reads_left >= 0 else b""
-
-    try:
-        tree = Parser(_language(grammar)).parse(read, progress_callback=must_stop)
-    except ValueError as error:  # the parser was stopped
-        raise DataError(TOO_COMPLEX) from error
-    if reads_left < 0:
-        raise DataError(TOO_COMPLEX)
-    return tree
-
-
-class _Found(NamedTuple):
-    """A definition in the tree. It begins and ends, in bytes, with what is around it and the comments above it."""
-
-    node: Node
-    parent: Node | None
-    start: int
-    end: int
-
-
-class _Level(NamedTuple):
-    """A node whose children are visited. `extent` is set if it is around a definition in it and belongs to that."""
-
-    node: Node
-    extent: tuple[int, int] | None
-
-
-def _walk(tree: Tree, kinds: Collection[str]) -> Iterator[_Found]:
-    """Yield the nodes of the kinds in order, an outer one before those in it. Visit every node once, without recursion.
-
-    tree-sitter finds a node's parent and the sibling before it by a search from the root. So both are kept on the way.
-    """
-    cursor = tree.walk()
-    levels: list[_Level] = []
-    above = _Above()
-    outer: list[_Above] = []
-    while True:
-        node = cursor.node
-        assert node is not None
-        kind = node.type
-        start = above.pass_node(node, kind)
-        extent = levels[-1].extent if levels and levels[-1].extent else (start, node.end_byte)
-        if kind in kinds:
-            yield _Found(node, levels[-1].node if levels else None, *extent)
-        if len(levels) < MAX_DEPTH and cursor.goto_first_child():
-            levels.append(_Level(node, extent if kind in _WRAPPERS else None))
-            outer.append(above)
-            above = _Above()
-            continue
-        while not cursor.goto_next_sibling():
-            if not levels:
-                return
-            cursor.goto_parent()
-            levels.pop()
-            above = outer.pop()
-
-
-class _Above:
-    """The comments and attributes directly above the next sibling, collected from left to right."""
-
-    __slots__ = ("_comment", "_row", "_start")
-
-    def __init__(self) -> None:
-        self._start: int | None = None
-        """Where the first of them begins; None without any."""
-        self._row = -1
-        """Where the sibling before ends."""
-        self._comment = True
-        """Whether that is a comment."""
-
-    def pass_node(self, node: Node, kind: str) -> int:
-        """Go on to a sibling, and return where it begins with what belongs to it."""
-        row, start = node.start_point.row, node.start_byte
-        attached = self._start if self._start is not None and self._row + 1 >= row else None
-        if kind not in _ABOVE or (self._row == row and not self._comment):  # the latter ends a line of code
-            self._start = None
-        else:
-            self._start = start if attached is None else attached
-        self._row, self._comment = node.end_point.row, kind.endswith("comment")
-        return start if attached is None else attached
-
-
-@cache
-def _language(grammar: Grammar) -> Language:
-    from tree_sitter import Language
-
-    return Language(getattr(import_module(grammar.module), grammar.function)())
-
-
-def _name(found: _Found, source: bytes) -> str:
-    """Return the definition's own name, or "" if the node defines nothing."""
-    node = found.node
-    if node.type in _BODIES and node.child_by_field_name("body") is None:
-        return ""
-    value = node.child_by_field_name("value")
-    if node.type == "variable_declarator" and (value is None or value.type not in _VALUES):
-        return ""
-    name = node.child_by_field_name("type" if node.type == "impl_item" else "name") or _declared(node, found.parent)
-    receiver = node.child_by_field_name("receiver")
-    types = _TYPE_NAME.findall(_words(receiver, source)) if receiver else []
-    return ".".join([*types[-1:], _words(name, source)]) if name else ""
-
-
-def _declared(node: Node, parent: Node | None) -> Node | None:
-    """Return the name in the declarator of a function of C, or of the `typedef` around a struct."""
-    if node.type in _BODIES:
-        return parent.child_by_field_name("declarator") if parent and parent.type == "type_definition" else None
-    inner: Node | None = node
-    while inner and (inner.type == node.type or inner.type.endswith("_declarator")):
-        last = inner.named_children[-1] if inner.named_children else None
-        inner = inner.child_by_field_name("declarator") or (last if inner.type != node.type else None)
-    return inner
-
-
-def _words(node: Node, source: bytes) -> str:
-    """Return the beginning of the node's text in one line."""
-    text = source[node.start_byte : min(node.end_byte, node.start_byte + 4 * LONGEST_NAME)].decode("utf-8", "replace")
-    return " ".join(text.split())[:LONGEST_NAME]
-
-
 def _offsets(data: bytes, positions: set[int]) -> dict[int, int]:
     """Return the offset in characters of each offset in bytes."""
     ordered = [0, *sorted(positions)]
     lengths = (len(data[start:end].decode("utf-8", "ignore")) for start, end in pairwise(ordered))
     return dict(zip(ordered[1:], accumulate(lengths), strict=True))
-
-
-def read_notebook(reading: Reading) -> Iterator[Document]:
-    """Yield the cells of a Jupyter notebook without their outputs, code between fences, titled by the first heading."""
-    raw = decoded(reading, content(reading)).text
-    if sum(map(raw.count, ",[{")) > reading.options.max_size // CELL_VALUES:
-        raise DataError(reading.options.too_large("the notebook"))
-    try:
-        notebook = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not a readable notebook: {type(error).__name__}: {error}") from error
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list):
-        raise DataError("not a notebook of format 4: convert it with jupyter nbconvert --to notebook")
-    language = _notebook_language(notebook)
-    parts = (_cell_text(cell, language) for cell in cells if isinstance(cell, dict))
-    text = "\n\n".join(part for part in parts if part)
-    yield document(reading, text, markdown_title(text[:FRONT]), {"language": language} if language else {})
-
-
-def _notebook_language(notebook: dict[str, Any]) -> str:
-    info: Any = notebook.get("metadata")
-    for key, name in (("language_info", "name"), ("kernelspec", "language")):
-        entry = info.get(key) if isinstance(info, dict) else None
-        if isinstance(entry, dict) and isinstance(entry.get(name), str):
-            return storable(entry[name])[:LONGEST_NAME]
-    return ""
-
-
-def _cell_text(cell: dict[str, Any], language: str) -> str:
-    source = cell.get("source", "")
-    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    if not text.strip():
-        return ""
-    return f"```{language}\n{text.strip()}\n```" if cell.get("cell_type") == "code" else text.strip()

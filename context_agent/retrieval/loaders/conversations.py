@@ -14,8 +14,8 @@ from pathlib import PurePath
 from typing import Any
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import document, one_line, storable, unix_lines
-from context_agent.retrieval.loaders.sources import Reading, identifier
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.reading import Reading, document, identifier, one_line, storable
 from context_agent.types import Document, Section
 
 LONGEST_SPEAKER = 100

@@ -5,10 +5,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from context_agent.retrieval.loaders.files import decode, document, unix_lines
+from context_agent.retrieval.loaders.decoding import decode, unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
 from context_agent.retrieval.loaders.packages import Package, first_texts, opened_package, resolved
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Kind, grammar
 from context_agent.types import Document, MetadataValue
 

@@ -17,17 +17,10 @@ from email.parser import BytesHeaderParser
 from email.utils import getaddresses, parsedate_to_datetime
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import (
-    LARGEST_FIELD,
-    content,
-    decode,
-    decoded_as,
-    document,
-    storable,
-    unix_lines,
-)
-from context_agent.retrieval.loaders.markup import page_text, tags
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.decoding import decode, decoded_as, unix_lines
+from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.quoted_replies import without_blockquotes, without_quoted_replies
+from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, document, storable
 from context_agent.types import Document
 
 MOST_NAMES = 50
@@ -51,18 +44,6 @@ _LIMITS = {
     b"date": LONGEST_DATE,
 }
 _AFTER_BOUNDARY = re.compile(rb"(--)?[ \t]*+(?:\n|\Z)")
-_QUOTE_FOLLOWS = re.compile(r"\s*+>")
-_ATTRIBUTION = re.compile(
-    r"^[ \t]*(?:On\b.{4,200}\bwrote|Am\b.{4,200}\bschrieb\b.{0,80}|Le\b.{4,200}\ba écrit|El\b.{4,200}\bescribió)"
-    r"\s{0,9}:[ \t]*+$",
-    re.M | re.S | re.I,
-)
-_ORIGINAL = re.compile(
-    r"^[ \t]*(?:-{2,}\s*(?:Original Message|Original-Nachricht|Ursprüngliche Nachricht|Message d'origine)\s*-{2,}"
-    r"|_{10,})[ \t]*$|^From:[^\n]*\n(?:Sent|Date):[^\n]*\n(?:To|Cc|Subject):",
-    re.M | re.I,
-)
-_QUOTED = re.compile(r"^[ \t]*>.*$\n?", re.M)
 _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 
 
@@ -133,30 +114,6 @@ def parse_message(data: bytes) -> MailMessage:
         attachments=attachments,
         notices=tuple(reader.notices),
     )
-
-
-def without_quoted_replies(text: str) -> str:
-    """Return the text without quoted lines and their attribution; all of it if nothing else is left (a bare
-    forward).
-    """
-    words = text
-    if cut := _ORIGINAL.search(words):
-        words = words[: cut.start()]
-    words = _QUOTED.sub("", _without_attributions(words))
-    words = re.sub(r"\n{3,}", "\n\n", words).strip()
-    return words or text.strip()
-
-
-def _without_attributions(text: str) -> str:
-    """Without the lines that introduce a quote, if a quote follows."""
-    parts, position = [], 0
-    for match in _ATTRIBUTION.finditer(text):
-        if match.start() >= position and _QUOTE_FOLLOWS.match(text, match.end()):
-            # "On" may begin a sentence long before: only the last lines of the match announce.
-            start = max(match.start(), text.rfind("\n\n", match.start(), match.end()) + 1)
-            parts.append(text[position:start])
-            position = match.end()
-    return "".join((*parts, text[position:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +221,7 @@ class _Reader:
         fields = part.fields
         data = _transfer_decoded(self.data[part.start : part.end], str(fields.get("Content-Transfer-Encoding", "")))
         text = unix_lines(_decode_bytes(data, fields.get_content_charset()))
-        return page_text(_without_blockquotes(text))[1] if fields.get_content_subtype() == "html" else text
+        return page_text(without_blockquotes(text))[1] if fields.get_content_subtype() == "html" else text
 
     def _note(self, notice: str) -> None:
         if notice not in self.notices:
@@ -293,22 +250,6 @@ def _decode_bytes(data: bytes, charset: str | None) -> str:
         return decode(data).text
     except DataError:
         return data.decode("utf-8", "replace")
-
-
-def _without_blockquotes(page: str) -> str:
-    """Return an HTML message without its `<blockquote>`s, which hold quoted replies."""
-    parts, position, depth = [], 0, 0
-    for tag in tags(page):
-        if tag.name != "blockquote":
-            continue
-        if not tag.closing:
-            if depth == 0:
-                parts.append(page[position : tag.start])
-            depth += 1
-        elif depth:
-            depth -= 1
-        position = tag.end if depth == 0 else position
-    return "".join(parts) if depth else "".join((*parts, page[position:]))
 
 
 def _field_values(fields: Message, name: str) -> list[str]:

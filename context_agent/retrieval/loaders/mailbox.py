@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, content, one_line, storable
+from context_agent.retrieval.loaders.decoding import BLOCK
 from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, parse_message
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, one_line, storable
 from context_agent.types import Document, MetadataValue
 
 _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from context_agent.retrieval.loaders.files import document
 from context_agent.retrieval.loaders.packages import Package, first_heading, opened_package
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Kind, attribute
 from context_agent.types import Document
 

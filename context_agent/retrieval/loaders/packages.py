@@ -17,8 +17,8 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import BLOCK, LARGEST_FIELD, named, storable
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.decoding import BLOCK
+from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, named, storable
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import content, decode, document, marked
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.decoding import decode, marked
+from context_agent.retrieval.loaders.reading import Reading, content, document
 from context_agent.types import Document
 
 HEAD = 8_192

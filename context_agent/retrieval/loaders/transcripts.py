@@ -8,9 +8,9 @@ from itertools import chain
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import Turn, conversation
-from context_agent.retrieval.loaders.files import content, decoded, unix_lines
+from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import unescaped
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.reading import Reading, content, decoded
 from context_agent.types import Document
 
 TURN = 1_000

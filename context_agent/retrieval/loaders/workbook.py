@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import document
+from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.packages import Package, opened_package, table
-from context_agent.retrieval.loaders.sources import LoadOptions, Reading
+from context_agent.retrieval.loaders.reading import Reading, document
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, attribute, grammar, reference
 from context_agent.types import Document
 

@@ -11,10 +11,9 @@ from pathlib import PurePath
 from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.files import content, document
 from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.reading import Reading, content, document
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
-from context_agent.retrieval.loaders.sources import Reading
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, xml_events
 from context_agent.types import Document
 

@@ -18,10 +18,11 @@ from functools import partial
 from html import unescape
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders import READERS, load
-from context_agent.retrieval.loaders.files import decoded, storable, unix_lines
+from context_agent.retrieval.loaders import load
+from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import declared_charset, page_text
-from context_agent.retrieval.loaders.sources import Reading, identifier
+from context_agent.retrieval.loaders.readers import READERS
+from context_agent.retrieval.loaders.reading import Reading, decoded, identifier, storable
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 

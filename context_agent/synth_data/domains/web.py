@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from urllib.parse import urldefrag, urljoin, urlsplit
 
-from context_agent.retrieval.loaders import READERS, load
-from context_agent.retrieval.loaders.files import decoded, document, unix_lines
+from context_agent.retrieval.loaders import load
+from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.markup import Tag, declared_charset, page_text, tags
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.readers import READERS
+from context_agent.retrieval.loaders.reading import Reading, decoded, document
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 

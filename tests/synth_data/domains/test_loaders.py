@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport
-from context_agent.retrieval.loaders.mail import without_quoted_replies
+from context_agent.retrieval.loaders.quoted_replies import without_quoted_replies
 from context_agent.synth_data.domains import domain_names, load_domain
 from context_agent.synth_data.domains.filings import split_items
 

@@ -11,7 +11,7 @@ import pytest
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport
 from context_agent.retrieval.loaders.packages import opened_package
-from context_agent.retrieval.loaders.sources import Reading
+from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.unpacking import (
     ANY_ROWS,
     LARGEST_RATIO,

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,24 +17,10 @@ from hypothesis import strategies as st
 
 from context_agent.errors import ConfigError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
-from context_agent.retrieval.loaders.files import decode
+from context_agent.retrieval.loaders.decoding import decode
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.types import Document
-
-
-def drawn(*sources: Any, **options: Any) -> tuple[list[Document], LoadReport]:
-    report = LoadReport()
-    return list(load(sources, options=LoadOptions(**options), report=report)), report
-
-
-def said(report: LoadReport) -> list[tuple[str, int | None, str]]:
-    return [(Path(notice.source).name, notice.line, notice.reason) for notice in report.notices]
-
-
-def only(path: Path, **options: Any) -> Document:
-    (document,), report = drawn(path, **options)
-    assert report.skipped == 0, said(report)
-    return document
+from tests.retrieval.loaders.loading import drawn, only, said
 
 
 def rows(path: Path, *values: object) -> Path:

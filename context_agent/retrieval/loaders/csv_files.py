@@ -1,0 +1,107 @@
+"""The reader of CSV files, and of tables with another delimiter."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Self
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import codec_with_mark, stream_encoding
+from context_agent.retrieval.loaders.options import LoadOptions
+from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, check_columns, from_row
+from context_agent.types import Document
+
+if TYPE_CHECKING:
+    import _csv
+
+MOST_COLUMNS = 10_000
+
+
+def read_csv(reading: Reading) -> Iterator[Document]:
+    """Yield a table whose first row holds the column names. All values stay strings; empty cells are left out."""
+    csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
+    encoding, note = stream_encoding(reading.stream, reading.options.encoding)
+    if note:
+        reading.note_once(note)
+    text = io.TextIOWrapper(reading.stream, codec_with_mark(encoding), errors="replace", newline="")
+    try:
+        delimiter = reading.options.delimiter or _delimiter(text)
+        bounded = _RowLines(text, reading.options, delimiter)
+        yield from _from_table(reading, csv.reader(bounded, delimiter=delimiter, strict=True), bounded)
+    finally:
+        text.detach()  # or the wrapper would close the caller's stream
+
+
+class _RowLines:
+    """The lines of a table, bounded for the `csv` module, which joins the lines of a row without limit."""
+
+    def __init__(self, text: io.TextIOWrapper, options: LoadOptions, delimiter: str) -> None:
+        self._text, self._options, self._delimiter = text, options, delimiter
+        self._characters = self._cells = 0
+
+    def begin_row(self) -> None:
+        """Resets the counts of characters and cells."""
+        self._characters = self._cells = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = self._text.readline(self._options.max_size + 1)
+        if not line:
+            raise StopIteration
+        self._characters += len(line)
+        self._cells += line.count(self._delimiter)
+        if max(self._characters, self._cells * TEXT_PER_VALUE) > self._options.max_size:
+            raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
+        return line
+
+
+def _delimiter(text: io.TextIOWrapper) -> str:
+    """Return the delimiter that is most frequent in the header."""
+    header = text.readline(2**16)
+    text.seek(0)
+    return max(",;\t|", key=header.count)
+
+
+def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
+    """Yield the rows below the header; `line` of a notice is the one where the row begins."""
+    names = _column_names(_header(table))
+    check_columns(names, reading.options)
+    while True:
+        line = table.line_num + 1
+        bounded.begin_row()
+        try:
+            cells = next(table)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            reading.skip(f"not valid CSV: {error}", line)
+            continue
+        if any(cells[len(names) :]):
+            reading.skip(f"{len(cells)} cells where the header names {len(names)}", line)
+        elif any(cells):
+            yield from from_row(reading, line, dict(zip(names, cells, strict=False)))
+
+
+def _header(table: _csv.Reader) -> list[str]:
+    try:
+        return next(table, [])
+    except csv.Error as error:
+        raise DataError(f"its header is not valid CSV: {error}") from error
+
+
+def _column_names(header: Iterable[str]) -> list[str]:
+    """Return the header's names; an empty or repeated name gets the column's number."""
+    header = list(islice(header, MOST_COLUMNS + 1))
+    if len(header) > MOST_COLUMNS:
+        raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: check the delimiter")
+    names: dict[str, None] = {}
+    for number, cell in enumerate(header, 1):
+        name = cell.strip() or "column"
+        names[name if cell.strip() and name not in names else f"{name}_{number}"] = None
+    return list(names)

@@ -1,0 +1,126 @@
+"""Bytes to text.
+
+`decode` tries, in this order: the encoding that the caller names; the one of a byte order mark (UTF-8, UTF-16, UTF-32);
+UTF-8; UTF-8 with a few damaged characters, which are replaced; Windows-1252, if the bytes above ASCII are no more than
+Western European text has. Bytes with a NUL but no byte order mark, or with many control characters, are not text. Text
+in a legacy encoding of another script raises an error, because it would be read as gibberish.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from context_agent.errors import DataError
+
+BLOCK = 2**20
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so it comes first
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+LONGEST_ENCODING = 40
+"""Characters of an encoding's name."""
+_NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""Codecs of Python that no text is stored in. Some take time quadratic in the length."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_HIGH = bytes(range(0x80, 0x100))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Text, its encoding, and a notice for the user (mostly empty)."""
+
+    text: str
+    encoding: str
+    note: str = ""
+
+
+def decode(data: bytes, encoding: str | None = None, declared: str | None = None) -> Decoded:
+    """Return the text of `data`; `declared` is a page's own encoding, used if it is not UTF-8. Raises `DataError`."""
+    if encoding or (encoding := marked(data)):
+        try:
+            return Decoded(data.decode(encoding), encoding)
+        except (UnicodeError, ValueError) as error:
+            raise DataError(f"not text: no valid {encoding} ({error})") from error
+    if b"\0" in data:
+        raise DataError("not text: contains NUL bytes")
+    try:
+        decoded = Decoded(data.decode("utf-8"), "utf-8")
+    except UnicodeDecodeError:
+        decoded = _declared(data, declared) or _damaged(data) or _western(data)
+    sample = decoded.text[:BLOCK]
+    if len(_CONTROL.findall(sample)) > len(sample) / 50:
+        raise DataError("not text: full of control characters")
+    return decoded
+
+
+def marked(data: bytes) -> str | None:
+    """Return the encoding of the byte order mark at the beginning; None without one."""
+    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+
+
+def _declared(data: bytes, encoding: str | None) -> Decoded | None:
+    text = decoded_as(data, encoding) if encoding else None
+    return None if text is None else Decoded(text, str(encoding))
+
+
+def decoded_as(data: bytes, encoding: str) -> str | None:
+    """Return the bytes decoded by an encoding that they name themselves; None if that fails or is none of texts."""
+    try:
+        if len(encoding) > LONGEST_ENCODING or codecs.lookup(encoding).name in _NO_ENCODINGS:
+            return None
+        return data.decode(encoding)
+    except (LookupError, UnicodeError, ValueError):
+        return None
+
+
+def _damaged(data: bytes) -> Decoded | None:
+    """UTF-8 in which a few characters are broken: many more beyond ASCII are intact."""
+    text = data.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    intact = sum(not letter.isascii() for letter in text) - broken
+    return Decoded(text, "utf-8", f"{broken} damaged characters replaced") if intact > 4 * broken else None
+
+
+def _western(data: bytes) -> Decoded:
+    high = len(data) - len(data.translate(None, _HIGH))
+    try:
+        if high > 0.3 * len(data):
+            raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding")
+        return Decoded(data.decode("cp1252"), "cp1252", "read as Windows-1252, since it is not UTF-8")
+    except UnicodeDecodeError as error:
+        raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding") from error
+
+
+def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
+    """Return the encoding of a seekable stream and the note on it, read in blocks and rewound. Raises `DataError`."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        while block := stream.read(BLOCK):
+            if encoding or (encoding := marked(block) if stream.tell() == len(block) else None):
+                return encoding, ""
+            if b"\0" in block:
+                raise DataError("not text: contains NUL bytes")
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError:
+                decoded = decode(block)
+                return decoded.encoding, decoded.note
+        return "utf-8", ""
+    finally:
+        stream.seek(0)
+
+
+def unix_lines(text: str) -> str:
+    """Return the text with every line ending in a single newline."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def codec_with_mark(encoding: str) -> str:
+    """For UTF-8 the codec that accepts a byte order mark; any other encoding unchanged."""
+    return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding

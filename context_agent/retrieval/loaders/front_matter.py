@@ -1,0 +1,68 @@
+"""Front matter: the fields in YAML at the beginning of a Markdown file, which become metadata.
+
+A file may come from a stranger, and YAML's aliases can unfold to any size. So front matter is read with YAML's safe
+loader, without aliases, up to `LARGEST_FRONT` characters and `DEEPEST_FRONT` levels. What is not valid YAML, or not a
+list of fields, stays in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from context_agent.retrieval.loaders.reading import Reading, metadata_value, storable
+from context_agent.types import MetadataValue
+
+LARGEST_FRONT = 16_384
+"""Characters at the beginning of a file in which front matter must end."""
+DEEPEST_FRONT = 32
+"""Lists and mappings inside each other: the time that YAML takes grows with the square of their number."""
+MOST_FRONT_EVENTS = 1_500
+"""Values, lists and mappings of front matter, begun or ended: YAML takes a twentieth of a second for as many."""
+_FRONT = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataValue], str]:
+    """Return the fields of the front matter as metadata, and the text below it; ({}, text) if there is none.
+
+    Front matter that cannot be read is reported and stays in the text.
+    """
+    matched = _FRONT.match(text[:LARGEST_FRONT])
+    if matched is None:
+        return {}, text
+    try:
+        fields = _fields(matched[1])
+        values = {storable(str(key)): metadata_value(reading, str(key), value) for key, value in (fields or {}).items()}
+    except Exception as error:  # noqa: BLE001 - values such as 2024-13-45 make YAML raise nearly anything
+        reading.note_once(f"its front matter stays in the text: {_problem(error)}")
+        return {}, text
+    if fields is None:
+        return {}, text
+    return {key: value for key, value in values.items() if value is not None}, text[matched.end() :].lstrip("\n")
+
+
+def _fields(front: str) -> Mapping[Any, Any] | None:
+    """Return the fields; None if the text between the lines is no list of fields, but for example a paragraph."""
+    import yaml
+
+    depth = 0
+    for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
+        if number > MOST_FRONT_EVENTS:
+            raise ValueError(f"it has more than {MOST_FRONT_EVENTS:,} values and marks of lists and fields")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST_FRONT:
+            raise ValueError(f"nested too deeply (more than {DEEPEST_FRONT} levels)")
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it has aliases (*name)")  # noqa: TRY004
+    value = yaml.safe_load(front)
+    return value if isinstance(value, dict) else {} if value is None and not front.strip() else None
+
+
+def _problem(error: Exception) -> str:
+    """Return the error in one line."""
+    import yaml
+
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 2} is not valid YAML: {error.problem}"
+    return str(error) or type(error).__name__

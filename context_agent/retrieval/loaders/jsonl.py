@@ -1,0 +1,118 @@
+"""The readers of JSONL files, plain and compressed by gzip. Each line is a row."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Generator, Iterator
+from itertools import count
+from typing import BinaryIO, cast
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import BLOCK, codec_with_mark, marked
+from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row
+from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
+from context_agent.types import Document
+
+MOST_BAD_ROWS = 10_000
+"""Rows at the beginning of a source that may be unreadable, all of them, before the rest is left out."""
+_UNDECODED = re.compile("[\udc80-\udcff]")
+
+
+def read_jsonl(reading: Reading) -> Iterator[Document]:
+    """One JSON object per line; empty lines are skipped."""
+    yield from _from_lines(reading, reading.stream)
+
+
+def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
+    """JSONL compressed by gzip; of a damaged file, the part before the damage."""
+    with _Unzipped(fileobj=reading.stream) as stream:
+        yield from _from_lines(reading, cast("BinaryIO", stream))
+
+
+class _Unzipped(gzip.GzipFile):
+    """A gzip file that raises `DataError` if it unpacks to far more than its size, in bytes or in lines."""
+
+    lines = 0
+
+    def read1(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        data = super().read1(size)
+        self.lines += data.count(b"\n")
+        packed = cast("BinaryIO", self.fileobj).tell()
+        check_unpacked(self.tell(), packed)
+        check_rows(self.lines, packed)
+        return data
+
+
+def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:
+    """Numbered lines of a seekable stream, None for one of more than `longest` characters.
+
+    Bytes that do not decode are left as lone surrogates. Raises `DataError`.
+    """
+    head = stream.read(4096)
+    stream.seek(0)
+    encoding = codec_with_mark(encoding or _encoding_of(head))
+    text = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
+    try:
+        for number in count(1):
+            line = text.readline(longest + 1)
+            if not line:
+                return
+            yield number, None if _pass_rest(text, line, longest) else line
+    except UnicodeError as error:
+        raise DataError(f"not text: no valid {encoding} ({error})") from error
+    finally:
+        text.detach()
+
+
+def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
+    """Return whether the line is longer than `longest`; if so, reads the rest of it and drops it."""
+    if len(line) <= longest:
+        return False
+    while line and not line.endswith("\n"):
+        line = text.readline(BLOCK)
+    return True
+
+
+def _encoding_of(head: bytes) -> str:
+    encoding = marked(head)
+    if encoding is None and b"\0" in head:
+        raise DataError("not text: contains NUL bytes")
+    return encoding or "utf-8"
+
+
+def _from_lines(reading: Reading, stream: BinaryIO) -> Iterator[Document]:
+    found, before = False, reading.report.skipped
+    for number, line in lines(stream, reading.options.encoding, reading.options.max_size):
+        if line is None:
+            reading.skip(reading.options.too_large("the line"), number)
+        elif line.strip():
+            for document in _from_line(reading, number, line):
+                found = True
+                yield document
+        if not found and reading.report.skipped - before >= MOST_BAD_ROWS:
+            raise DataError(f"the first {MOST_BAD_ROWS:,} lines with text are not rows; the rest was not read")
+
+
+def _from_line(reading: Reading, number: int, line: str) -> Iterator[Document]:
+    if _UNDECODED.search(line):
+        reading.skip(f"not valid {reading.options.encoding or 'UTF-8'}", number)
+        return
+    most = reading.options.max_size // TEXT_PER_VALUE
+    if len(line) > most and sum(map(line.count, ",[{")) > most:
+        reading.skip(f"more than {most:,} JSON values in one line: split it, or raise the limit with --max-mb", number)
+        return
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        reading.skip(f"not valid JSON at character {error.pos + 1}: {error.msg.removesuffix(' at')}", number)
+    except RecursionError:
+        reading.skip("not readable JSON: nested too deeply", number)
+    except ValueError as error:
+        reading.skip(f"not readable JSON: {error}", number)
+    else:
+        yield from from_row(reading, number, row)

@@ -1,0 +1,51 @@
+"""The reader of Jupyter notebooks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.definitions import LONGEST_NAME
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
+from context_agent.retrieval.loaders.text_files import FRONT, markdown_title
+from context_agent.types import Document
+
+CELL_VALUES = 16
+"""Characters of the size limit per JSON value of a notebook: a parsed value takes about 100 bytes."""
+
+
+def read_notebook(reading: Reading) -> Iterator[Document]:
+    """Yield the cells of a Jupyter notebook without their outputs, code between fences, titled by the first heading."""
+    raw = decoded(reading, content(reading)).text
+    if sum(map(raw.count, ",[{")) > reading.options.max_size // CELL_VALUES:
+        raise DataError(reading.options.too_large("the notebook"))
+    try:
+        notebook = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not a readable notebook: {type(error).__name__}: {error}") from error
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if not isinstance(cells, list):
+        raise DataError("not a notebook of format 4: convert it with jupyter nbconvert --to notebook")
+    language = _notebook_language(notebook)
+    parts = (_cell_text(cell, language) for cell in cells if isinstance(cell, dict))
+    text = "\n\n".join(part for part in parts if part)
+    yield document(reading, text, markdown_title(text[:FRONT]), {"language": language} if language else {})
+
+
+def _notebook_language(notebook: dict[str, Any]) -> str:
+    info: Any = notebook.get("metadata")
+    for key, name in (("language_info", "name"), ("kernelspec", "language")):
+        entry = info.get(key) if isinstance(info, dict) else None
+        if isinstance(entry, dict) and isinstance(entry.get(name), str):
+            return storable(entry[name])[:LONGEST_NAME]
+    return ""
+
+
+def _cell_text(cell: dict[str, Any], language: str) -> str:
+    source = cell.get("source", "")
+    text = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    if not text.strip():
+        return ""
+    return f"```{language}\n{text.strip()}\n```" if cell.get("cell_type") == "code" else text.strip()

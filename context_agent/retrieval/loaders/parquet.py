@@ -1,0 +1,180 @@
+"""The reader of parquet files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from context_agent.errors import DataError, MissingExtraError
+from context_agent.retrieval.loaders.options import LoadOptions
+from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, check_columns, from_row
+from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
+from context_agent.types import Document
+
+if TYPE_CHECKING:
+    from pyarrow import Array, RecordBatch
+    from pyarrow.parquet import FileMetaData
+
+BATCH = 16
+"""Rows of a parquet file held at once."""
+LARGEST_BATCH = 2**20
+"""Characters of a batch that become Python objects at once; the rows of a larger one do so one at a time."""
+MOST_LIST_VALUES = 1_000
+"""Values per row in a column of lists that are always read."""
+LARGEST_FOOTER = 4 * 2**20
+"""Bytes of the footer of a parquet file: the library takes some thirty times as many to hold it."""
+
+
+def read_parquet(reading: Reading) -> Iterator[Document]:
+    """Yield the rows of a parquet file, a few at a time. Needs the extra `docs`."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "docs") from error
+    number = 0
+    try:
+        _check_footer(reading.stream)
+        table = parquet.ParquetFile(reading.stream)
+        check_columns(table.schema_arrow.names, reading.options)
+        _check_groups(table.metadata, reading.options)
+        check_rows(table.metadata.num_rows, reading.stream.seek(0, io.SEEK_END))
+        columns = _bounded_columns(reading, table.metadata)
+        # A text that a dictionary holds once is decoded once, however many rows name it.
+        texts = [path for path, is_text in columns.items() if is_text]
+        table = parquet.ParquetFile(reading.stream, read_dictionary=texts)
+        size = _Unpacked(reading)
+        for batch in table.iter_batches(batch_size=BATCH, columns=list(columns)):
+            for rows in _in_parts(batch, size):
+                for row in _python_rows(rows):
+                    number += 1
+                    if isinstance(row, Exception):
+                        reading.skip(f"has a value that Python cannot hold: {row}", number)
+                    else:
+                        yield from from_row(reading, number, row)
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise DataError(f"damaged parquet after {number} rows: {error}") from error
+
+
+def _check_footer(stream: BinaryIO) -> None:
+    """Raise `DataError` for a footer that is too large. The last eight bytes state its length."""
+    end = stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, end - 8))
+    if int.from_bytes(stream.read(4), "little") > LARGEST_FOOTER and end > LARGEST_FOOTER:
+        raise DataError(f"its footer is larger than {LARGEST_FOOTER // 2**20} MB: write it with fewer groups of rows")
+    stream.seek(0)
+
+
+def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
+    """Raise `DataError` for a row group that is a decompression bomb, by the sizes that the file states."""
+    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
+        columns = [group.column(index) for index in range(group.num_columns)]
+        check_unpacked(group.total_byte_size, sum(column.total_compressed_size for column in columns))
+        if group.total_byte_size > group.num_rows * options.max_size:
+            raise DataError(options.too_large("a row"))
+
+
+def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool]:
+    """Return the path of each column that is read, and whether it holds text or bytes.
+
+    A column of lists is left out if a row of it may have more values than the options allow.
+    """
+    most = reading.options.max_size // TEXT_PER_VALUE
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = {}
+    for index in range(metadata.num_columns):
+        column = metadata.schema.column(index)
+        values = [(group.column(index).num_values, group.num_rows) for group in groups]
+        if any(number > max(most, MOST_LIST_VALUES * rows) for number, rows in values):
+            reading.note_once(f"column {column.path[:50]!r} has more than {most:,} values in a row: left out")
+        else:
+            columns[column.path] = column.physical_type == "BYTE_ARRAY"
+    return columns
+
+
+class _Unpacked:
+    """Counts the characters of a source's rows before they are produced."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._packed = reading.stream.seek(0, io.SEEK_END)
+        self._options = reading.options
+        self._total = 0
+        reading.stream.seek(0)
+
+    def add(self, size: int) -> None:
+        """Count them. Raise `DataError` for too many."""
+        self._total += size
+        check_unpacked(self._total, self._packed)
+
+    def check_row(self, size: int) -> None:
+        """Raise `DataError` for a row that is too large."""
+        if size > self._options.max_size:
+            raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
+
+
+def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
+    """Yield the batch, or its rows one at a time if they are large."""
+    size = sum(_produced(column) for column in batch.columns)
+    if size <= LARGEST_BATCH:
+        unpacked.add(size)
+        yield batch
+        return
+    for row in (batch.slice(index, 1) for index in range(batch.num_rows)):
+        size = sum(_produced(column) for column in row.columns)
+        unpacked.check_row(size)
+        unpacked.add(size)
+        yield row
+
+
+def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
+    """Return the rows as Python objects; for a row with a value out of Python's range, such as a date, the error."""
+    try:
+        return list(rows.to_pylist())
+    except (OverflowError, ValueError) as error:
+        if rows.num_rows == 1:
+            return [error]
+        return [row for index in range(rows.num_rows) for row in _python_rows(rows.slice(index, 1))]
+
+
+def _produced(array: Array) -> int:
+    """Return the characters of an Arrow array's values, and `TEXT_PER_VALUE` more for each value."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
+    if isinstance(array, pa.DictionaryArray):
+        lengths = compute.binary_length(array.dictionary) if _has_length(array.dictionary) else None
+        if lengths is None:
+            return _produced(array.dictionary) * len(array)
+        return (compute.sum(lengths.take(array.indices)).as_py() or 0) + TEXT_PER_VALUE * len(array)
+    if isinstance(array, pa.StructArray):
+        return TEXT_PER_VALUE * len(array) + sum(map(_produced, array.flatten()))
+    if isinstance(array, pa.MapArray):
+        entries = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        inner = [part.slice(entries[0], entries[1] - entries[0]) for part in (array.keys, array.items)]
+        return TEXT_PER_VALUE * len(array) + sum(map(_produced, inner))
+    if isinstance(
+        array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray | pa.ListViewArray | pa.LargeListViewArray
+    ):
+        return TEXT_PER_VALUE * len(array) + _produced(array.flatten())
+    characters = compute.sum(compute.binary_length(array)).as_py() if _has_length(array) else 0
+    return (characters or 0) + TEXT_PER_VALUE * len(array)
+
+
+def _has_length(array: Array) -> bool:
+    """Return whether the values are texts or bytes."""
+    from pyarrow import types
+
+    kind = array.type
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+    )

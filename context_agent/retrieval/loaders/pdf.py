@@ -1,0 +1,132 @@
+"""The reader of PDF files."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from context_agent.errors import DataError, MissingExtraError
+from context_agent.retrieval.loaders.reading import Reading, document, named
+from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
+from context_agent.types import Document
+
+if TYPE_CHECKING:
+    from pypdf import PageObject, PdfReader
+
+MOST_PAGES = 20_000
+LARGEST_PAGE = 4 * 2**20
+"""Bytes of a PDF page's content, unpacked."""
+MOST_OPERATIONS = 1_000_000
+"""Drawing operations of a PDF page, including those of its forms, which may nest."""
+
+
+def read_pdf(reading: Reading) -> Iterator[Document]:
+    """Yield the text of all pages with blank lines between them, titled by the file's metadata. Needs the extra
+    `docs`.
+    """
+    packed = reading.stream.seek(0, io.SEEK_END)
+    if packed > LARGEST_FILE:
+        raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: split it")
+    with _without_warnings("pypdf"):
+        reader, count = _opened_pdf(reading)
+        if count > MOST_PAGES:
+            raise DataError(f"has {count:,} pages, more than {MOST_PAGES:,}: split it")
+        pages: list[str] = []
+        size = 0
+        drawn = _Drawn(packed)
+        for number in range(count):
+            pages.append(_page(reading, reader, number, drawn))
+            drawn.check()
+            size += len(pages[-1])
+            if size > reading.options.max_size:
+                raise DataError(reading.options.too_large("its text"))
+        text = "\n\n".join(page for page in pages if page)
+        if not text.strip():
+            raise DataError(f"no text in its {len(pages)} pages (a scan needs character recognition first)")
+        title = _pdf_title(reader)
+    yield document(reading, text, title, {"pages": len(pages)})
+
+
+@contextmanager
+def _without_warnings(name: str) -> Iterator[None]:
+    """Keep a library's logger quiet: a hostile file makes it log a line for every few bytes."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
+    """Return the reader and its number of pages."""
+    try:
+        from pypdf import PdfReader
+    except ImportError as error:
+        raise MissingExtraError("pypdf", "docs") from error
+    try:
+        reader = PdfReader(reading.stream)
+        locked = reader.is_encrypted and not reader.decrypt("")
+        count = 0 if locked else len(reader.pages)
+    except Exception as error:  # a broken PDF makes pypdf raise nearly anything
+        raise DataError(f"not a readable PDF: {named(error)}") from error
+    if locked:
+        raise DataError("encrypted: needs a password")
+    return reader, count
+
+
+def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> str:
+    """One page's text; a broken page is reported and left out."""
+    try:
+        page = reader.pages[number]
+        drawn.begin(page)
+        return page.extract_text(visitor_operand_before=drawn).strip()
+    except Exception as error:  # noqa: BLE001 - as above
+        reason = str(error) if isinstance(error, DataError) else f"is damaged: {named(error)}"
+        reading.skip(f"page {number + 1} {reason}")
+        return ""
+
+
+class _Drawn:
+    """Counts what the pages of a file unpack to: their content, and the operations of the forms in it.
+
+    It is called with each operation. A page that has too much is left out; a file that has too much for its size is not
+    read further, since one page or form may be named again and again.
+    """
+
+    def __init__(self, packed: int) -> None:
+        self._packed = packed
+        self._total = self._operations = 0
+
+    def begin(self, page: PageObject) -> None:
+        """Count the content of a page. Raise `DataError` if it is too large."""
+        self._operations = 0
+        contents = page.get_contents()
+        size = len(contents.get_data()) if contents is not None else 0
+        self._total += size
+        if size > LARGEST_PAGE:
+            raise DataError(f"unpacks to more than {LARGEST_PAGE // 2**20} MB: it is left out")
+        self.check()
+
+    def __call__(self, *operation: object) -> None:
+        self._operations += 1
+        self._total += 1
+        if self._operations > MOST_OPERATIONS:
+            raise DataError(f"has more than {MOST_OPERATIONS:,} drawing operations: it is left out")
+        self.check()
+
+    def check(self) -> None:
+        """Raise `DataError` if the file unpacks to too much for its size."""
+        check_unpacked(self._total, self._packed)
+
+
+def _pdf_title(reader: PdfReader) -> str:
+    try:
+        title: Any = reader.metadata.title if reader.metadata else ""
+    except Exception:  # noqa: BLE001 - as above; a title is no reason to lose the text
+        return ""
+    return title if isinstance(title, str) else ""

@@ -1,0 +1,147 @@
+"""A source that a reader reads, and what all readers use to make documents of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from pathlib import PurePath
+from typing import BinaryIO
+from urllib.parse import quote
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import Decoded, decode, unix_lines
+from context_agent.retrieval.loaders.options import LoadOptions
+from context_agent.retrieval.loaders.report import LISTED, LoadReport
+from context_agent.types import Document, MetadataValue, Section
+
+
+@dataclass(slots=True)
+class Reading:
+    """A source that a reader reads: an open seekable stream, the options, and the report for its notices."""
+
+    name: str
+    path: str
+    stream: BinaryIO
+    options: LoadOptions
+    report: LoadReport
+    found: bool = False
+    """True for a file that was found in a folder, False for a source that the user named."""
+    _noted: set[str] = field(default_factory=set)
+
+    def skip(self, reason: str, line: int | None = None) -> None:
+        """Reports a row or page that is left out."""
+        self.report.skip(self.name, reason, line)
+
+    def note_once(self, reason: str) -> None:
+        """Reports what applies to many rows and loses no text, once."""
+        if reason not in self._noted:
+            if len(self._noted) < LISTED:
+                self._noted.add(reason)
+            self.report.note(self.name, reason)
+
+
+_UNSAFE = re.compile(r"[^\w./@+~,=-]")
+
+
+def identifier(path: str) -> str:
+    """Return a relative path as a document id: letters of any script stay, special characters are percent-encoded.
+
+    Different paths have different ids; composed and decomposed accents, which file systems mix, have the same id.
+    """
+    composed = unicodedata.normalize("NFC", path)
+    return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
+
+
+LARGEST_FIELD = 10_000
+"""Characters of a metadata value."""
+LONGEST_TITLE = 1_000
+"""Characters of a title."""
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """Return the text with each NUL and lone surrogate, which no database accepts, replaced by U+FFFD."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue | None:
+    """Return the value as metadata can hold it; None for an empty value or one that is too large."""
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bytes):
+        reading.note_once(f"field {key[:50]!r} contains bytes: left out of the metadata")
+        return None
+    text = storable(_as_text(value))
+    if len(text) <= LARGEST_FIELD:
+        return text
+    reading.note_once(f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters: left out of the metadata")
+    return None
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_as_text)
+    if isinstance(value, date | time):  # `datetime` is a `date`
+        return value.isoformat()
+    return str(value)
+
+
+def content(reading: Reading) -> bytes:
+    """Return all bytes of the source. Raises `DataError` for more than the options allow."""
+    data = reading.stream.read(reading.options.max_size + 1)
+    if len(data) > reading.options.max_size:
+        raise DataError(reading.options.too_large("the file, which is one document,"))
+    return data
+
+
+def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
+    """Return the bytes as text, with a notice if the encoding was guessed. Raises `DataError` for bytes that are not
+    text.
+    """
+    text = decode(data, reading.options.encoding, declared)
+    if text.note:
+        reading.note_once(text.note)
+    return text
+
+
+def document(
+    reading: Reading,
+    text: str,
+    title: str = "",
+    metadata: Mapping[str, MetadataValue] | None = None,
+    sections: tuple[Section, ...] = (),
+) -> Document:
+    """Return the file's document, with its path in the source folder as metadata. Raises `DataError` if the text is
+    empty.
+    """
+    text = storable(unix_lines(text))
+    if not text.strip():
+        raise DataError("empty: contains no text")
+    title = one_line(title) or PurePath(reading.path).stem
+    return Document(
+        identifier(reading.path),
+        text,
+        storable(title),
+        {**(metadata or {}), "path": storable(reading.path)},
+        sections,
+    )
+
+
+def one_line(title: str) -> str:
+    """Return a title on one line, of at most `LONGEST_TITLE` characters: it is stored with every chunk."""
+    line = " ".join(title[: 2 * LONGEST_TITLE].split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 3] + "..."
+
+
+def named(error: Exception) -> str:
+    """Return the error with its class."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,109 @@
+"""The report of a load: what was read, what was not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from context_agent.retrieval.loaders.folders import RULES_FILE
+
+LISTED = 10_000
+"""Notices in a report; further ones are only counted, so that a corrupt file cannot fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message about a source. `lost` is true if text of it is missing; `line` counts from 1.
+
+    `kind` is the kind of the file (`.png`) if the reason applies to every file of that kind, else empty.
+    """
+
+    source: str
+    reason: str
+    line: int | None = None
+    lost: bool = True
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}{'' if self.line is None else f':{self.line}'}: {self.reason}"
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """Filled while the documents of `load` are read.
+
+    `files` counts sources with documents or at least rows, `documents` the documents, `duplicates` dropped repetitions,
+    `skipped` the notices about lost text, `unlisted` the notices beyond the first 10,000. `kinds` counts the notices
+    that apply to a kind of files, by kind and reason; of each the first 10,000 are in `notices`. `ignored` counts the
+    entries of folders that rules exclude, by `.gitignore` or the folder's name. `files_read` and `files_left_out` count
+    the files by kind. Of a file that was left out, nothing was read.
+    """
+
+    files: int = 0
+    documents: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    unlisted: int = 0
+    notices: list[Notice] = field(default_factory=list)
+    kinds: dict[str, dict[str, int]] = field(default_factory=dict)
+    ignored: dict[str, int] = field(default_factory=dict)
+    files_read: dict[str, int] = field(default_factory=dict)
+    files_left_out: dict[str, int] = field(default_factory=dict)
+
+    def count_read(self, path: str) -> None:
+        """Count a file that was read."""
+        self.files += 1
+        kind = kind_of(path)
+        self.files_read[kind] = self.files_read.get(kind, 0) + 1
+
+    def leave_out(self, source: str, path: str, reason: str, *, kind: str = "") -> None:
+        """Record that nothing of a file was read."""
+        self.skip(source, reason, kind=kind)
+        name = kind_of(path)
+        self.files_left_out[name] = self.files_left_out.get(name, 0) + 1
+
+    def skip(self, source: str, reason: str, line: int | None = None, *, kind: str = "") -> None:
+        """Records that a file or row was left out."""
+        self.skipped += 1
+        self._list(Notice(source, reason, line, kind=kind))
+
+    def note(self, source: str, reason: str, *, kind: str = "") -> None:
+        """Records a notice about something that lost no text."""
+        self._list(Notice(source, reason, lost=False, kind=kind))
+
+    def ignore(self, reason: str) -> None:
+        """Counts an entry of a folder that a rule excludes."""
+        self.ignored[reason] = self.ignored.get(reason, 0) + 1
+
+    def ignored_text(self) -> str:
+        """Return a sentence about the ignored entries."""
+        folders, number = sorted(self.ignored.keys() - {RULES_FILE}), self.ignored.get(RULES_FILE, 0)
+        parts = [f"folders named {', '.join(folders)}"] if folders else []
+        if number:
+            parts.append(f"{number:,} {'entry' if number == 1 else 'entries'} that {RULES_FILE} excludes")
+        return f"not read: {' and '.join(parts)}. --no-ignore reads them"
+
+    def lost(self) -> Iterator[Notice]:
+        """Return the listed notices about files and rows that were left out."""
+        return (notice for notice in self.notices if notice.lost)
+
+    def _list(self, notice: Notice) -> None:
+        if notice.kind:
+            numbers = self.kinds.setdefault(notice.kind, {})
+            numbers[notice.reason] = numbers.get(notice.reason, 0) + 1
+            if numbers[notice.reason] <= LISTED:
+                self.notices.append(notice)
+        elif len(self.notices) < LISTED:
+            self.notices.append(notice)
+        else:
+            self.unlisted += 1
+
+
+LONGEST_KIND = 12
+"""Characters of an extension that name a kind."""
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a file for a summary of many: its extension, or `extensionless`."""
+    return Path(name).suffix.lower()[:LONGEST_KIND] or "extensionless"

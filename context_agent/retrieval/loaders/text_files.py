@@ -1,0 +1,62 @@
+"""Readers of plain text, Markdown, reStructuredText and HTML, where a file is one document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.front_matter import split_front_matter
+from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.retrieval.loaders.reading import (
+    Reading,
+    content,
+    decoded,
+    document,
+)
+from context_agent.types import Document
+
+_HEADING = re.compile(r"^#{1,6}[ \t]+([^\n]*)", re.MULTILINE)
+_FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_RST_HEADING = re.compile(
+    r"^(?:([=\-~^\"'#*+`:._])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}[ \t]*$"
+    r"|([^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}[ \t]*$)",
+    re.MULTILINE,
+)
+"""A title with a line of punctuation below it, or above and below."""
+FRONT = 16_384
+"""Characters of a Markdown file that are searched for its title."""
+
+
+def read_text(reading: Reading) -> Iterator[Document]:
+    """Yield the unchanged text, titled by the file's name."""
+    yield document(reading, decoded(reading, content(reading)).text)
+
+
+def read_markdown(reading: Reading) -> Iterator[Document]:
+    """Yield the source without its front matter, which becomes metadata, titled by `title` there or by the first
+    heading.
+    """
+    front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
+    title = str(front.pop("title", "")) or markdown_title(text[:FRONT])
+    yield document(reading, text, title, front)
+
+
+def read_rst(reading: Reading) -> Iterator[Document]:
+    """Yield the unchanged reStructuredText, titled by its first heading."""
+    text = unix_lines(decoded(reading, content(reading)).text)
+    heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:FRONT])), "")
+    yield document(reading, text, heading)
+
+
+def read_html(reading: Reading) -> Iterator[Document]:
+    """Yield the page's text, titled by `<title>` or the first `<h1>`."""
+    data = content(reading)
+    title, text = page_text(unix_lines(decoded(reading, data, declared_charset(data)).text))
+    yield document(reading, text, title)
+
+
+def markdown_title(text: str) -> str:
+    """Return the first heading outside of fenced code; "" without one."""
+    heading = _HEADING.search(_FENCED.sub("", text))
+    return heading[1].strip().rstrip("#").strip() if heading else ""
