@@ -2,13 +2,12 @@
 
     python benchmarks/hostile_indexes.py [--only NAME,...]
 
-Over each folder of `tests/security/hostile.py` it runs `ctx1 search`, `doctor`, `serve` (one request), `mcp` (one tool
-call), `view` and `eval`, each in a process of its own, forked from this one, in the folder, with secrets in the
-environment. An audit hook in each process records the names it looks up and the addresses it connects to, except the
-port that `serve` opened. The attacker's HTTP server is also the HTTP(S) proxy, for connections that bypass Python's
-sockets. A secret counts as seen if the server receives it or a command prints it. The first folder is harmless: every
-command must succeed there, or the measurement is void.
-"""
+Over each folder of `context_agent.testing.hostile_indexes` it runs `ctx1 search`, `doctor`, `serve` (one request),
+`mcp` (one tool call), `view` and `eval`, each in a process of its own, forked from this one, in the folder, with
+secrets in the environment. An audit hook in each process records the names it looks up and the addresses it connects
+to, except the port that `serve` opened. The attacker's HTTP server is also the HTTP(S) proxy, for connections that
+bypass Python's sockets. A secret counts as seen if the server receives it or a command prints it. The first folder is
+harmless: every command must succeed there, or the measurement is void."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.security.hostile import SECRETS, TRACE, AttackerServer, HostileIndex, build, hostile_indexes
+from context_agent.testing.hostile_indexes import SECRETS, TRACE, AttackerServer, HostileIndex, build, hostile_indexes
 
 LIMIT_S = 300
 HARMLESS = "harmless"

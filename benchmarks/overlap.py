@@ -5,8 +5,9 @@
 The first half trains a tiny model in the toy environment with both loops, seed by seed: the same steps, questions and
 concurrency, and every call of the policy takes at least `latency` seconds, like a call to a server. It prints the wall
 time of the training alone (without loading and the demonstrations before it), the mean reward of the second half of the
-steps, the mean loss, and the age of the rows. The second half kills a run `kills` times at random moments, resumes it
-each time, and prints what was lost and what was trained twice. Needs the extra `train`.
+steps, the mean loss, and the age of the rows. The second half kills a run `kills` times at random moments
+(`context_agent.testing.killed_runs`), resumes it each time, and prints what was lost and what was trained twice. Needs
+the extra `train`.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def _kill(options: argparse.Namespace, student: str, folder: Path) -> dict[str, 
     for quota, kills in ((1.0, options.kills - options.kills // 2), (0.6, options.kills // 2)):
         out = folder / f"kills-{quota}"
         settings = {"student": student, "out": out, "kills": kills, "steps": options.kill_steps, "quota": quota}
-        program = [sys.executable, "-m", "tests.train.experimental.async_rollouts.kills"]
+        program = [sys.executable, "-m", "context_agent.testing.killed_runs"]
         arguments = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
         process = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
         if not process.stdout:

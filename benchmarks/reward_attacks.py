@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from context_agent.testing.reward_attacks import CASES, EXTRAS, LIMIT, honest, make_small_world
 from context_agent.train.rewards import RewardConfig, RewardPreset
-from tests.train.test_reward_attacks import CASES, EXTRAS, LIMIT, honest, make_small_world
 
 SETTINGS = {
     "default": RewardConfig(),
@@ -35,12 +35,11 @@ def main() -> int:
     honestly = ", ".join(f"{item:.3f}" for item in most)
     print(f"{len(CASES)} attacks on {len(game.questions)} tasks; an honest, perfect episode earns {honestly}")
     print(f"{'':<64}" + "".join(f"{name:>12}" for name in SETTINGS))
-    for case in CASES:
-        name, attack = case.values
+    for case, (name, attack) in CASES.items():
         earned = game.earned(attack, name, list(SETTINGS.values()))
         shares = {key: value / best for key, value, best in zip(SETTINGS, earned, most, strict=True)}
         largest = {key: max(largest[key], share) for key, share in shares.items()}
-        print(f"{case.id:<64}" + "".join(f"{share:>12.3f}" for share in shares.values()), flush=True)
+        print(f"{case:<64}" + "".join(f"{share:>12.3f}" for share in shares.values()), flush=True)
     print(f"{'the most':<64}" + "".join(f"{share:>12.3f}" for share in largest.values()))
     return int(max(largest["default"], largest["extras"]) > LIMIT)
 

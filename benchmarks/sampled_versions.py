@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from context_agent.testing import tiny_runs
 from context_agent.testing.sampled_versions import train_and_check
-from tests.train import runs
 
 SAMPLERS = ["thread", "process"]
 LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}
@@ -59,12 +59,12 @@ def main() -> int:
 def _student(folder: Path) -> Path:
     from context_agent.train import sft
 
-    sft.train(runs.demonstrations(folder / "student"), note=lambda _: None)
+    sft.train(tiny_runs.demonstrations(folder / "student"), note=lambda _: None)
     return folder / "student" / "final"
 
 
 def _run(student: Path, out: Path, sampler: str, model: dict[str, Any], seed: int) -> Any:
-    return runs.rewards(
+    return tiny_runs.rewards(
         student,
         out,
         seed=seed,

@@ -119,7 +119,7 @@ def world() -> bool:
 
 PROGRAM = """
 import pathlib, sys
-from tests.synth_data.llm_stages.test_pipeline import make
+from context_agent.testing.writer_process import make
 
 make(sys.argv[1], pathlib.Path(sys.argv[2]))
 """
@@ -148,7 +148,7 @@ def _run(folder: Path, moment: int | None) -> tuple[dict[str, bytes], int]:
     """Return the pipeline's tasks and dropped rows, killed at that moment and resumed; and the calls that had two
     answers.
     """
-    from tests.synth_data.llm_stages.writing import environment, serving
+    from context_agent.testing.writer_process import environment, serving
 
     out = folder / "tasks.jsonl"
     options = ("--troubled",) if moment is None else ("--troubled", "--hold", str(moment))

@@ -38,11 +38,11 @@ from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Prompt, TokenizerVocabulary
+from context_agent.testing.documents import linked_documents
+from context_agent.testing.random_views import random_text, random_view, rendered_by_oss_harmony
+from context_agent.testing.spoiled_replies import as_json, mutated
+from context_agent.testing.token_episodes import FORGERIES, QUESTION, Played, Watched, play, rank_view, small_corpus
 from context_agent.train.rows import sampled_rows
-from tests.conftest import made_documents
-from tests.policies.tokens.conversations import random_text, random_view, rendered_by_oss_harmony
-from tests.policies.tokens.mutations import as_json, mutated
-from tests.policies.tokens.sampling import FORGERIES, QUESTION, Played, Watched, play, rank_view, small_corpus
 
 FIRST_SPECIAL = 199_998
 
@@ -110,8 +110,8 @@ def logprobs(share: float) -> None:
     except ImportError as error:
         print(f"logprobs   not run: {error}")
         return
+    from context_agent.testing.forced_episodes import forced_episodes, worst_difference
     from context_agent.train.tiny_model import tiny_gpt_oss
-    from tests.policies.tokens.scoring import forced_episodes, worst_difference
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +196,7 @@ class Timed(FakeEngine):
 
 def overhead(share: float) -> None:
     """A turn near a full window of 32,768 tokens."""
-    corpus = MemoryCorpus(made_documents(400), embedder=small_corpus().embedder)
+    corpus = MemoryCorpus(linked_documents(400), embedder=small_corpus().embedder)
     renderer = HarmonyRenderer()
     grow = tuple(ToolCall("search_corpus", {"query": f"comets and rivers {n}", "limit": 10}) for n in range(4))
     small: list[View] = []

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from context_agent import Document, MemoryCorpus
+from context_agent import MemoryCorpus
+from context_agent.testing.documents import linked_documents
 
 if TYPE_CHECKING:
-    from tests.browser import Browser
+    from tests.support.browser import Browser
 
 # Haystack counts its runs on a server unless it is told not to; tests stay on this machine, their processes too.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
-
-TOPICS = ("rivers", "bridges", "painters", "engines", "gardens", "comets", "operas")
 
 
 def pytest_configure() -> None:
@@ -26,27 +25,16 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def made_documents(count: int = 60) -> list[Document]:
-    """Invented documents that name each other, some of one sentence and some of many."""
-    documents = []
-    for number in range(count):
-        topic, other = TOPICS[number % 7], TOPICS[(number * 3 + 1) % 7]
-        sentence = f"Entry {number} tells of {topic} and how they met {other}; it cites Title {(number * 7) % count}. "
-        text = sentence * (1 + number % 5) + f"SENTINEL-{number:04d} closes the entry."
-        documents.append(Document(f"d{number}", text, f"Title {number}"))
-    return documents
-
-
 @pytest.fixture(scope="session")
 def corpus() -> MemoryCorpus:
     """Sixty small documents in memory."""
-    return MemoryCorpus(made_documents())
+    return MemoryCorpus(linked_documents())
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A headless Chromium of this test process's own; fails where there is none."""
-    from tests.browser import started
+    from tests.support.browser import started
 
     with started(tmp_path_factory.mktemp("browser")) as chromium:
         yield chromium

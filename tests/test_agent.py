@@ -32,8 +32,8 @@ from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.view import ActionTaken, Block, EpisodeEnded, ToolResult
 from context_agent.retrieval.corpus import Corpus
+from context_agent.testing.actions import prune, rank, rank_all, search
 from context_agent.types import Hit, RankedChunk, RankedDocument
-from tests.actions import prune, rank, rank_all, search
 
 
 def test_a_search_gives_ranked_documents_with_their_passages(corpus: MemoryCorpus) -> None:

@@ -15,7 +15,7 @@ import pytest
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.cli.demo import documents
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
-from tests.actions import prune, rank_all, search
+from context_agent.testing.actions import prune, rank_all, search
 
 QUESTION = "Which award did the director of Rope receive?"
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -16,7 +16,7 @@ from context_agent._support import worker_pool
 from context_agent._support.http import Refusal
 from context_agent._support.worker_pool import JobLost, ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, MissingExtraError
-from tests._support.pool_jobs import Opened
+from tests.support.pool_jobs import Opened
 
 
 @contextmanager

@@ -2,26 +2,19 @@
 
 import functools
 import io
-import json
-from importlib.resources import files
 from subprocess import CompletedProcess
 
 import pytest
 
 from context_agent.cli.app import run
-from tests.cli import process
-
-
-def passages():
-    """The demo's corpus: small, and its documents name each other."""
-    text = (files("context_agent.cli") / "demo_data" / "corpus.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+from tests.support import ctx1_process
+from tests.support.demo_corpus import passages
 
 
 @pytest.fixture
 def ctx1(tmp_path):
     """Runs `ctx1` in the test's own folder."""
-    return functools.partial(process.run, cwd=tmp_path)
+    return functools.partial(ctx1_process.run, cwd=tmp_path)
 
 
 @pytest.fixture
@@ -52,6 +45,6 @@ def notes(tmp_path_factory):
 def index(notes):
     """The notes, indexed by `ctx1 index`."""
     folder = notes.parent / "index"
-    index_run = process.run("index", notes, "--path", folder, cwd=notes.parent)
+    index_run = ctx1_process.run("index", notes, "--path", folder, cwd=notes.parent)
     assert index_run.returncode == 0, index_run.stderr
     return folder

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.process import CTX1
+from tests.support.ctx1_process import CTX1
 
 
 def read_checks(process):

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from context_agent.cli.app import run
-from tests.cli import process
-from tests.eval.sample_benchmarks import native_folder
+from tests.support import ctx1_process
+from tests.support.sample_benchmarks import native_folder
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_what_has_a_name_is_listed(evaluate):
 def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     native_folder(tmp_path, 60)
     command = [
-        process.CTX1,
+        ctx1_process.CTX1,
         "eval",
         "--benchmark",
         str(world),
@@ -193,14 +193,14 @@ def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     ]
     records = tmp_path / "run" / "records.jsonl"
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
-        deadline = time.monotonic() + process.PATIENCE
+        deadline = time.monotonic() + ctx1_process.PATIENCE
         while not (records.exists() and records.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
         _, error_output = child.communicate(timeout=60)
     assert child.returncode == 130, error_output
     assert 0 < len(records.read_text().splitlines()) < 60
-    resumed = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=process.PATIENCE, check=False)
+    resumed = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=ctx1_process.PATIENCE, check=False)
     assert resumed.returncode == 0, resumed.stderr
     assert len(records.read_text().splitlines()) == 60
 

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from context_agent.cli.app import cli, run
-from tests.cli.process import CTX1
+from tests.support.ctx1_process import CTX1
 
 LINE = 80
 

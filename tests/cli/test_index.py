@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.process import CTX1, PATIENCE
+from tests.support.ctx1_process import CTX1, PATIENCE
 
 
 def read_report(process):

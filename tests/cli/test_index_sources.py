@@ -11,7 +11,7 @@ import pytest
 
 from context_agent.cli import index
 from context_agent.errors import DataError
-from tests.cli.process import CTX1, PATIENCE
+from tests.support.ctx1_process import CTX1, PATIENCE
 
 SENTENCE = "The observatory on the hill keeps a log of every storm that passes over the harbour in winter."
 

@@ -11,10 +11,11 @@ import pytest
 from context_agent.cli.prune import prune
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import STRATEGIES
-from tests.cli.process import run
-from tests.cli.serving import serving
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG, TASK
+from tests.support.conversations import rendered
+from tests.support.ctx1_process import run
+from tests.support.ctx1_server import serving
+from tests.support.long_conversation import LONG, TASK
+from tests.support.proxied import proxy_conversation
 
 
 @pytest.fixture
@@ -87,17 +88,6 @@ def test_every_strategy_can_be_named():
 
 
 KEY = "sk-secret-of-the-client"
-
-
-def proxy_conversation():
-    """Two searches with long results; only one is about the question."""
-    messages = [{"role": "user", "content": "When is high tide in Orm?"}]
-    for number, topic in enumerate(("tide in Orm", "violins", "weather")):
-        call = {"id": f"c{number}", "type": "function", "function": {"name": "search", "arguments": topic}}
-        text = "\n\n".join(f"Entry {entry} on {topic}: " + f"{topic} again. " * 30 for entry in range(4))
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": text})
-    return messages
 
 
 def test_a_conversation_through_the_process(tmp_path):

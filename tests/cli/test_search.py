@@ -12,8 +12,8 @@ import pytest
 
 from context_agent import Document, index_documents
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
-from tests.cli.process import CTX1, on_terminal
-from tests.http_server import Response, http_server
+from tests.support.ctx1_process import CTX1, on_terminal
+from tests.support.http_server import Response, http_server
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 KEYS = [

@@ -18,8 +18,8 @@ import pytest
 
 from context_agent import Document, index_documents
 from context_agent.cli.serve import UI_HOST, _port
-from tests.cli.process import PATIENCE
-from tests.cli.serving import serving
+from tests.support.ctx1_process import PATIENCE
+from tests.support.ctx1_server import serving
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 
-from tests.cli.process import PATIENCE
-from tests.cli.serving import serving
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG
+from tests.support.conversations import rendered
+from tests.support.ctx1_process import PATIENCE
+from tests.support.ctx1_server import serving
+from tests.support.long_conversation import LONG
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 PRUNING = {"budget": 300, "effort": "fast", "cached_price": 1.0}

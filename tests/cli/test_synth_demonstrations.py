@@ -8,8 +8,8 @@ import pytest
 from context_agent.cli.synth_demonstrations import trajectories
 from context_agent.policies.chat.scripted_server import rank_seen, says
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-from tests.cli.conftest import passages
-from tests.policies.chat.chatting import serving
+from tests.support.chatting import serving
+from tests.support.demo_corpus import passages
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from context_agent._support.question_files import load_questions
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.train.rows import demonstrated_rows
-from tests.synth_data.links.test_tasks import films
+from tests.support.film_pages import films
 
 TASKS = 24
 RUN = ("--cache", "cache", "--out", "run")

@@ -11,10 +11,9 @@ import pytest
 
 from context_agent.cli.app import run
 from context_agent.synth_data.task import encode_row, load_tasks, write_tasks
-from tests.cli import process
-from tests.cli.conftest import passages
-from tests.synth_data.sets.test_splits import chained
-from tests.synth_data.tasks import task, task_in
+from tests.support import ctx1_process
+from tests.support.demo_corpus import passages
+from tests.support.tasks import chained, task, task_in
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
     rows = folder / "corpus.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in passages()), encoding="utf-8")
-    assert process.run("index", rows, "--path", "index", cwd=folder).returncode == 0
+    assert ctx1_process.run("index", rows, "--path", "index", cwd=folder).returncode == 0
     return folder / "index"
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from context_agent._support.question_files import load_questions
 from context_agent.cli.app import run
-from tests.cli import process
-from tests.synth_data.links.test_tasks import films
-from tests.synth_data.llm_stages.scripted_writer import documents
-from tests.synth_data.llm_stages.writing import serving
+from context_agent.testing.scripted_writer import documents
+from context_agent.testing.writer_process import serving
+from tests.support import ctx1_process
+from tests.support.film_pages import films
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("desk")
     rows = [json.dumps({"id": document.id, "title": document.title, "text": document.text}) for document in documents()]
     (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
-    index_run = process.run("index", "corpus.jsonl", cwd=folder)
+    index_run = ctx1_process.run("index", "corpus.jsonl", cwd=folder)
     assert index_run.returncode == 0, index_run.stderr
     with serving(folder) as server:
         yield folder, server

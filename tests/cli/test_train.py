@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import passages
+from tests.support.demo_corpus import passages
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.testing.documents import linked_documents
 from context_agent.train.experimental.judge.calibration_check import open_judge
 from context_agent.train.run_file import read_run
 from context_agent.types import Question
-from tests.conftest import made_documents
-from tests.train.experimental.judge.judges import serving
+from tests.support.judges import serving
 
 GOLDEN = [Question("q", "What?", gold=("d1",))]
 RUN = """
@@ -42,7 +42,7 @@ def run_file(
 @pytest.fixture
 def index(inside, tmp_path):
     """An index of sixty entries, and questions that each name the marks of two of them."""
-    rows = [{"id": document.id, "title": document.title, "text": document.text} for document in made_documents()]
+    rows = [{"id": document.id, "title": document.title, "text": document.text} for document in linked_documents()]
     (tmp_path / "entries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     template = "Which close with SENTINEL-{:04d} and SENTINEL-{:04d}?"
     question_rows = [

@@ -10,10 +10,10 @@ import pytest
 
 from context_agent.cli.turns import bar
 from context_agent.pruning import Budget
-from tests.cli.process import on_terminal
-from tests.eval import episodes
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG
+from tests.support import episodes
+from tests.support.conversations import rendered
+from tests.support.ctx1_process import on_terminal
+from tests.support.long_conversation import LONG
 
 
 @pytest.fixture

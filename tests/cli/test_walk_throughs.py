@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, rank_seen, says
-from tests.real_server import free_port, need_serving, serving
+from tests.support.real_server import free_port, need_serving, serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)

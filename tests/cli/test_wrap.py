@@ -11,9 +11,9 @@ import pytest
 
 from context_agent.cli.wrap import OPENCODE_CONFIG, PROVIDERS, WRAPPED, _arguments, _variables
 from context_agent.errors import ConfigError
-from tests.cli.process import CTX1, PATIENCE, run
-from tests.cli.test_prune import proxy_conversation
-from tests.integrations.server.upstream import Reply, upstream
+from tests.support.ctx1_process import CTX1, PATIENCE, run
+from tests.support.proxied import proxy_conversation
+from tests.support.upstream import Reply, upstream
 
 ADDRESSES = dict(zip(PROVIDERS, ("http://127.0.0.1:1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3"), strict=True))
 FAST = ("--budget", "400", "--strategy", "bm25")

@@ -6,8 +6,8 @@ import pytest
 
 from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.eval.evaluation import prepare
-from tests.eval.runs import Benchmarks
-from tests.eval.sample_benchmarks import native_folder
+from tests.support.evaluation_runs import Benchmarks
+from tests.support.sample_benchmarks import native_folder
 
 
 @pytest.fixture(scope="module")

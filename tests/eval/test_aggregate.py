@@ -16,7 +16,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.records import EvalRecord, TurnState
 from context_agent.eval.summary import Cell, EvalSummary, floor_line, summary_from_json
-from tests.eval.sample_records import ORDER, made_records
+from tests.support.sample_records import ORDER, made_records
 
 RECORDS = made_records()
 SUMMARY = summarise(RECORDS, order=ORDER)

@@ -26,18 +26,21 @@ from context_agent.eval.evaluation import (
 from context_agent.eval.records import open_run, read_records, read_run
 from context_agent.eval.systems import find_systems
 from context_agent.web.report import write_report
-from tests.eval import faulty
-from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
-from tests.eval.sample_benchmarks import native_folder
+from tests.support import faulty_policies
+from tests.support.evaluation_runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
+from tests.support.sample_benchmarks import native_folder
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_missing_or_damaged_trajectory_only_loses_its_link(benchmarks: Benchmarks, tmp_path: Path) -> None:
     options = replace(OPTIONS, windows=(1024,), save=tmp_path / "saved")
-    failing = replace(options, policy=faulty.scripted)
+    failing = replace(options, policy=faulty_policies.scripted)
     first, second = evaluate(
-        with_questions(benchmarks, faulty.FAILS, "fails too"), find_systems(["agent"]), failing, folder=tmp_path
+        with_questions(benchmarks, faulty_policies.FAILS, "fails too"),
+        find_systems(["agent"]),
+        failing,
+        folder=tmp_path,
     )
     (tmp_path / first.trajectories[0]).write_text("{", encoding="utf-8")
     (tmp_path / second.trajectories[0]).unlink()
@@ -92,12 +95,12 @@ from pathlib import Path
 from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.eval.evaluation import EvalOptions, evaluate, prepare
 from context_agent.eval.systems import AnswerSettings, find_systems
-from tests.eval import faulty
+from tests.support import faulty_policies
 
 if __name__ == "__main__":
     data, out = Path(sys.argv[1]), Path(sys.argv[2])
     benchmarks = [prepare(load_benchmark(str(data / "big"), data=data), cache=data / "cache")]
-    options = EvalOptions(faulty.slow, windows=(2048,))
+    options = EvalOptions(faulty_policies.slow, windows=(2048,))
     evaluate(benchmarks, find_systems(["agent"]), options, folder=out, concurrency=2, processes=1)
 """
 

@@ -26,9 +26,9 @@ from context_agent.eval.evaluation import EvalOptions, evaluate
 from context_agent.eval.systems import find_systems
 from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
 from context_agent.synth_data.stages import StageWorker
-from tests.eval import faulty
-from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
-from tests.synth_data.llm_stages.writing import remote_workshop, serving, workshop
+from context_agent.testing.writer_process import remote_workshop, serving, workshop
+from tests.support import faulty_policies
+from tests.support.evaluation_runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_node_that_dies_loses_nothing_and_no_answer_is_computed_again(
     records = evaluate(
         many_questions,
         find_systems(["agent"]),
-        EvalOptions(faulty.slow, windows=(2048,)),
+        EvalOptions(faulty_policies.slow, windows=(2048,)),
         folder=tmp_path,
         concurrency=2,
         machines=machines,
@@ -132,7 +132,9 @@ def test_relative_paths_are_those_of_the_current_folder(
 
 def test_an_error_of_a_worker_ends_the_run(machines: RayMachines, benchmarks: Benchmarks, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no weights here"):
-        evaluate([replace(benchmarks[0], open=faulty.broken)], SYSTEMS, OPTIONS, folder=tmp_path, machines=machines)
+        evaluate(
+            [replace(benchmarks[0], open=faulty_policies.broken)], SYSTEMS, OPTIONS, folder=tmp_path, machines=machines
+        )
 
 
 def test_a_machine_with_another_version_is_refused(

@@ -16,10 +16,9 @@ from context_agent.eval.rerun import Cause, Difference, rerun, source_of
 from context_agent.pruning.view import ActionTaken, Block, ToolResult, TurnClosed
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.testing.actions import call, prune, rank_all, restore, search
+from context_agent.testing.documents import linked_documents, people
 from context_agent.tokens import CharCounter
-from tests.actions import call, prune, rank_all, restore, search
-from tests.conftest import made_documents
-from tests.retrieval.fakes import people
 
 QUESTION = "which river meets the bridges?"
 
@@ -88,7 +87,7 @@ def test_a_filter_is_played_again(tmp_path: Path) -> None:
 
 def changed_corpus(*, without: str = "", rewritten: str = "", more: Sequence[Document] = ()) -> MemoryCorpus:
     """The small corpus with a document removed, another rewritten, and others added."""
-    documents = [document for document in made_documents() if document.id != without]
+    documents = [document for document in linked_documents() if document.id != without]
     return MemoryCorpus(
         [
             replace(document, text=document.text + " Amended.") if document.id == rewritten else document
@@ -137,7 +136,7 @@ def test_another_order_is_reported(corpus: MemoryCorpus) -> None:
             return super().search(query, **options)[:3][::-1]  # type: ignore[arg-type]
 
     trajectory = record_episode(corpus, [search("rivers", limit=3)])
-    difference = compare(trajectory, Backwards(made_documents()))
+    difference = compare(trajectory, Backwards(linked_documents()))
     assert difference is not None
     assert (difference.cause, difference.turn) == (Cause.RANKS, 0)
 

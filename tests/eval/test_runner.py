@@ -20,8 +20,8 @@ from context_agent.eval.records import open_run, read_records
 from context_agent.eval.systems import Answerer, AnswerSettings, find_systems
 from context_agent.harness.trajectory_file import read
 from context_agent.web.report import write_report
-from tests.eval import faulty
-from tests.eval.runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
+from tests.support import faulty_policies
+from tests.support.evaluation_runs import OPTIONS, SYSTEMS, Benchmarks, summary_text, timeless, with_questions
 
 
 def test_concurrency_and_repetition_do_not_change_the_results(benchmarks: Benchmarks, tmp_path: Path) -> None:
@@ -65,26 +65,28 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     prepared = with_questions(
         benchmarks,
         "first",
-        faulty.HANGS,
+        faulty_policies.HANGS,
         "second",
-        faulty.DIES,
+        faulty_policies.DIES,
         "third",
-        faulty.FAILS,
-        faulty.ENDS,
+        faulty_policies.FAILS,
+        faulty_policies.ENDS,
         "last",
     )
-    options = EvalOptions(faulty.scripted, windows=(2048,), time_limit=3.0, save=tmp_path / "saved")
+    options = EvalOptions(faulty_policies.scripted, windows=(2048,), time_limit=3.0, save=tmp_path / "saved")
     started = time.monotonic()
     records = evaluate(prepared, find_systems(["agent"]), options, folder=tmp_path, concurrency=2, processes=1)
     assert time.monotonic() - started < 60
     errors = {record.question: record.error for record in records}
-    assert "hung: no answer within 3 seconds" in str(errors[faulty.HANGS])
-    assert "process died (SIGKILL, which the system sends when memory runs out), 2 times" in str(errors[faulty.DIES])
-    assert "unexpected RuntimeError: a bug in the policy" in str(errors[faulty.FAILS])
-    assert "unexpected SystemExit: enough" in str(errors[faulty.ENDS])
+    assert "hung: no answer within 3 seconds" in str(errors[faulty_policies.HANGS])
+    assert "process died (SIGKILL, which the system sends when memory runs out), 2 times" in str(
+        errors[faulty_policies.DIES]
+    )
+    assert "unexpected RuntimeError: a bug in the policy" in str(errors[faulty_policies.FAILS])
+    assert "unexpected SystemExit: enough" in str(errors[faulty_policies.ENDS])
     for question in ("first", "second", "third", "last"):
         assert errors[question] is None
-    hung_record = next(record for record in records if record.question == faulty.HANGS)
+    hung_record = next(record for record in records if record.question == faulty_policies.HANGS)
     assert hung_record.scores["recall"] == 0.0
     assert hung_record.scores["trajectory_recall"] == 0.0
     assert sum(cell.failed for cell in summarise_run(tmp_path).cells) == 4
@@ -133,7 +135,7 @@ def test_gold_that_the_corpus_cannot_look_up_is_a_failure_of_its_question_alone(
 
 def test_a_policy_that_cannot_be_opened_ends_the_run_with_the_reason(benchmarks: Benchmarks, tmp_path: Path) -> None:
     jobs = runner.plan_jobs([benchmarks[0].benchmark], find_systems(["agent"]), windows=(2048,), seeds=(0,))
-    spec = runner.WorkerSpec({"one": benchmarks[0].open}, faulty.broken, AnswerSettings())
+    spec = runner.WorkerSpec({"one": benchmarks[0].open}, faulty_policies.broken, AnswerSettings())
     with (
         open_run(tmp_path, {"a": 1}, {}) as log,
         pytest.raises(RuntimeError, match="no weights here"),

@@ -16,8 +16,8 @@ from context_agent.eval.scoring import Price, failure, load_prices, rollout_erro
 from context_agent.harness.profile import Profile
 from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
+from context_agent.testing.actions import call, prune, rank, restore, search
 from context_agent.types import Question, RankedChunk, RankedDocument
-from tests.actions import call, prune, rank, restore, search
 
 GOLD = ("d1", "d2")
 

@@ -11,8 +11,8 @@ from context_agent.eval.scoring import score
 from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, read, without_pruning
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.view import EditApplied
+from context_agent.testing.actions import search
 from context_agent.types import Question
-from tests.actions import search
 
 WINDOW = 2048
 ONE_SHOT = [system.name for system in SYSTEMS if not system.keeps_context and not system.reranked]

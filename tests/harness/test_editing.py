@@ -14,7 +14,7 @@ from context_agent.harness.profile import context_1, default, profile, summary
 from context_agent.harness.trajectory import WITHOUT_CONFIDENCE, Trajectory
 from context_agent.harness.trajectory_file import encode_header, read, write
 from context_agent.pruning.view import Edit, EditApplied, ToolResult
-from tests.actions import call, prune, restore, search, summarize
+from context_agent.testing.actions import call, prune, restore, search, summarize
 
 
 class Play:

@@ -11,7 +11,7 @@ from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Source, ToolResult
-from tests.actions import call, search
+from context_agent.testing.actions import call, search
 
 
 class RecordingSubAgents:

@@ -13,7 +13,7 @@ from context_agent.errors import TrajectoryError
 from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES
 from context_agent.harness.trajectory_file import read, write
 from context_agent.pruning.view import TurnClosed
-from tests.actions import rank_all, search
+from context_agent.testing.actions import rank_all, search
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import TrajectoryWriter, read_all
-from tests.eval import episodes
+from tests.support import episodes
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,21 +12,7 @@ import pytest
 from chromadb.api.models.Collection import Collection
 
 from context_agent import Document, MemoryCorpus, SearchAgent
-
-QUESTION = "Which award did the director of Rope receive?"
-TEXTS = {
-    "Rope": ("Rope is a film of 1948 directed by Alfred Hitchcock.", 1948),
-    "Alfred Hitchcock": ("Alfred Hitchcock received the AFI Life Achievement Award in 1979.", 1979),
-    "Bread": ("Bread is made of flour, water and salt.", 1200),
-    "Comets": ("Comets are bodies of ice that grow a tail near the sun.", 1680),
-    "Operas": ("An opera is a play that is sung, first in Florence.", 1598),
-}
-"""Title to text and year."""
-
-
-def vector(text: str) -> list[float]:
-    """Eight numbers that depend on the text alone. Similar texts have no similar vectors."""
-    return [(byte - 127.5) / 128 for byte in hashlib.blake2b(text.encode(), digest_size=8).digest()]
+from tests.support.film_question import TEXTS
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.dspy import ContextAgentRetriever
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
-from tests.integrations.conftest import QUESTION, TEXTS, vector
+from tests.support.film_question import QUESTION, TEXTS, vector
 
 
 class Rag(dspy.Module):  # type: ignore[misc]

@@ -12,7 +12,7 @@ import pytest
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError, TrajectoryError
 from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog, judgement, load_judgements
-from tests.actions import search
+from context_agent.testing.actions import search
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.integrations.functions import MAX_K, ONLY_NEAREST, Provider, SearchTool
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
-from tests.integrations.conftest import QUESTION, TEXTS
-from tests.policies.bridge.test_networks import calibrated
+from tests.support.film_question import QUESTION, TEXTS
+from tests.support.two_hop_films import calibrated
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "openai-responses", "anthropic", "gemini")
 

@@ -16,7 +16,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai.types import Content, FunctionCall, FunctionResponse, Part
 
 from context_agent.integrations.google_adk import ContentPruningFilter
-from tests.integrations import tool_results
+from tests.support import tool_results
 
 
 def search(topic: str) -> str:

@@ -15,7 +15,7 @@ from context_agent import Document as Source
 from context_agent import SearchAgent, index_documents
 from context_agent.errors import ConfigError, CorpusNotFoundError
 from context_agent.integrations.haystack import ContextAgentRetriever
-from tests.integrations.conftest import QUESTION, TEXTS
+from tests.support.film_question import QUESTION, TEXTS
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from context_agent.harness.trajectory_file import read
 from context_agent.integrations.langchain import ContextAgentRetriever, PruningCompressor
 from context_agent.integrations.pruning import THRESHOLD
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
-from tests.integrations.conftest import QUESTION, TEXTS, vector
+from tests.support.film_question import QUESTION, TEXTS, vector
 
 DOCUMENTS = [
     Document(id=f"own-{n}", page_content=text, metadata={"title": title, "year": year})

@@ -18,8 +18,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from context_agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.langchain_agents import ContextPruningMiddleware, sub_agent
-from tests.integrations import tool_results
-from tests.integrations.conftest import QUESTION
+from tests.support import tool_results
+from tests.support.film_question import QUESTION
 
 
 class ScriptedChat(BaseChatModel):

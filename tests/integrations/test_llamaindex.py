@@ -22,7 +22,7 @@ from context_agent.errors import ConfigError
 from context_agent.integrations.llamaindex import ContextAgentRetriever, PruningPostprocessor
 from context_agent.integrations.pruning import THRESHOLD
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
-from tests.integrations.conftest import QUESTION, TEXTS, vector
+from tests.support.film_question import QUESTION, TEXTS, vector
 
 
 class Hashed(BaseEmbedding):

@@ -13,7 +13,7 @@ from llama_index.core.tools import FunctionTool
 
 from context_agent.errors import ConfigError
 from context_agent.integrations.llamaindex_memory import ContextPruningMemory
-from tests.integrations import tool_results
+from tests.support import tool_results
 
 
 def pruning(memory: Memory) -> ContextPruningMemory:

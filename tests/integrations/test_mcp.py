@@ -21,11 +21,11 @@ from context_agent.integrations.mcp.server import make_server, server_on
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
+from context_agent.testing.actions import search
 from context_agent.types import Chunk
-from tests.actions import search
-from tests.integrations.conftest import QUESTION, TEXTS
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG
+from tests.support.conversations import rendered
+from tests.support.film_question import QUESTION, TEXTS
+from tests.support.long_conversation import LONG
 
 MODES = ("auto", "legacy")
 """The protocol's current form, and the older one with a handshake."""

@@ -18,8 +18,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.cli.process import CTX1, ONE_THREAD, run
-from tests.integrations.conftest import QUESTION, TEXTS
+from tests.support.ctx1_process import CTX1, ONE_THREAD, run
+from tests.support.film_question import QUESTION, TEXTS
 
 TOKEN = "a-token-for-tests"
 PATIENCE = 120

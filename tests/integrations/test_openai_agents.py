@@ -16,8 +16,8 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 
 from context_agent import SearchAgent
 from context_agent.integrations.openai_agents import ContextPruningFilter, search_tool
-from tests.integrations import tool_results
-from tests.integrations.conftest import QUESTION
+from tests.support import tool_results
+from tests.support.film_question import QUESTION
 
 
 class ScriptedModel(Model):

@@ -25,7 +25,7 @@ from context_agent.integrations.server.app import application
 from context_agent.policies import load_policy
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.view import EditApplied
-from tests.actions import call, prune, rank_all, restore, search, summarize
+from context_agent.testing.actions import call, prune, rank_all, restore, search, summarize
 
 STEPS: list[Any] = [
     search("comets and gardens", "bridges", limit=3),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.cli.process import CTX1, ONE_THREAD
-from tests.cli.process import run as run_ctx1
+from tests.support.ctx1_process import CTX1, ONE_THREAD
+from tests.support.ctx1_process import run as run_ctx1
 
 CODE = """
 from context_agent import Document, MemoryCorpus, SearchAgent

@@ -23,8 +23,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from context_agent import SearchAgent
 from context_agent.integrations.pydantic_ai import ContextPruning, HistoryPruner, search_tool
-from tests.integrations import tool_results
-from tests.integrations.conftest import QUESTION
+from tests.support import tool_results
+from tests.support.film_question import QUESTION
 
 
 class Script:

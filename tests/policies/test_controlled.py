@@ -35,8 +35,8 @@ from context_agent.pruning.view import (
     ToolResult,
     fold,
 )
+from context_agent.testing.actions import prune, search
 from context_agent.types import Chunk, Hit
-from tests.actions import prune, search
 
 QUERIES = ["comets", "rivers", "operas", "engines", "gardens", "painters", "bridges"]
 

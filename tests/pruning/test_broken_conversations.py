@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from context_agent.pruning import ContextPruner
 from context_agent.tokens import CharCounter
-from tests.pruning.conversations import Turn, conversations, rendered
-from tests.pruning.test_provider_validity import ALWAYS, CASES
+from tests.support.conversations import Turn, conversations, rendered
+from tests.support.provider_cases import ALWAYS, CASES
 
 DAMAGES = ("drop", "twice", "swap", "no id", "same id", "odd id", "no content", "odd content", "odd message", "image")
 ODD_VALUES: tuple[Any, ...] = (None, 3, "x", [], {}, ["a"], {"type": "tool_result"}, {"text": 5}, [[[]]], True)

@@ -13,8 +13,8 @@ import pytest
 from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.errors import ConfigError
 from context_agent.pruning.pruner import ContextPruner, PruneReport
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG, noises, search
+from tests.support.conversations import rendered
+from tests.support.long_conversation import LONG, noises, search
 
 MESSAGES = rendered("openai", LONG)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from context_agent.pruning.passages import LARGEST, Passage, cut, without
-from tests.pruning.conversations import TEXTS
+from tests.support.conversations import TEXTS
 
 BODY = "It rained in most of the weeks of that year, and ships stayed in the port for as long as they could. " * 2
 

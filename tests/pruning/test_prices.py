@@ -11,8 +11,8 @@ from context_agent.integrations.pruning import ConversationPruners, PrefixCachin
 from context_agent.integrations.server.proxy import BodyPruner
 from context_agent.pruning import ContextPruner, Prices, pruner
 from context_agent.tokens import CharCounter
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG, conversation, noises
+from tests.support.conversations import rendered
+from tests.support.long_conversation import LONG, conversation, noises
 
 
 def keeper(prices: Prices) -> ContextPruner:

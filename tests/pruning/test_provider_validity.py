@@ -6,26 +6,18 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.pruning import ContextPruner, Prices
+from context_agent.pruning import ContextPruner
 from context_agent.tokens import CharCounter
-from tests.pruning.conversations import KINDS, Turn, conversations, problem, rendered
-
-CASES = settings(
-    max_examples=int(os.environ.get("CTX1_PRUNE_CASES", "40")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-ALWAYS = Prices(cached=1.0)
-"""Without a cache, every prune pays."""
+from tests.support.conversations import KINDS, Turn, conversations, problem, rendered
+from tests.support.provider_cases import ALWAYS, CASES
 
 
 @cache

@@ -14,8 +14,8 @@ from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.images import UNKNOWN_SIZE, ImageRule, image_tokens
 from context_agent.tokens import CharCounter
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import FILM, LONG, TASK, conversation, noises, pruner
+from tests.support.conversations import rendered
+from tests.support.long_conversation import FILM, LONG, TASK, conversation, noises, pruner
 
 ALWAYS = Prices(cached=1.0)
 

@@ -15,9 +15,9 @@ from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import ContextPruner, RestoredPassage
 from context_agent.pruning.relevance import PassageWords, raised
 from context_agent.pruning.selection import Prices
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG as OPENING
-from tests.pruning.test_pruner import TASK, noises, search
+from tests.support.conversations import rendered
+from tests.support.long_conversation import LONG as OPENING
+from tests.support.long_conversation import TASK, noises, search
 
 FREE, BUDGET = Prices(cached=1.0), 350
 """Without a prefix cache every prune pays."""

@@ -25,9 +25,10 @@ from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.retrieval.index.manifest import Chunking, Manifest
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Document
-from tests.retrieval.fakes import HashEmbedder, people
 
 COUNT = 200
 IDS = [f"chunk-{number:03}" for number in range(COUNT)]

@@ -12,9 +12,10 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import Retriever
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Chunk, Document
-from tests.retrieval.fakes import HashEmbedder, people
 
 
 def corpus_of(documents: Sequence[Document | Chunk], **options: object) -> MemoryCorpus:

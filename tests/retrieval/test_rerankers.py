@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.errors import ConfigError, RerankerError
 from context_agent.retrieval.rerankers import CrossEncoderReranker, HttpReranker, load_reranker
-from tests.http_server import Response, Server, http_server
+from tests.support.http_server import Response, Server, http_server
 
 GOOD = Response([{"index": 0, "score": 2}])
 

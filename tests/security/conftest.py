@@ -6,15 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.hostile import SECRETS, AttackerServer
-
-
-class Attacker(AttackerServer):
-    """The attacker's server, and the names and addresses that this process tried to reach."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.contacted: list[str] = []
+from context_agent.testing.hostile_indexes import SECRETS
+from tests.support.attacker import Attacker
 
 
 @pytest.fixture

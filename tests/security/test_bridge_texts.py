@@ -11,9 +11,8 @@ from context_agent.integrations.pruning import prune
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, AnalyzedPassage, analyze_question
 from context_agent.policies.bridge.features import _best_sentence
 from context_agent.text.names import mentions
-from tests.growth import growth
-from tests.security.bounded import bounded
-from tests.security.test_conversations import MOST_GROWTH
+from tests.support.bounded import bounded
+from tests.support.growth import MOST_GROWTH, growth
 
 RUNS: dict[str, Callable[[int], str]] = {
     "names with connectors": lambda length: " of ".join(f"A{number:x}" for number in range(length // 9)),

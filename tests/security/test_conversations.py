@@ -21,11 +21,9 @@ from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_readin
 from context_agent.pruning.selection import OwnWords
 from context_agent.tokens import CharCounter
 from context_agent.web.conversation import SHOWN_CALLS, model_calls
-from tests.growth import growth
-from tests.security.hostile_texts import TEXTS, repeated
+from tests.support.growth import MOST_GROWTH, growth
+from tests.support.hostile_texts import TEXTS, repeated
 
-MOST_GROWTH = 9
-"""Between 4, where four times the input takes four times as long, and 16, where it is quadratic."""
 ALWAYS = Prices(cached=1.0)
 
 

@@ -14,9 +14,9 @@ from context_agent.integrations.mcp.serving import application as mcp_applicatio
 from context_agent.integrations.server.connections import MAX_HEADER
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
-from tests.integrations.server.conftest import listening, one_search, running
-from tests.security.raw_http import exchange, get, proxy_before, raw_upstream, status
-from tests.security.test_server_limits import DOCUMENTS
+from tests.support.raw_http import exchange, get, proxy_before, raw_upstream, status
+from tests.support.served_index import DOCUMENTS
+from tests.support.servers import listening, one_search, running
 
 PATHS = {"serve": b"/v1/prune", "mcp": b"/mcp", "proxy": b"/v1/files"}
 BODY = b'{"messages":[]}'

@@ -20,9 +20,9 @@ from context_agent.errors import TrajectoryError
 from context_agent.harness.trajectory_file import read, write
 from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.testing.actions import prune, search
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Document
-from tests.actions import prune, search
-from tests.retrieval.fakes import HashEmbedder
 
 ROWS = [
     {"id": f"r{n}", "title": "T", "text": f'Text {n}, "quoted"; é', "chroma:document": n, "year": 1.5} for n in range(6)

@@ -18,9 +18,9 @@ from context_agent.policies.chat.messages import parse_calls
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_arguments, read_reply, split_thoughts
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.testing.embedders import HashEmbedder
+from context_agent.testing.spoiled_replies import special_ids
 from context_agent.types import Action, Document, ToolCall
-from tests.policies.tokens.mutations import special_ids
-from tests.retrieval.fakes import HashEmbedder
 
 PIECES = [
     "<tool_call>",

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from context_agent import ChromaCorpus, MemoryCorpus, SearchAgent, index_documents
 from context_agent.errors import ConfigError
 from context_agent.retrieval.filters import check_where
-from tests.integrations.server.conftest import Running, one_search, running
-from tests.security.test_server_limits import CALL, DOCUMENTS, address_of, called, serving
+from tests.support.served_index import CALL, DOCUMENTS, address_of, called, serving
+from tests.support.servers import Running, one_search, running
 
 FUZZ = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 PATHS = ("/v1/retrieve", "/v1/chat/completions", "/v1/feedback", "/v1/prune")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.security.fuzz import SURFACES, Run, replay
+from tests.support.fuzz import SURFACES, Run, replay
 
 SECONDS = 60
 

@@ -33,8 +33,8 @@ from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.openai import OpenAIEmbedder
 from context_agent.retrieval.rerankers import HttpReranker, load_reranker
-from tests.http_server import Response, http_server
-from tests.policies.chat.chatting import QUESTION, corpus
+from tests.support.chatting import QUESTION, corpus
+from tests.support.http_server import Response, http_server
 
 KEY = "sk-very/secret+key=123456789"
 VECTORS = Response({"data": [{"index": 0, "embedding": [1.0, 2.0]}]})

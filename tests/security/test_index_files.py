@@ -20,8 +20,9 @@ from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.index.publication import published
 from context_agent.retrieval.index.segments import SEGMENT_HEADER, SegmentSizes
 from context_agent.retrieval.index.snapshot import load_snapshot
-from tests.retrieval.fakes import HashEmbedder, people
-from tests.security.bounded import bounded
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
+from tests.support.bounded import bounded
 
 TERABYTE = 1 << 40
 COUNT = 60

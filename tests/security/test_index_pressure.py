@@ -15,8 +15,9 @@ import pytest
 from context_agent.errors import ContextAgentError, CorpusError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from tests.retrieval.fakes import HashEmbedder, people
-from tests.security.bounded import bounded
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
+from tests.support.bounded import bounded
 
 BEFORE, AFTER = 40, 60
 STEPS = ((os, "fsync"), (os, "link"), (Path, "rename"), (Path, "replace"))

@@ -16,11 +16,11 @@ from context_agent.integrations.passages import RetrievedPassage
 from context_agent.policies.chat.messages import messages, opening_text
 from context_agent.pruning.view import Block
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.text import markers
 from context_agent.text.markers import escape_markers
 from context_agent.text.passages import passage_text
 from context_agent.types import Action, Document, ToolCall
-from tests.retrieval.fakes import HashEmbedder
 
 CONTROL = [
     "<|im_start|>system",

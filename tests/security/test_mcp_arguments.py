@@ -12,8 +12,8 @@ import pytest
 from context_agent import MemoryCorpus, SearchAgent
 from context_agent.policies.bridge.candidates import analyze_question
 from context_agent.types import Document
-from tests.growth import growth
-from tests.security.hostile_texts import repeated
+from tests.support.growth import growth
+from tests.support.hostile_texts import repeated
 
 pytest.importorskip("mcp")
 from mcp import Client

@@ -23,7 +23,7 @@ from context_agent.policies.tokens.model_files import MAX_RANK, check_adapter, c
 from context_agent.train.batches import StepRows
 from context_agent.train.checkpoints import Checkpoints
 from context_agent.train.row_files import open_folder, write_row_folder
-from tests.security.bounded import bounded
+from tests.support.bounded import bounded
 
 ADAPTER = {
     "auto_mapping": None,

@@ -15,9 +15,9 @@ from context_agent.integrations.server.app import application_of
 from context_agent.integrations.server.origins import LOOPBACK
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
-from tests.integrations.server.conftest import listening, one_search
-from tests.security.raw_http import proxy_before, raw_upstream
-from tests.security.test_server_limits import CALL, DOCUMENTS
+from tests.support.raw_http import proxy_before, raw_upstream
+from tests.support.served_index import CALL, DOCUMENTS
+from tests.support.servers import listening, one_search
 
 PATHS = {"serve": "/v1/prune", "proxy": "/v1/chat/completions", "proxy, another path": "/api/pull", "mcp": "/mcp"}
 BODY = b'{"messages": []}'

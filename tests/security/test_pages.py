@@ -18,17 +18,17 @@ from context_agent.harness.trajectory_file import read_all
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import Support
+from context_agent.testing.actions import rank_all, search
 from context_agent.types import RankedId
 from context_agent.web.conversation import conversation_page, model_calls
 from context_agent.web.report.content import render
 from context_agent.web.review import review_page
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import view_data
-from tests.actions import rank_all, search
-from tests.browser import Browser
-from tests.eval.sample_records import made_records
-from tests.integrations.server.conftest import running
-from tests.synth_data.tasks import task
+from tests.support.browser import Browser
+from tests.support.sample_records import made_records
+from tests.support.servers import running
+from tests.support.tasks import task
 
 HIT = "window.pwned=1"
 ATTACKS = {

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.security.patterns import Found, hostile_texts, package_patterns
+from tests.support.patterns import Found, hostile_texts, package_patterns
 
 SIZES = (20, 500, 4_000, 16_000)
 """Characters. An exponential pattern fails at the first, a cubic one at the second, a quadratic one at the others."""

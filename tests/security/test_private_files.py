@@ -14,8 +14,8 @@ from context_agent._support.journal import open_private, private_folder
 from context_agent.eval.records import open_run
 from context_agent.integrations.feedback import FeedbackLog, judgement
 from context_agent.synth_data.task import write_rows
-from tests.actions import search
-from tests.eval.sample_records import made_records
+from context_agent.testing.actions import search
+from tests.support.sample_records import made_records
 
 
 @pytest.fixture(autouse=True)

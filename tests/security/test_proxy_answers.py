@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.security.raw_http import exchange, get, proxy_before, raw_upstream, status
+from tests.support.raw_http import exchange, get, proxy_before, raw_upstream, status
 
 
 def relayed(*fields: bytes, body: bytes = b"{}", start: bytes = b"HTTP/1.1 200 OK", request: bytes = b"") -> bytes:

@@ -22,7 +22,8 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma import private_copy
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from tests.retrieval.fakes import HashEmbedder, people
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 
 ROOT = Path(__file__).parents[2]
 COUNT = 1_300
@@ -120,7 +121,8 @@ WRITER = """
     import sys, time
     from pathlib import Path
     from context_agent.retrieval.chroma.indexing import index_documents
-    from tests.retrieval.fakes import HashEmbedder, people
+    from context_agent.testing.embedders import HashEmbedder
+    from context_agent.testing.documents import people
 
     folder, signals = Path(sys.argv[1]), Path(sys.argv[2])
 
@@ -286,7 +288,8 @@ def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
     foreign_collection(tmp_path, 500)
     program = """
         import sys, chromadb
-        from tests.retrieval.fakes import HashEmbedder, people
+        from context_agent.testing.embedders import HashEmbedder
+        from context_agent.testing.documents import people
         collection = chromadb.PersistentClient(sys.argv[1]).get_collection("notes", embedding_function=None)
         for start in range(500, 6_500, 100):
             part = people(100, start)

@@ -16,8 +16,8 @@ from context_agent.policies.chat.messages import parse_calls, written
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_reply
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.view import ToolResult
+from context_agent.testing.spoiled_replies import special_ids
 from context_agent.types import Action, ToolCall
-from tests.policies.tokens.mutations import special_ids
 
 SEARCH = ToolCall("search_corpus", {"query": "comets"})
 

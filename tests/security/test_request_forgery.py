@@ -21,11 +21,11 @@ from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.engines.corpus import EngineCorpus
 from context_agent.retrieval.engines.servers import HttpEngine, McpEngine
-from tests.http_server import Response, http_server
-from tests.integrations.server.conftest import listening, one_search
-from tests.security.hostile import AttackerServer
-from tests.security.raw_http import exchange, get, proxy_before, raw_upstream, status
-from tests.security.test_server_limits import CALL, DOCUMENTS
+from context_agent.testing.hostile_indexes import AttackerServer
+from tests.support.http_server import Response, http_server
+from tests.support.raw_http import exchange, get, proxy_before, raw_upstream, status
+from tests.support.served_index import CALL, DOCUMENTS
+from tests.support.servers import listening, one_search
 
 NOT_HTTP = [
     "file:///etc/passwd",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, ContextAgentError, DataError
-from tests.train import runs
+from context_agent.testing import tiny_runs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -31,7 +31,7 @@ class Bomb:
 
 
 def run_in(out: Path) -> Any:
-    return runs.demonstrations(
+    return tiny_runs.demonstrations(
         out, sft={"demonstrations": 24, "epochs": 1, "rows_per_pass": 8}, checkpoints={"every": 1}
     )
 

@@ -22,8 +22,8 @@ from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import load_tasks
 from context_agent.types import Chunk
 from context_agent.web.review import review_page
-from tests.growth import growth
-from tests.security.hostile_texts import TEXTS
+from tests.support.growth import growth
+from tests.support.hostile_texts import TEXTS
 
 VALUES: tuple[Any, ...] = (
     None, True, -1, 10**400, 1e308, float("nan"), "", "x" * 100_000, "\x1b]0;t\x07\u202e", "\ud800", [], [[]], [None],

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import socket
 import stat
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +18,7 @@ import pytest
 from prometheus_client import Counter
 from pydantic import ValidationError
 
-from context_agent import ChromaCorpus, Document, MemoryCorpus, SearchAgent, index_documents
+from context_agent import ChromaCorpus, MemoryCorpus, SearchAgent, index_documents
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
 from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog, judgement
@@ -32,12 +29,10 @@ from context_agent.integrations.server.logs import LOGGER
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streams import BUFFERED, with_heartbeat
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
-from tests.cli.process import CTX1, ONE_THREAD
-from tests.integrations.server.conftest import Running, one_search, running
+from tests.support.served_index import CALL, DOCUMENTS, address_of, called, serving
+from tests.support.servers import Running, one_search, running
 
-DOCUMENTS = [Document(f"d{number}", f"Comet {number} grows a tail near the sun.") for number in range(20)]
 QUESTION = {"question": "Which comet grows a tail?"}
-CALL = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -63,28 +58,6 @@ def serving_here(folder: Path, delay: float = 0.0, **settings: Any) -> Iterator[
         running(agent, **settings) as server,
     ):
         yield server
-
-
-@contextmanager
-def serving(index: Path, *command: str, descriptors: int | None = None) -> Iterator[tuple[str, int]]:
-    """A server as a process of its own, with at most so many file descriptors: its address and its process id."""
-
-    line = [CTX1, *command, "--port", "0", "--path", str(index), "--json", "--log-level", "error"]
-    if descriptors is not None:
-        line = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *line]
-    environment = {**os.environ, **ONE_THREAD}
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout
-            yield json.loads(process.stdout.readline())["url"], process.pid
-        finally:
-            process.kill()
-
-
-def address_of(url: str) -> tuple[str, int]:
-    parsed = httpx.URL(url)
-    assert parsed.port
-    return parsed.host, parsed.port
 
 
 def connect(url: str, content: bytes = b"") -> socket.socket:
@@ -188,12 +161,6 @@ def test_serve_answers_400_to_filters_that_crashed_it(index: Path) -> None:
         answer = client.post("/v1/retrieve", content=deep, headers={"Content-Type": "application/json"})
         assert answer.status_code == 400
         assert client.post("/v1/retrieve", json=QUESTION).json()["documents"]
-
-
-def called(url: str, tool: str, **arguments: Any) -> str:
-    """The answer of an MCP tool as it came, without a session."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-    return httpx.post(url, json=body, headers=CALL, timeout=60).text
 
 
 def test_mcp_refuses_filters_that_crashed_it(index: Path) -> None:

@@ -18,8 +18,8 @@ from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.document_checks import MOST_ENTRIES
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, folders, load, sources
 from context_agent.retrieval.loaders.options import MAX_MB
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Document
-from tests.retrieval.fakes import HashEmbedder
 
 MB = 2**20
 UNPACK = "if you trust it, unpack it and index the result"

@@ -32,9 +32,18 @@ from context_agent.retrieval.chroma.stored_embedder import json_value, sparse_fu
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 from context_agent.retrieval.index.manifest import Chunking, Manifest, parse_manifest
-from tests.retrieval.fakes import HashEmbedder
-from tests.security.conftest import Attacker
-from tests.security.hostile import DOCUMENTS, SECRETS, TRACE, VARIABLE, HostileIndex, build, function, hostile_indexes
+from context_agent.testing.embedders import HashEmbedder
+from context_agent.testing.hostile_indexes import (
+    DOCUMENTS,
+    SECRETS,
+    TRACE,
+    VARIABLE,
+    HostileIndex,
+    build,
+    function,
+    hostile_indexes,
+)
+from tests.support.attacker import Attacker
 
 KINDS = [index.name for index in hostile_indexes("http://127.0.0.1:9")]
 

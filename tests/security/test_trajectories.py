@@ -34,7 +34,7 @@ from context_agent.pruning.view import (
 from context_agent.types import Action, Chunk, Hit, Question
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data
-from tests.growth import growth
+from tests.support.growth import growth
 
 
 def block(key: int, document: str = "d") -> Block:

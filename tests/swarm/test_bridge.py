@@ -8,8 +8,8 @@ from context_agent import BridgePolicy, Limits, MemoryCorpus, SearchAgent, Searc
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import ActionTaken, Block, ToolResult
 from context_agent.swarm import Swarm
-from tests.policies.bridge.test_policy import recall, world
-from tests.retrieval.fakes import HashEmbedder
+from context_agent.testing.embedders import HashEmbedder
+from tests.support.two_hop_films import recall, world
 
 Films = tuple[MemoryCorpus, list[tuple[str, set[str]]]]
 

@@ -18,10 +18,10 @@ from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, PromptShown, Source, SubAgentRecord, Text, ToolResult, View
 from context_agent.swarm import Fresh, Swarm, TurnOrder
+from context_agent.testing.actions import prune, rank, rank_all, restore, search
+from context_agent.testing.documents import linked_documents
 from context_agent.types import Hit
-from tests.actions import prune, rank, rank_all, restore, search
-from tests.conftest import made_documents
-from tests.swarm.acting import QUESTION, Searching, run, spawn
+from tests.support.sub_agents import QUESTION, Searching, run, spawn
 
 TASKS = ("comets and rivers", "operas and painters", "engines and gardens")
 
@@ -219,7 +219,7 @@ class Waiting(MemoryCorpus):
 
 @pytest.mark.parametrize("fresh", Fresh)
 def test_one_worker_or_eight_and_quick_or_slow_give_the_same_trace(fresh: Fresh) -> None:
-    documents = made_documents()
+    documents = linked_documents()
 
     def traces(workers: int, delay: float) -> list[Trajectory]:
         swarm = Swarm(breadth=3, fresh=fresh, policy=Searching(delay=delay))
@@ -310,7 +310,7 @@ def test_a_corpus_that_fails_beside_sub_agents_ends_the_episode_after_they_have_
 
     sub_agents = ScriptedPolicy([search("comets", limit=2), last], delay=0.2)
     with pytest.raises(CorpusError, match="the index is gone"):
-        run(FailingCorpus(made_documents()), Action(calls=calls), swarm=Swarm(policy=sub_agents))
+        run(FailingCorpus(linked_documents()), Action(calls=calls), swarm=Swarm(policy=sub_agents))
     assert len(ended_tasks) == 2
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from context_agent.errors import DataError
 from context_agent.synth_data.judgements import Judgements, apply_judgements, load_judgements
-from tests.synth_data.tasks import task
+from tests.support.tasks import task
 
 
 def write_rows(path, *rows):

@@ -13,8 +13,8 @@ from context_agent.synth_data.matching import (
     states_answer,
     states_fact,
 )
-from tests.retrieval.fakes import HashEmbedder
-from tests.synth_data.planted_quotes import COUNTS, planted
+from context_agent.testing.embedders import HashEmbedder
+from context_agent.testing.planted_quotes import COUNTS, planted
 
 BOUND = 0.99
 TEXT = (

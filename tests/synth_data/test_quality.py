@@ -26,9 +26,9 @@ from context_agent.synth_data.quality import (
 )
 from context_agent.synth_data.stages import dropped_path
 from context_agent.synth_data.task import load_tasks, question_key
-from tests import actions
-from tests.conftest import made_documents
-from tests.synth_data.tasks import task
+from context_agent.testing import actions
+from context_agent.testing.documents import linked_documents
+from tests.support.tasks import task
 
 EASY = task("easy", "d7", question="SENTINEL-0007 closes the entry")
 HARD = task("hard", "d9", question="zzz qqq xxx")
@@ -43,7 +43,7 @@ TASKS = [
 
 @pytest.fixture(scope="module")
 def corpus():
-    return MemoryCorpus(made_documents())
+    return MemoryCorpus(linked_documents())
 
 
 def reasons(out):

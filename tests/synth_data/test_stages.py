@@ -25,7 +25,7 @@ from context_agent.synth_data.stages import (
     row_function,
     run_stage,
 )
-from tests.synth_data import pool_rows
+from tests.support import pool_rows
 
 ROWS = [{"id": str(number)} for number in range(12)]
 

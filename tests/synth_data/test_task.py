@@ -6,24 +6,8 @@ import pytest
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import DataError
-from context_agent.synth_data.task import Support, load_tasks, write_tasks
-from tests.synth_data.tasks import task
-
-FULL = task(
-    "a",
-    "d1",
-    "d2",
-    facts=(("d1_0", "d1_1"), ("d2_0",)),
-    level=1,
-    clues="A river “north” of it.",
-    truth_type="place",
-    supporting=(Support("d1", ("d1_0",), ("a river",), ("the river",), True, ("Oder",)), Support("d2")),
-    distractors=("d3",),
-    bridge="d2",
-    domain="documents",
-    split="train",
-    labels={"passes": {"solved": 1, "of": 2}},
-)
+from context_agent.synth_data.task import load_tasks, write_tasks
+from tests.support.tasks import FULL, task
 
 
 def test_what_is_written_is_read_back(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from context_agent.text.identification import _MARKERS, identify, language_of
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, UNIDENTIFIED
-from tests.retrieval.human_rights import TEXTS
+from tests.support.human_rights import TEXTS
 
 TABLE = (
     "Year | Title | Role | Notes\n2004 | Vanity Fair | Celia Crawley | -\n2008 | Ciao Bella | Marta Rossi | 2 episodes"

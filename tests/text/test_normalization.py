@@ -12,7 +12,7 @@ from context_agent.eval.gold import normalised, words
 from context_agent.text.normalization import MOST_MARKS, normal_form
 from context_agent.text.scripts import segmented
 from context_agent.text.words import fold
-from tests.growth import growth
+from tests.support.growth import growth
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 

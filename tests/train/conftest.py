@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from context_agent.testing import tiny_runs, trainer_forks
 from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
-from tests.train import forks, runs
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from context_agent.train import sft
 
     out = tmp_path_factory.mktemp("student")
-    sft.train(runs.demonstrations(out), note=lambda _: None)
+    sft.train(tiny_runs.demonstrations(out), note=lambda _: None)
     return out / "final"
 
 
@@ -39,4 +39,4 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forked() -> ForkServerContext:
     """A context whose processes start with the trainer already imported."""
     pytest.importorskip("trl")
-    return forks.prepared()
+    return trainer_forks.prepared()

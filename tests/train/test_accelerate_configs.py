@@ -16,8 +16,8 @@ pytest.importorskip("accelerate")
 pytest.importorskip("trl")
 pytest.importorskip("psutil")
 
+from context_agent.testing import tiny_runs
 from context_agent.train.checkpoints import Checkpoints
-from tests.train import runs
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs" / "accelerate"
@@ -76,7 +76,7 @@ def write_toml(folder: Path, kind: str) -> Path:
     else:
         changes |= {"model": {"name": str(folder / "sft" / "final")}}
         changes |= {"rollouts": {"steps": 2, "groups": 3, "substeps": 2}, "checkpoints": {"every": 2}}
-    plain = runs.merged(runs.TINY, changes)
+    plain = tiny_runs.merged(tiny_runs.TINY, changes)
     path = folder / f"{kind}.toml"
     top = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if not isinstance(value, dict)]
     path.write_text("\n".join([*top, *_tables(plain, "")]) + "\n")

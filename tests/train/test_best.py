@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.train import runs
+from context_agent.testing import tiny_runs
 
 pytest.importorskip("trl")
 
 
 def lines_with(out: Path, metric: str) -> dict[int, float]:
-    return {line["step"]: line[metric] for line in runs.timeless(out) if metric in line}
+    return {line["step"]: line[metric] for line in tiny_runs.timeless(out) if metric in line}
 
 
 def best_of(out: Path) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def best_of(out: Path) -> dict[str, Any]:
 def test_lessons_measure_what_is_held_out_and_keep_the_best_model(student: Path) -> None:
     out = student.parent
     losses = lines_with(out, "dev/loss")
-    last = runs.timeless(out)[-1]["step"]
+    last = tiny_runs.timeless(out)[-1]["step"]
     assert [*losses] == [*range(50, last, 50), last]
     best = best_of(out)
     assert best["metric"] == "dev/loss"
@@ -83,7 +83,7 @@ def test_rewards_keep_the_model_with_the_best_evaluation(student: Path, tmp_path
     from context_agent.train import reinforcement
 
     settings = {"every": 1, "questions": 4, "best": "recall", "temperatures": [1.0]}
-    run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, evaluation=settings)
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 3}, evaluation=settings)
     reinforcement.train(run, note=lambda _: None)
     recalls = lines_with(tmp_path, "dev/t1/recall")
     best = best_of(tmp_path)
@@ -102,7 +102,7 @@ def test_a_better_model_replaces_the_best_and_a_full_disk_costs_only_that(
     from context_agent.train.training_run import TrainingRun
 
     notes: list[str] = []
-    session = TrainingRun(runs.demonstrations(tmp_path), "sft", resume=False, note=notes.append)
+    session = TrainingRun(tiny_runs.demonstrations(tmp_path), "sft", resume=False, note=notes.append)
     trainer: Any = SimpleNamespace(
         state=SimpleNamespace(global_step=0),
         accelerator=SimpleNamespace(num_processes=1, wait_for_everyone=lambda: None),

@@ -9,6 +9,7 @@ import pytest
 
 from context_agent import MemoryCorpus
 from context_agent.errors import ConfigError, DataError
+from context_agent.testing import tiny_runs
 from context_agent.train import data as material
 from context_agent.train.config import DataConfig
 from context_agent.train.data import environment_of, open_data
@@ -16,7 +17,6 @@ from context_agent.train.lessons import demonstration_rows
 from context_agent.train.toy.environment import WorldConfig, environment_texts
 from context_agent.train.toy.words import WordRenderer
 from context_agent.types import Document
-from tests.train import runs
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_missing_setting_is_asked_for(data: dict[str, Any], told: str) -> None
 
 
 def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_else(tmp_path: Path) -> None:
-    run = runs.demonstrations(tmp_path, data={"world": {"worlds": 3}}, sft={"demonstrations": 90})
+    run = tiny_runs.demonstrations(tmp_path, data={"world": {"worlds": 3}}, sft={"demonstrations": 90})
     world = environment_of(run.data)
     assert world is not None
     environments = (world, *world.others)
@@ -96,7 +96,7 @@ def test_lessons_are_spread_over_worlds_in_which_the_same_names_mean_something_e
 
 def test_the_expert_plays_in_the_windows_in_turn(tmp_path: Path) -> None:
     windows = {"window": 512, "windows": [96, 512], "reserve": 8}
-    run = runs.demonstrations(tmp_path, sft={"demonstrations": 20}, episodes=windows)
+    run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 20}, episodes=windows)
     world = environment_of(run.data)
     assert world is not None
     words = WordRenderer(environment_texts(world))
@@ -109,8 +109,8 @@ def test_the_expert_plays_in_the_windows_in_turn(tmp_path: Path) -> None:
 
 def test_a_world_with_others_is_itself_the_same_world() -> None:
     alone, first = (
-        environment_of(DataConfig(world=WorldConfig(**runs.WORLD))),
-        environment_of(DataConfig(world=WorldConfig(**runs.WORLD, worlds=2))),
+        environment_of(DataConfig(world=WorldConfig(**tiny_runs.WORLD))),
+        environment_of(DataConfig(world=WorldConfig(**tiny_runs.WORLD, worlds=2))),
     )
     assert alone is not None
     assert first is not None

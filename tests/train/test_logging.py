@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.testing import tiny_runs
 from context_agent.train.config import LoggingConfig
 from context_agent.train.run_file import parse_run
-from tests.train import runs
 
 pytest.importorskip("trl")
 
@@ -66,7 +66,7 @@ def trackio(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trackio:
 
 def lessons(out: Path, **logging: Any) -> Any:
     changes: dict[str, Any] = {"logging": logging, "sft": {"demonstrations": 30, "epochs": 1}}
-    return runs.demonstrations(out, **changes)
+    return tiny_runs.demonstrations(out, **changes)
 
 
 def test_a_run_logs_to_trackio_where_it_is_installed(trackio: Trackio, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from context_agent.policies.tokens.engines import SampleRequest
-from tests.train import runs
+from context_agent.testing import tiny_runs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -25,7 +25,7 @@ LORA = {"lora": {"rank": 4}}
 
 
 def loaded(student: Path, **model: Any) -> LoadedModel:
-    run = runs.rewards(student, student, model=model)
+    run = tiny_runs.rewards(student, student, model=model)
     return load_model(run, environment_of(run.data))
 
 
@@ -63,7 +63,7 @@ def test_the_trained_model_is_written_in_the_type_of_the_run(student: Path, tmp_
 
     from context_agent.train import reinforcement
 
-    run = runs.rewards(
+    run = tiny_runs.rewards(
         student,
         tmp_path,
         model={"dtype": "bfloat16"},
@@ -114,7 +114,7 @@ def test_an_output_layer_of_many_tokens_is_converted_in_tiles(monkeypatch: pytes
 @pytest.mark.parametrize("adapters", [LORA, {}])
 def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], student: Path, tmp_path: Path) -> None:
     """Its log-probabilities in bfloat16 are those of a forward pass under the trainer's autocast."""
-    run = runs.rewards(student, tmp_path, model={"dtype": "bfloat16", **adapters})
+    run = tiny_runs.rewards(student, tmp_path, model={"dtype": "bfloat16", **adapters})
     part = load_model(run, environment_of(run.data))
     model = part.model.eval()
     engine = local_engine(run, model)
@@ -131,8 +131,8 @@ def test_the_sampler_computes_in_the_type_of_training(adapters: dict[str, Any], 
 
 
 def test_frozen_sub_agents_are_where_the_trainer_is(student: Path, tmp_path: Path) -> None:
-    run = runs.rewards(student, tmp_path, episodes={"swarm": 2, "searchers": str(student)})
+    run = tiny_runs.rewards(student, tmp_path, episodes={"swarm": 2, "searchers": str(student)})
     world = environment_of(run.data)
-    tokenizer, _ = load_renderer(runs.rewards(student, tmp_path), world)
+    tokenizer, _ = load_renderer(tiny_runs.rewards(student, tmp_path), world)
     with subagent_engine(run, tokenizer, torch.device("meta")) as engine:
         assert {parameter.device.type for parameter in engine.model.parameters()} == {"meta"}

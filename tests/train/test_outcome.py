@@ -8,10 +8,10 @@ from context_agent import Action, MemoryCorpus, ScriptedPolicy, SearchAgent, Tra
 from context_agent.errors import DataError, PolicyError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import lean
+from context_agent.testing.actions import call, prune, rank, rank_all, restore, search
 from context_agent.train.outcome import Ending, EpisodeOutcome, is_aborted, measure_outcome
 from context_agent.train.rewards import RewardConfig, compute_reward
 from context_agent.types import Question
-from tests.actions import call, prune, rank, rank_all, restore, search
 
 QUESTION = Question("q", "comets?", "SENTINEL-0005", ("d5", "d1"))
 

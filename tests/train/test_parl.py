@@ -18,6 +18,8 @@ from context_agent.policies.tokens.prompt import calls
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm
+from context_agent.testing.actions import search
+from context_agent.testing.token_episodes import QUESTION, small_corpus
 from context_agent.train import run_file
 from context_agent.train.agents import build_agent
 from context_agent.train.outcome import Ending, EpisodeOutcome
@@ -33,8 +35,6 @@ from context_agent.train.parl import (
 )
 from context_agent.train.rewards import EpisodeRewardTerms, compute_reward
 from context_agent.train.rows import sampled_rows
-from tests.actions import search
-from tests.policies.tokens.sampling import QUESTION, small_corpus
 
 GOOD = EpisodeOutcome(Ending.FINISHED, 1.0, 1.0, 1.0, True, calls=(1,), prunes=(0,))
 ALL = Delegation(started=4, finished=4)

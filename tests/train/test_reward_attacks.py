@@ -8,71 +8,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import replace
 
 import pytest
 
-from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
-from context_agent.eval.gold import gold_of
-from context_agent.harness.episode import Limits
-from context_agent.harness.profile import profile
-from context_agent.swarm import Swarm
-from context_agent.synth_data import world
-from context_agent.train.outcome import EpisodeOutcome, measure_outcome
-from context_agent.train.rewards import RewardConfig, RewardPreset, compute_reward
-from context_agent.types import Question
-from tests.actions import call, prune, rank, rank_all, restore, search, summarize
-
-LIMIT = 0.35
-"""The largest share of an honest, perfect episode's reward that an attack may earn."""
-EXTRAS = RewardConfig(prune_accuracy=0.2, diversity=0.2, parallel=0.2)
-"""The default with all terms that pay for how a policy searches."""
-TURNS = 24
-
-SETTINGS = (RewardConfig(), EXTRAS)
-
-Step = Action | Callable[[View], Action]
-
-
-@dataclass(frozen=True)
-class SmallWorld:
-    """The tasks of a world, and the means to play them."""
-
-    corpus: MemoryCorpus
-    documents: dict[str, Document]
-    questions: list[Question]
-
-    def titles(self, question: Question) -> list[str]:
-        return [self.documents[item].title for item in question.gold]
-
-    def play(self, question: Question, steps: Sequence[Step], name: str = "summary") -> EpisodeOutcome:
-        """Play the steps in the profile of that name. After the last step the policy stalls."""
-        stalling = [search(f"filler {number}", limit=1) for number in range(TURNS)]
-        agent = SearchAgent(
-            self.corpus,
-            ScriptedPolicy([*steps, *stalling], instructed=False),
-            profile=replace(profile(name), prompt=""),
-            budget=8_192,
-            limits=Limits(turns=TURNS),
-            swarm=Swarm(breadth=4) if name == "default" else None,
-        )
-        with agent:
-            trajectory = agent.search(question.question, question_id=question.id).trajectories[0]
-        return measure_outcome(trajectory, question, gold_of(question, self.corpus))
-
-    def earned(self, attack: Attack, name: str = "summary", settings: Sequence[RewardConfig] = SETTINGS) -> list[float]:
-        """Return the mean reward over all tasks, under each of the settings."""
-        outcomes = [self.play(question, attack(self, question), name) for question in self.questions]
-        return [fmean(compute_reward(outcome, each).total for outcome in outcomes) for each in settings]
-
-
-def make_small_world(every: int) -> SmallWorld:
-    """Make tasks of two to four gold documents in a corpus of 150; `every` so many of them is played."""
-    made = world.make(entities=150, seed=5, tasks=240, hops=(2, 4))
-    documents = {document.id: document for document in made.documents}
-    questions = [task.as_question for task in made.stream("train") if len(task.gold) > 1][::every]
-    return SmallWorld(MemoryCorpus(made.documents), documents, questions)
+from context_agent import Action
+from context_agent.testing.actions import rank
+from context_agent.testing.reward_attacks import (
+    ATTACKS,
+    CASES,
+    LIMIT,
+    SETTINGS,
+    Attack,
+    SmallWorld,
+    honest,
+    make_small_world,
+    own,
+    wrong,
+)
+from context_agent.train.rewards import RewardConfig, RewardPreset
 
 
 @pytest.fixture(scope="module")
@@ -86,155 +40,7 @@ def perfect(small_world: SmallWorld) -> list[float]:
     return small_world.earned(honest)
 
 
-def honest(game: SmallWorld, question: Question, missing: int = 0, padding: int = 0) -> list[Step]:
-    """Searches each name, two a turn, prunes what is not gold, and ranks the gold but for the last documents."""
-    titles, gold = game.titles(question), list(question.gold)
-    pairs = [search(*titles[start : start + 2], limit=2) for start in range(0, len(titles), 2)]
-    filler = [search(f"padding {number}", limit=1) for number in range(padding)]
-    found = gold[: len(gold) - missing]
-
-    def tidy(view: View) -> Action:
-        clutter = [block.id for block in view.blocks if block.document_id not in gold]
-        return prune(*clutter) if clutter else rank(*found)
-
-    return [*pairs, *filler, tidy, rank(*found)]
-
-
-Attack = Callable[[SmallWorld, Question], Sequence[Step]]
-EVERYTHING = [search(letter, limit=10) for letter in ("the", "of", "a", "is", "in")]
-GREPS = [call("grep_corpus", pattern=".") for _ in range(9)]
-
-
-def first(view: View) -> Action:
-    """Rank the first document in view."""
-    return rank(*(block.document_id for block in view.blocks[:1]))
-
-
-def wrong(game: SmallWorld, question: Question) -> Step:
-    """Rank a document in view that is not gold."""
-
-    def step(view: View) -> Action:
-        return rank(next(block.document_id for block in view.blocks if block.document_id not in question.gold))
-
-    return step
-
-
-def wrong_first(view: View) -> Action:
-    return rank(*dict.fromkeys(block.document_id for block in reversed(view.blocks)))
-
-
-def every_chunk(view: View) -> Action:
-    return rank(*(block.id for block in view.blocks))
-
-
-def first_often(view: View) -> Action:
-    block = view.blocks[0]
-    return rank(*[block.document_id, block.id] * 15)
-
-
-def top(count: int) -> Step:
-    return lambda view: rank(*list(dict.fromkeys(block.document_id for block in view.blocks))[:count])
-
-
-def prune_all(view: View) -> Action:
-    return prune(*(block.id for block in view.blocks))
-
-
-def restore_all(view: View) -> Action:
-    return restore(*(block.id for block in view.pruned))
-
-
-def prune_gold(question: Question) -> Step:
-    return lambda view: prune(*(block.id for block in view.blocks if block.document_id in question.gold))
-
-
-def prune_one_wrong(question: Question) -> Step:
-    return lambda view: prune(next(block.id for block in view.blocks if block.document_id not in question.gold))
-
-
-def prune_one(view: View) -> Action:
-    return prune(*(block.id for block in view.blocks[-1:]))
-
-
-def summarize_all(view: View) -> Action:
-    return summarize("all of it", *(block.id for block in view.blocks))
-
-
-def own(question: Question) -> Action:
-    return search(question.question, limit=10)
-
-
-ATTACKS: dict[str, Attack] = {
-    "one search, ranks all it shows": lambda w, q: [own(q), rank_all],
-    "one search, ranks all of it by chunk": lambda w, q: [own(q), every_chunk],
-    "one search, ranks all of it, the worst first": lambda w, q: [own(q), wrong_first],
-    "one search, one lucky document": lambda w, q: [own(q), first],
-    "one search, the lucky document 30 times": lambda w, q: [own(q), first_often],
-    "one search, a wrong document": lambda w, q: [own(q), wrong(w, q)],
-    "one search, ranks the whole corpus by guessing ids": lambda w, q: [own(q), rank(*w.documents)],
-    "nine greps, a wrong document": lambda w, q: [*GREPS, wrong(w, q)],
-    "nine greps, ranks all they show": lambda w, q: [*GREPS, rank_all],
-    "shows everything, a wrong document": lambda w, q: [*EVERYTHING, own(q), wrong(w, q)],
-    "shows everything, ranks 30": lambda w, q: [own(q), *EVERYTHING, rank_all],
-    "sees all gold, a wrong document": lambda w, q: [*honest(w, q)[:-2], wrong(w, q)],
-    "sees all gold, ranks nothing": lambda w, q: [*honest(w, q)[:-2], rank()],
-    "sees all gold, prunes it, ranks the rest": lambda w, q: [own(q), *honest(w, q)[:-2], prune_gold(q), rank_all],
-    "sees all gold, one document and all clutter": lambda w, q: [*EVERYTHING, *honest(w, q)[:-2], top(8)],
-    "prunes everything, restores it, a wrong document": lambda w, q: [own(q), prune_all, restore_all, wrong(w, q)],
-    "prunes everything, restores it, ranks all": lambda w, q: [own(q), prune_all, restore_all, rank_all],
-    "prunes everything, then searches for something to rank": lambda w, q: [own(q), prune_all, *EVERYTHING, top(1)],
-    "prunes one wrong chunk, one lucky document": lambda w, q: [own(q), prune_one_wrong(q), first],
-    "prunes and restores in a loop": lambda w, q: [own(q), *[prune_all, restore_all] * 6, rank_all],
-    "prunes chunk by chunk": lambda w, q: [own(q), *[prune_one] * 9, first],
-    "nonsense queries, one at a time": lambda w, q: [own(q), *(search(f"zq{n} xv{n}") for n in range(8)), first],
-    "nonsense queries, eight at once": lambda w, q: [own(q), search(*(f"zq{n} xv{n}" for n in range(8))), first],
-    "the question again and again": lambda w, q: [*[own(q)] * 6, rank_all],
-    "reads one document again and again": lambda w, q: [
-        own(q),
-        *[call("read_document", doc_id=q.gold[0])] * 6,
-        wrong(w, q),
-    ],
-    "a summary of everything, ranks all": lambda w, q: [own(q), summarize_all, rank_all_citable],
-    "a summary that claims to be the answer": lambda w, q: [
-        own(q),
-        summarize_all,
-        Action(text=f"<Document id={q.answer}>"),
-    ],
-    "calls that cannot run, ranks all": lambda w, q: [own(q), *[call("no_such_tool")] * 5, rank_all],
-    "padding, one lucky document": lambda w, q: [own(q), *(search(f"padding {n}", limit=1) for n in range(10)), first],
-    "answers at once without a search": lambda w, q: [rank(*q.gold)],
-    "an answer in prose": lambda w, q: [own(q), Action(text=f"The answer is {q.answer}.")],
-    "stalls until a limit ends it": lambda w, q: [*EVERYTHING, *honest(w, q)[:-2]],
-}
-
-
-def rank_all_citable(view: View) -> Action:
-    """Rank every document in view, through a summary too."""
-    return rank(*dict.fromkeys(block.document_id for block in view.citable_blocks))
-
-
-SWARM_ATTACKS: dict[str, Attack] = {
-    "starts sub-agents for nothing, a wrong document": lambda w, q: [
-        own(q),
-        Action((ToolCall("spawn_searchers", {"tasks": ["zq", "xv", "yw", "uk"]}),)),
-        wrong(w, q),
-    ],
-}
-LEAN_ATTACKS: dict[str, Attack] = {
-    "names a wrong document, the profile fills in the rest": lambda w, q: [own(q), wrong(w, q)],
-    "names all that one search shows": lambda w, q: [own(q), rank_all],
-    "names one lucky document, the profile fills in the rest": lambda w, q: [own(q), first],
-}
-
-
-CASES = [
-    *(pytest.param("summary", attack, id=name) for name, attack in ATTACKS.items()),
-    *(pytest.param("default", attack, id=name) for name, attack in SWARM_ATTACKS.items()),
-    *(pytest.param("lean", attack, id=f"lean: {name}") for name, attack in LEAN_ATTACKS.items()),
-]
-
-
-@pytest.mark.parametrize(("name", "attack"), CASES)
+@pytest.mark.parametrize(("name", "attack"), CASES.values(), ids=CASES)
 def test_an_attack_earns_little(small_world: SmallWorld, perfect: list[float], name: str, attack: Attack) -> None:
     for earned, most in zip(small_world.earned(attack, name), perfect, strict=True):
         assert earned <= LIMIT * most

@@ -14,9 +14,9 @@ from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, summary
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import TokenCall, expand
+from context_agent.testing.actions import prune, search, summarize
+from context_agent.testing.token_episodes import QUESTION, Played, play, rank_view, small_corpus
 from context_agent.train.rows import TrainingRow, demonstrated_rows, rows_of_calls, sampled_rows
-from tests.actions import prune, search, summarize
-from tests.policies.tokens.sampling import QUESTION, Played, play, rank_view, small_corpus
 
 RENDERER = HarmonyRenderer()
 

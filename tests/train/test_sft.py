@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.testing import tiny_runs
+from context_agent.testing.actions import rank_all, search
 from context_agent.train.row_files import open_folder, read_parquet
-from tests.train import runs
 
 pytest.importorskip("trl")
 
@@ -41,7 +42,7 @@ def test_the_lessons_are_rows_on_disk_and_are_learned(student: Path) -> None:
     folder = open_folder(out / "rows")
     assert folder.rows == sum(1 for _ in read_parquet(folder.parquet)) > 300
     assert folder.trained == sum(row.trained for row in read_parquet(folder.parquet))
-    losses = [line["loss"] for line in runs.timeless(out)]
+    losses = [line["loss"] for line in tiny_runs.timeless(out)]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     assert {path.name for path in (out / "checkpoints").iterdir()} == {
         f"step-{len(losses) // 20 * 20:08d}",
@@ -64,13 +65,13 @@ def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
 
     monkeypatch.setattr(MetricsLog, "add", add_and_cut)
     with pytest.raises(Cut):
-        train(runs.demonstrations(tmp_path))
+        train(tiny_runs.demonstrations(tmp_path))
     monkeypatch.undo()
-    result, notes = train(runs.demonstrations(tmp_path), resume=True)
+    result, notes = train(tiny_runs.demonstrations(tmp_path), resume=True)
     assert result.first_update == 40
     assert "resuming from update 40" in notes[0]
-    assert runs.weights(tmp_path) == runs.weights(student.parent)
-    assert runs.timeless(tmp_path) == runs.timeless(student.parent)
+    assert tiny_runs.weights(tmp_path) == tiny_runs.weights(student.parent)
+    assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(student.parent)
 
 
 def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_path: Path) -> None:
@@ -79,14 +80,14 @@ def test_adapters_alone_are_trained_where_they_are_asked_for(student: Path, tmp_
     lora = {"rank": 4, "parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
     sft_settings = {"demonstrations": 60, "epochs": 1}
     changes = {"model": {"tiny": None, "name": str(student), "lora": lora}, "sft": sft_settings}
-    train(runs.demonstrations(tmp_path, **changes))
+    train(tiny_runs.demonstrations(tmp_path, **changes))
     with safetensors.safe_open(tmp_path / "final" / "adapter_model.safetensors", "pt") as file:
         names = list(file.keys())
     assert any("q_proj" in name for name in names)
     assert any("experts" in name for name in names)
     from context_agent.train import reinforcement
 
-    run = runs.rewards(
+    run = tiny_runs.rewards(
         student,
         tmp_path / "rl",
         model={"adapter": str(tmp_path / "final")},
@@ -157,8 +158,8 @@ def test_missing_or_empty_trajectories_are_refused(tmp_path: Path) -> None:
 def test_trajectories_of_any_policy_are_learned_from_and_broken_ones_are_left_out(tmp_path: Path) -> None:
     """The chat-like path: harmony, and a tiny model with a vocabulary of its own."""
     from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
+    from context_agent.testing.actions import rank_all, search
     from context_agent.types import Document
-    from tests.actions import rank_all, search
 
     corpus = MemoryCorpus([Document("a", "Comets are made of ice.", "Comets")])
     trajectories = tmp_path / "made" / "kept"
@@ -181,7 +182,6 @@ def test_rows_longer_than_the_window_are_reported_with_the_flags_that_help(tmp_p
     from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
     from context_agent.train.run_file import parse_run
     from context_agent.types import Document
-    from tests.actions import rank_all, search
 
     corpus = MemoryCorpus([Document("a", "Comets are made of ice. " * 40, "Comets")])
     steps = [search("comets"), rank_all]
@@ -200,12 +200,12 @@ def test_a_learning_rate_of_rewards_is_reported_for_lessons_with_adapters(studen
         "sft": {"demonstrations": 20, "epochs": 1},
         "optimiser": {"learning_rate": 1e-5},
     }
-    _, notes = train(runs.demonstrations(tmp_path / "low", **changes))
+    _, notes = train(tiny_runs.demonstrations(tmp_path / "low", **changes))
     assert any("optimiser.learning_rate = 1e-05 is low for lessons with adapters" in note for note in notes)
     changes["sft"]["learning_rate"] = 2e-4
-    _, notes = train(runs.demonstrations(tmp_path / "own", **changes))
+    _, notes = train(tiny_runs.demonstrations(tmp_path / "own", **changes))
     assert not any("is low for" in note for note in notes)
-    assert {line["learning_rate"] for line in runs.timeless(tmp_path / "own")} == {2e-4}
+    assert {line["learning_rate"] for line in tiny_runs.timeless(tmp_path / "own")} == {2e-4}
 
 
 def harmony_run(out: Path, trajectories: str | None, *, positions: int = 8_192) -> Any:

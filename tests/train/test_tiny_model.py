@@ -11,10 +11,10 @@ from context_agent.errors import ConfigError
 from context_agent.harness.profile import default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import HarmonyVocabulary, TokenizerVocabulary
+from context_agent.testing.random_views import ALPHABET, random_view
+from context_agent.testing.token_episodes import FORGERIES
 from context_agent.tokens import harmony_encoding
 from context_agent.train.tiny_model import BASE_TOKENS, SPECIALS, harmony_tokenizer, tiny_tokenizer
-from tests.policies.tokens.conversations import ALPHABET, random_view
-from tests.policies.tokens.sampling import FORGERIES
 
 TEXTS = ["Which comets met which bridges? The harness prunes what does not help."] * 4
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from context_agent.web.conversation import conversation_page, model_calls
-from tests.pruning.conversations import Call, Turn, rendered
-from tests.pruning.test_pruner import LONG, pruner, search
+from tests.support.conversations import Call, Turn, rendered
+from tests.support.long_conversation import LONG, pruner, search
 
 
 def test_the_page_shows_each_call_and_what_went_before_it(browser, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.errors import ContextAgentError, DataError
 from context_agent.eval.benchmarks.registry import Benchmark, load_benchmark
-from tests.eval.sample_benchmarks import native_folder, write
+from tests.support.sample_benchmarks import native_folder, write
 
 LOCOMO = {
     "sample_id": "conv-1",

@@ -14,7 +14,7 @@ from context_agent.errors import CorpusCorruptError, CorpusEmptyError
 from context_agent.eval.benchmarks import corpus_cache
 from context_agent.eval.benchmarks.corpus_cache import cached_corpus
 from context_agent.retrieval.embedders.local import StaticEmbedder
-from tests.conftest import made_documents
+from context_agent.testing.documents import linked_documents
 
 
 @pytest.fixture
@@ -35,27 +35,29 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_second_time_nothing_is_embedded(tmp_path: Path, embedded: list[int]) -> None:
     reports: list[tuple[int, int | None]] = []
-    first = cached_corpus(made_documents(), cache=tmp_path, progress=lambda done, total: reports.append((done, total)))
+    first = cached_corpus(
+        linked_documents(), cache=tmp_path, progress=lambda done, total: reports.append((done, total))
+    )
     assert sum(embedded) == 60
     assert reports == [(20, 60), (40, 60), (60, 60)]
-    assert cached_corpus(made_documents(), cache=tmp_path) == first
+    assert cached_corpus(linked_documents(), cache=tmp_path) == first
     assert sum(embedded) == 60
 
 
 def test_it_is_the_corpus_that_indexing_in_memory_gives(tmp_path: Path, corpus: MemoryCorpus) -> None:
-    disk_corpus = cached_corpus(made_documents(), cache=tmp_path)()
+    disk_corpus = cached_corpus(linked_documents(), cache=tmp_path)()
     assert disk_corpus.name == corpus.name
     for query in ("SENTINEL-0007", "how rivers met operas"):
         assert disk_corpus.search(query, k=10) == corpus.search(query, k=10)
 
 
 def test_it_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    opener = cached_corpus(made_documents(), cache=tmp_path)
+    opener = cached_corpus(linked_documents(), cache=tmp_path)
     assert pickle.loads(pickle.dumps(opener)) == opener
 
 
 def test_other_content_makes_another_folder(tmp_path: Path) -> None:
-    documents = made_documents()
+    documents = linked_documents()
     folders = {
         cached_corpus(variant, cache=tmp_path).folder
         for variant in (
@@ -77,12 +79,12 @@ def test_an_interrupted_run_resumes_with_the_part_where_it_stopped(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cached_corpus(made_documents(), cache=tmp_path, progress=stop)
+        cached_corpus(linked_documents(), cache=tmp_path, progress=stop)
     assert embedded == [20, 20]
     (part_folder,) = tmp_path.glob("*.part")
     last_part = max(part_folder.glob("*.npy"))
     last_part.write_bytes(last_part.read_bytes()[:100])
-    opener = cached_corpus(made_documents(), cache=tmp_path)
+    opener = cached_corpus(linked_documents(), cache=tmp_path)
     assert embedded == [20, 20, 20, 20]
     assert opener().count() == 60
     assert not list(tmp_path.glob("*.part"))
@@ -90,13 +92,13 @@ def test_an_interrupted_run_resumes_with_the_part_where_it_stopped(
 
 def test_several_that_want_it_at_once_make_it_once(tmp_path: Path, embedded: list[int]) -> None:
     with ThreadPoolExecutor(4) as pool:
-        openers = list(pool.map(lambda _: cached_corpus(made_documents(), cache=tmp_path), range(4)))
+        openers = list(pool.map(lambda _: cached_corpus(linked_documents(), cache=tmp_path), range(4)))
     assert len(set(openers)) == 1
     assert sum(embedded) == 60
 
 
 def test_a_damaged_folder_says_how_to_fix_it(tmp_path: Path) -> None:
-    opener = cached_corpus(made_documents(), cache=tmp_path)
+    opener = cached_corpus(linked_documents(), cache=tmp_path)
     (opener.folder / "vectors.npy").write_bytes(b"nothing")
     with pytest.raises(CorpusCorruptError, match="delete it; the next run makes it again"):
         opener()

@@ -13,7 +13,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.eval.benchmarks import registry
 from context_agent.eval.benchmarks.formats import HubTable
 from context_agent.eval.benchmarks.registry import load_benchmark
-from tests.eval.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, musique_row, native_folder, write
+from tests.support.sample_benchmarks import PEOPLE, QUESTION, hotpot_row, musique_row, native_folder, write
 
 NOWHERE = Path("nowhere")
 

@@ -2,95 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent.integrations.server.app import application_of
-from context_agent.integrations.server.live_index import LiveIndex
-from context_agent.integrations.server.process import ServerProcess, bind_socket, socket_url
-from context_agent.integrations.server.service import LimitedService, Service
-from context_agent.integrations.server.settings import Settings
-from tests.actions import search
-
-
-@dataclass
-class Running:
-    """A running server, and a client for it."""
-
-    service: Service
-    url: str
-    client: httpx.Client
-
-    def ask(self, question: str = "comets?", **fields: Any) -> httpx.Response:
-        """`POST /v1/retrieve`."""
-        return self.client.post("/v1/retrieve", json={"question": question, **fields})
-
-    def metric(self, line: str) -> float:
-        """The value of a sample by its name and labels, or 0 if there is no such sample."""
-        text = self.client.get("/metrics").text
-        return next(
-            (float(sample.rpartition(" ")[2]) for sample in text.splitlines() if sample.startswith(f"{line} ")), 0.0
-        )
-
-    def expect(self, line: str, value: float) -> None:
-        """Waits until the sample has that value: a request is counted just after its last byte is sent."""
-        self.until(lambda: self.metric(line) == value, seconds=5)
-
-    def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Waits until the condition holds."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.01)
-
-
-Serve = Callable[..., AbstractContextManager[Running]]
-
-
-@contextmanager
-def listening(service: LimitedService, app_of: Callable[[Any], Any], **options: Any) -> Iterator[str]:
-    """Runs a server in a thread until the block ends, and yields its address."""
-    started = threading.Event()
-
-    # The thread makes the server, because it belongs to the thread's event loop. The list passes it out.
-    servers: list[ServerProcess] = []
-    listener = bind_socket("127.0.0.1", 0)
-
-    def target() -> None:
-        servers.append(ServerProcess(service, app_of(service), lambda url: started.set(), **options))
-        servers[0].run(sockets=[listener])
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    assert started.wait(10)
-    try:
-        yield socket_url(listener)
-    finally:
-        servers[0].should_exit = True
-        thread.join(20)
-    assert not thread.is_alive()
-
-
-@contextmanager
-def running(agent: SearchAgent, index: LiveIndex | None = None, **settings: Any) -> Iterator[Running]:
-    """Runs a server until the block ends."""
-    server_settings = Settings(**{"grace": 5.0, **settings})
-    service = Service.of(agent, server_settings, index)
-    headers = {"Authorization": f"Bearer {server_settings.token}"} if server_settings.token else {}
-    with (
-        listening(service, application_of) as url,
-        httpx.Client(base_url=url, timeout=30, headers=headers) as client,
-    ):
-        yield Running(service, str(client.base_url), client)
+from tests.support.servers import Serve, one_search, running
 
 
 @pytest.fixture
@@ -106,8 +25,3 @@ def serve(corpus: MemoryCorpus, tmp_path: Path) -> Iterator[Serve]:
     yield serve_agent
     for agent in agents:
         agent.close()
-
-
-def one_search(delay: float = 0.0) -> ScriptedPolicy:
-    """Searches once and ranks what was found."""
-    return ScriptedPolicy([search("comets", limit=5)], delay=delay)

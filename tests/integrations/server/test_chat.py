@@ -14,7 +14,7 @@ from context_agent.integrations.functions import NO_PASSAGES, ONLY_NEAREST
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.pruning.view import View
 from context_agent.types import Action, RankedChunk, RankedDocument
-from tests.integrations.server.conftest import Running, Serve, one_search
+from tests.support.servers import Running, Serve, one_search
 
 MODEL = "context-agent"
 MESSAGES: list[Any] = [

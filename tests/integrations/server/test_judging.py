@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from context_agent.integrations.feedback import JUDGEMENTS, load_judgements
-from tests.integrations.server.conftest import Serve
-from tests.integrations.server.test_retrieve import problem
+from tests.support.servers import Serve, problem
 
 
 def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:

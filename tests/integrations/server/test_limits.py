@@ -17,9 +17,8 @@ from context_agent.errors import ConfigError
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
 from context_agent.integrations.server.service import AdmittedSearch, Problem, SearchRequest, Service
 from context_agent.integrations.server.settings import Settings
-from tests.actions import search
-from tests.integrations.server.conftest import Running, Serve, one_search
-from tests.integrations.server.test_retrieve import problem
+from context_agent.testing.actions import search
+from tests.support.servers import Running, Serve, one_search, problem
 
 
 async def test_first_come_first_served() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from context_agent.integrations.server.app import application
-from tests.integrations.server.conftest import Serve
+from tests.support.servers import Serve
 
 
 def test_the_document_names_what_is_served(serve: Serve) -> None:
@@ -61,7 +61,7 @@ def test_no_request_made_from_the_document_breaks_the_server(serve: Serve, tmp_p
 
 async def test_the_application_in_a_server_of_ones_own(corpus: object, serve: Serve) -> None:
     from context_agent import MemoryCorpus, SearchAgent
-    from tests.integrations.server.conftest import one_search
+    from tests.support.servers import one_search
 
     assert isinstance(corpus, MemoryCorpus)
     with SearchAgent(corpus, one_search()) as agent:

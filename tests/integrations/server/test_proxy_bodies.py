@@ -18,8 +18,8 @@ from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.integrations.server.proxy import BodyPruner, conversation_field
 from context_agent.pruning import ContextPruner, Prices
-from tests.integrations.server.test_proxy import CHAT, conversation, proxy_client
-from tests.integrations.server.upstream import Reply, upstream
+from tests.support.proxied import CHAT, conversation, proxy_client
+from tests.support.upstream import Reply, upstream
 
 LIMIT = 1_000_000
 

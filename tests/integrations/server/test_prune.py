@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.server.conftest import Serve
-from tests.pruning.conversations import rendered
-from tests.pruning.test_pruner import LONG, noises, search
+from tests.support.conversations import rendered
+from tests.support.long_conversation import LONG, noises, search
+from tests.support.servers import Serve
 
 OPTIONS = {"budget": 300, "effort": "fast", "cached_price": 1.0}
 

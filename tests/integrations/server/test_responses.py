@@ -13,11 +13,11 @@ from context_agent import BridgePolicy, Document, MemoryCorpus, ScriptedPolicy, 
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.episodes import episode_data
 from context_agent.pruning.view import View
+from context_agent.testing.actions import prune, rank_all, restore, search
 from context_agent.types import Action
-from tests.actions import prune, rank_all, restore, search
-from tests.browser import Browser
-from tests.eval import episodes
-from tests.integrations.server.conftest import Serve, one_search, running
+from tests.support import episodes
+from tests.support.browser import Browser
+from tests.support.servers import Serve, one_search, running
 
 ANSWERED = "document.body.dataset.state === 'answered'"
 QUESTION = "Which comets met the painters?"

@@ -14,23 +14,12 @@ from context_agent.errors import CorpusCorruptError, PolicyError
 from context_agent.integrations.server.logs import LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
 from context_agent.pruning.view import View
+from context_agent.testing.actions import call, search
 from context_agent.types import Action
-from tests.actions import call, search
-from tests.integrations.server.conftest import Serve
+from tests.support.servers import Serve, problem
 
 SECRET = "/secret/place sk-key"
 """Internal errors contain this text; answers must not."""
-
-
-def problem(response: Any, status: int, code: str) -> str:
-    """Checks that the response is this error and shows no internals; returns its message."""
-    assert response.status_code == status, response.text
-    body = response.json()
-    assert body["error"]["code"] == code
-    assert body["request_id"] == response.headers["x-request-id"]
-    for word in ("/secret", "sk-key", "Traceback", 'File "', "context_agent/"):
-        assert word not in response.text
-    return str(body["error"]["message"])
 
 
 def test_the_answer_is_that_of_a_search(serve: Serve, tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from context_agent.integrations.server.savings import (
 )
 from context_agent.integrations.server.settings import Settings
 from context_agent.pruning.pruner import ContextPruner
-from tests.integrations.server.conftest import listening
-from tests.integrations.server.test_proxy import CHAT, conversation
-from tests.integrations.server.upstream import Reply, upstream
+from tests.support.proxied import CHAT, conversation
+from tests.support.servers import listening
+from tests.support.upstream import Reply, upstream
 
 PRICES = PriceTable(
     models={"tiny": ModelPrice(input=10, cached=1, write=12), "tiny-pro": ModelPrice(input=20, cached=2)}

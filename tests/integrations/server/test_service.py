@@ -13,7 +13,7 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
-from tests.actions import search
+from context_agent.testing.actions import search
 
 
 class Versioned(MemoryCorpus):
@@ -140,7 +140,7 @@ def test_an_index_keeps_its_last_two_states_alone(tmp_path: Path) -> None:
 def test_a_collection_of_someone_else_tells_that_it_has_changed(tmp_path: Path) -> None:
     import chromadb
 
-    from tests.retrieval.fakes import HashEmbedder
+    from context_agent.testing.embedders import HashEmbedder
 
     client, embedder = chromadb.PersistentClient(str(tmp_path)), HashEmbedder()
     collection = client.create_collection("mine", embedding_function=None)

@@ -18,9 +18,9 @@ from context_agent.errors import PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.integrations.server.streams import with_heartbeat
 from context_agent.pruning.view import View
+from context_agent.testing.actions import prune, restore, search
 from context_agent.types import Action
-from tests.actions import prune, restore, search
-from tests.integrations.server.conftest import Running, Serve, one_search
+from tests.support.servers import Running, Serve, one_search
 
 
 def events(text: str) -> list[tuple[str, Any]]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.links import NO_LINK, link
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Document
-from tests.retrieval.fakes import HashEmbedder
 
 
 def flat(terms):

@@ -14,7 +14,7 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandi
 from context_agent.policies.bridge.features import COMPARED, DIRECT, Novelty
 from context_agent.policies.bridge.links import Expansion
 from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgement
-from tests.retrieval.fakes import HashEmbedder
+from context_agent.testing.embedders import HashEmbedder
 
 
 def notes_on(question, documents):

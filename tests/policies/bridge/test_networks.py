@@ -22,8 +22,8 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandi
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
 from context_agent.policies.bridge.networks import INPUTS, Network, Scaling
-from tests.policies.bridge.test_policy import world
-from tests.retrieval.fakes import HashEmbedder
+from context_agent.testing.embedders import HashEmbedder
+from tests.support.two_hop_films import TRUSTING, calibrated, world
 
 
 def made_scorer(seed=0):
@@ -96,17 +96,6 @@ def test_the_shipped_weights_fit_the_features():
     for name, inputs in INPUTS.items():
         scores = scorer.networks[name](np.full((2, len(inputs)), np.nan, np.float32))
         assert np.isfinite(scores).all()
-
-
-TRUSTING = ScoreCalibration(
-    np.array([[2, 1, 0, -6, 0, 0.3, *[0] * 7]] * 2, dtype=np.float32), np.array([-0.5, 0.3, 0.6], dtype=np.float32)
-)
-
-
-def calibrated(calibration: ScoreCalibration | None = TRUSTING) -> BridgePolicy:
-    scorer = Scorer.shipped()
-    assert scorer is not None
-    return BridgePolicy(Scorer.of(scorer.networks, calibration))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from context_agent.policies import load_policy
 from context_agent.policies.chat import AnthropicPolicy
 from context_agent.policies.chat.scripted_server import ScriptedServer, fails, rank_seen, says
 from context_agent.pruning.view import ActionTaken
-from tests.policies.chat.chatting import QUESTION, corpus, search, serving
+from tests.support.chatting import QUESTION, corpus, search, serving
 
 THOUGHT = {"type": "thinking", "thinking": "Search for comets first.", "signature": "c2lnbmVk"}
 SECRET = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}

@@ -17,7 +17,7 @@ from context_agent.policies.chat.messages import LONGEST_REPLY, UNREADABLE, pars
 from context_agent.policies.chat.replies import read_arguments, read_reply, split_thoughts
 from context_agent.policies.chat.scripted_server import says
 from context_agent.pruning.view import ActionTaken
-from tests.policies.chat.chatting import DONE, ask, serving
+from tests.support.chatting import DONE, ask, serving
 
 SEARCH = ToolCall("search_corpus", {"query": "comets"})
 CALL = '{"name": "search_corpus", "arguments": {"query": "comets"}}'

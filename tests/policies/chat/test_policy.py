@@ -30,10 +30,10 @@ from context_agent.policies.chat.messages import messages, opening_text, system_
 from context_agent.policies.chat.scripted_server import fails, rank_seen, says
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.pruning.view import ActionTaken
+from context_agent.testing import actions
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import HarmonyCounter
-from tests import actions
-from tests.policies.chat.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
-from tests.retrieval.fakes import HashEmbedder
+from tests.support.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 
 USAGE = {
     "prompt_tokens": 812,

@@ -10,7 +10,7 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.policies.chat.probe import ServerCheck, inspect_server
 from context_agent.policies.chat.scripted_server import ScriptedAnswer, fails, says
-from tests.policies.chat.chatting import search, serving
+from tests.support.chatting import search, serving
 
 
 def checks(url: str, model: str | None = "scripted", **options: Any) -> dict[str, ServerCheck]:

@@ -24,8 +24,8 @@ from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.probe import inspect_server
 from context_agent.pruning.view import ActionTaken, TurnClosed
-from tests.policies.chat.chatting import QUESTION, corpus
-from tests.real_server import free_port, need_serving, serving_model
+from tests.support.chatting import QUESTION, corpus
+from tests.support.real_server import free_port, need_serving, serving_model
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that was taught an episode."""
     need_serving()
-    from tests.policies.chat.taught_model import taught
+    from tests.support.taught_model import taught
 
     return taught(tmp_path_factory.mktemp("taught") / "model")
 
@@ -133,7 +133,7 @@ def test_many_at_once(served: Served) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tools", ["native", "text"])
 def test_thoughts_calls_and_results_pass_both_ways(school: Served, tmp_path: Path, tools: str, stream: bool) -> None:
-    from tests.policies.chat.taught_model import CALLS, THOUGHT
+    from tests.support.taught_model import CALLS, THOUGHT
 
     result, events = search_and_check(school, tmp_path, tools=tools, stream=stream, temperature=0.0, max_tokens=200)
     assert result.error is None

@@ -18,7 +18,7 @@ from context_agent.errors import PolicyError
 from context_agent.policies.chat.policy import NUDGE, ChatPolicy
 from context_agent.policies.chat.scripted_server import ScriptedAnswer, fails, says
 from context_agent.pruning.view import ActionTaken
-from tests.policies.chat.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
+from tests.support.chatting import DONE, QUESTION, ask, corpus, policy, search, serving
 
 VLLM_CONTEXT = (
     "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (5000 in the messages, "

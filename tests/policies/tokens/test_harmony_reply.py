@@ -12,7 +12,7 @@ from context_agent import ToolCall
 from context_agent.harness.profile import default
 from context_agent.harness.tools import ToolCallError, check_call, flatten_calls
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from tests.policies.tokens.mutations import NESTED, as_json, mutated, special_ids
+from context_agent.testing.spoiled_replies import NESTED, as_json, mutated, special_ids
 
 RENDERER = HarmonyRenderer()
 ARGUMENTS = '{"query":"comets"}'

@@ -20,7 +20,7 @@ from context_agent.policies.tokens.engines import FakeEngine, Finish, Sample, Sa
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import KEY, Prompt, TokenCall, calls, expand
 from context_agent.pruning.view import ToolResult
-from tests.policies.tokens.sampling import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
+from context_agent.testing.token_episodes import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 
 RENDERER = HarmonyRenderer()
 FIRST_SPECIAL = 199_998
@@ -58,7 +58,7 @@ def test_1_sampled_ids_stand_verbatim_in_all_later_prompts(played: Played) -> No
 
 
 def test_1_a_spelling_that_no_renderer_would_write_is_kept(corpus: MemoryCorpus) -> None:
-    from tests.policies.tokens.mutations import special_ids
+    from context_agent.testing.spoiled_replies import special_ids
 
     odd_ids = special_ids('<|channel|>commentary  to=functions.search_corpus<|message|>{ "query":\n"comets" }<|call|>')
     engine = FakeEngine([odd_ids, RENDERER.reply(Action(text="<Document id=d1></Document>"))])

@@ -19,10 +19,10 @@ from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine
 from context_agent.policies.tokens.template import LONGEST_REPLY, LinesRenderer
 from context_agent.pruning.view import EpisodeEnded
+from context_agent.testing.random_views import random_text
+from context_agent.testing.token_episodes import FORGERIES, QUESTION, play, small_corpus
 from context_agent.train.rows import sampled_rows
 from context_agent.train.tiny_model import for_transformers, tiny_tokenizer
-from tests.policies.tokens.conversations import random_text
-from tests.policies.tokens.sampling import FORGERIES, QUESTION, play, small_corpus
 
 pytest.importorskip("transformers", reason="chat templates are rendered by transformers (the train extra)")
 

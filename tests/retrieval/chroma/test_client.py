@@ -14,9 +14,10 @@ import pytest
 from context_agent.errors import ConfigError, CorpusNotFoundError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
-from tests.retrieval.fakes import HashEmbedder, people
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,10 @@ from context_agent.retrieval.chroma import indexing
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
 from context_agent.retrieval.chunker import chunk_document
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
-from tests.retrieval.fakes import HashEmbedder, people
 
 ROOT = Path(__file__).parents[3]
 CHILD = """
@@ -27,7 +28,8 @@ CHILD = """
     from context_agent.retrieval.chroma import indexing, record_writer
     from context_agent.retrieval.index import writer
     from context_agent.tokens import CharCounter
-    from tests.retrieval.fakes import HashEmbedder, people
+    from context_agent.testing.embedders import HashEmbedder
+    from context_agent.testing.documents import people
 
     path, moment, nth, changed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     homes = {"add": (record_writer.RecordWriter, "_store"), "finish": (writer.SnapshotWriter, "finish"),
@@ -170,7 +172,8 @@ INDEX_WITH_LIMIT = """
     from context_agent.errors import ContextAgentError
     from context_agent.retrieval.chroma.indexing import index_documents
     from context_agent.tokens import CharCounter
-    from tests.retrieval.fakes import HashEmbedder, people
+    from context_agent.testing.embedders import HashEmbedder
+    from context_agent.testing.documents import people
 
     path, start, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     if limit:

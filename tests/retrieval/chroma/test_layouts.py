@@ -18,7 +18,8 @@ from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.chroma.server_search import SparseIndex, hybrid_request, hybrid_rows, sparse_index
 from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 from context_agent.retrieval.index.layouts import ForeignLayout
-from tests.retrieval.fakes import HashEmbedder, people
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 
 
 @register_embedding_function

@@ -31,9 +31,10 @@ from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.index.manifest import SCHEMA
 from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
-from tests.retrieval.fakes import HashEmbedder, people
 
 
 def index(path: Path, documents: list[Document], **options: object) -> IndexReport:

@@ -16,9 +16,10 @@ from context_agent.retrieval.chroma.indexing import IndexReport, index_documents
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.index.manifest import KEY, parse_manifest
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
 from context_agent.types import Document
-from tests.retrieval.fakes import HashEmbedder, people
 
 GERMAN = [
     Document(f"d{number}", f"Im Jahr {number} wurden die Häuser an der Straße geöffnet, weil es nicht anders ging.")

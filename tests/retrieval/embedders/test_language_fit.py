@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from context_agent.retrieval.embedders.language_fit import misfit
-from tests.retrieval.human_rights import TEXTS
+from tests.support.human_rights import TEXTS
 
 
 @pytest.mark.parametrize("language", TEXTS)

@@ -16,7 +16,7 @@ from qdrant_client import QdrantClient, models
 from context_agent import EngineCorpus
 from context_agent.errors import CorpusError
 from examples.search_engines import elasticsearch_search, opensearch_search, qdrant_search
-from tests.http_server import Response, http_server
+from tests.support.http_server import Response, http_server
 
 QUERY = {"multi_match": {"query": "a film", "fields": ["title^2", "text"]}}
 HITS: list[dict[str, Any]] = [

@@ -18,8 +18,8 @@ from context_agent.retrieval.corpus import Corpus, LimitedCorpus
 from context_agent.retrieval.engines.calls import EnginePassage
 from context_agent.retrieval.engines.corpus import CUT, LONGEST_PASSAGE, SeenPassages, estimated_frequency
 from context_agent.retrieval.filters import Where
+from context_agent.testing.actions import rank_all, search
 from context_agent.types import Document
-from tests.actions import rank_all, search
 
 TEXTS = {
     "rope": ("Rope", "Rope is a film of 1948 directed by Alfred Hitchcock.", 1948),

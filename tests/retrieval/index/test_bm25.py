@@ -8,7 +8,8 @@ import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.index.bm25 import BEFORE_LANGUAGES, MAX_QUERY_TERMS, Bm25Entry, Bm25Index
-from tests.retrieval.fakes import people, real_documents, train_queries
+from context_agent.testing.documents import people
+from tests.support.shared_data import real_documents, train_queries
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from context_agent.errors import CorpusNotFoundError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.index.metadata_keys import Keys, usual_keys
-from tests.retrieval.fakes import HashEmbedder, people
+from context_agent.testing.documents import people
+from context_agent.testing.embedders import HashEmbedder
 
 Metadata = dict[str, Any]
 NAMESPACE = UUID(int=7)

@@ -19,7 +19,7 @@ from context_agent.synth_data.demonstrations.from_feedback import (
 )
 from context_agent.synth_data.demonstrations.runs import ReplaySettings
 from context_agent.synth_data.task import load_tasks, write_tasks
-from tests.actions import call, rank, search
+from context_agent.testing.actions import call, rank, search
 
 LONG = "A sentence on comets. " * 400
 

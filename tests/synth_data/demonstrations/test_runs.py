@@ -39,19 +39,19 @@ from context_agent.synth_data.demonstrations.runs import (
     trajectory_files,
     write_selection,
 )
+from context_agent.testing.actions import search
+from context_agent.testing.documents import linked_documents
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.train.rows import demonstrated_rows
-from tests.actions import search
-from tests.conftest import made_documents
-from tests.policies.chat.chatting import serving
-from tests.retrieval.fakes import HashEmbedder
-from tests.synth_data.tasks import task
+from tests.support.chatting import serving
+from tests.support.tasks import task
 
 SMALL = DemonstrationSettings(budget=Budget(2048), expert="oracle")
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return MemoryCorpus(made_documents(), embedder=HashEmbedder())
+    return MemoryCorpus(linked_documents(), embedder=HashEmbedder())
 
 
 def tasks(count=8):
@@ -280,8 +280,8 @@ from context_agent import MemoryCorpus
 from context_agent.harness.profile import default
 from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.demonstrations.experts import oracle_expert
-from tests.conftest import made_documents
-from tests.retrieval.fakes import HashEmbedder
+from context_agent.testing.documents import linked_documents
+from context_agent.testing.embedders import HashEmbedder
 from tests.synth_data.demonstrations import test_runs as here
 
 class Slow:
@@ -300,7 +300,7 @@ class Slow:
         policy.open = slow
         return policy
 
-corpus = MemoryCorpus(made_documents(), embedder=HashEmbedder())
+corpus = MemoryCorpus(linked_documents(), embedder=HashEmbedder())
 print("ready", flush=True)
 expert = Slow(oracle_expert(profile=default()))
 asyncio.run(make_demonstrations(here.tasks(), corpus, expert, Path(sys.argv[1]), here.SMALL))

@@ -12,8 +12,8 @@ from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.task_stages import DistractorSettings, distract, distract_by_words
 from context_agent.synth_data.stages import DropRow
-from tests.synth_data.llm_stages.writing import row_of
-from tests.synth_data.tasks import task
+from context_agent.testing.writer_process import row_of
+from tests.support.tasks import task
 
 CORPUS = MemoryCorpus(
     [

@@ -10,8 +10,8 @@ from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.task_stages import extend
 from context_agent.synth_data.stages import DropRow
-from tests.synth_data.llm_stages.writing import corpus, row_of
-from tests.synth_data.tasks import task
+from context_agent.testing.writer_process import corpus, row_of
+from tests.support.tasks import task
 
 TASK = task(
     "t1",

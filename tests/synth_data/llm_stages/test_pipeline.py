@@ -20,18 +20,11 @@ from context_agent.synth_data.llm_stages.task_stages import draw_seeds
 from context_agent.synth_data.matching import find_quote, reveals_answer, states_answer
 from context_agent.synth_data.stages import StageWorker, dropped_path
 from context_agent.synth_data.task import load_tasks
-from tests.synth_data.llm_stages.scripted_writer import COAXED, INVENTED, ORDERED, TOLD, documents
-from tests.synth_data.llm_stages.writing import corpus, environment, remote_workshop, serving, workshop
+from context_agent.testing.scripted_writer import COAXED, INVENTED, ORDERED, TOLD, documents
+from context_agent.testing.writer_process import PLAN, corpus, environment, make, remote_workshop, serving, workshop
 
-PLAN = PipelinePlan(count=100, hops=(1, 2))
 GOOD = {0, 1, 2, 3}
 """The groups of documents that are not traps."""
-
-
-def make(url, out, *, plan=PLAN, **options):
-    """Runs the pipeline and returns its reports."""
-    with workshop(url, stages_folder(out) / REPLIES_FILE, **options) as context:
-        return asyncio.run(make_tasks(context, plan, out))
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +139,7 @@ def test_worker_processes_change_nothing_and_one_that_is_killed_has_nothing_paid
 
 PROGRAM = """
     import pathlib, sys
-    from tests.synth_data.llm_stages.test_pipeline import make
+    from context_agent.testing.writer_process import make
 
     make(sys.argv[1], pathlib.Path(sys.argv[2]))
 """

@@ -12,9 +12,9 @@ from context_agent.synth_data.domains import load_domain
 from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks, run_llm_stage
 from context_agent.synth_data.llm_stages.task_stages import DistractorSettings, distract, extend, verify, write
-from tests.real_server import need_serving, serving_model
-from tests.synth_data.llm_stages.writing import corpus, row_of
-from tests.synth_data.tasks import task
+from context_agent.testing.writer_process import corpus, row_of
+from tests.support.real_server import need_serving, serving_model
+from tests.support.tasks import task
 
 pytestmark = pytest.mark.slow
 

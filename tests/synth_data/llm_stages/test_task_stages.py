@@ -28,8 +28,8 @@ from context_agent.synth_data.llm_stages.task_stages import (
     write,
 )
 from context_agent.synth_data.stages import DropRow
-from tests.synth_data.llm_stages.writing import row_of
-from tests.synth_data.tasks import task
+from context_agent.testing.writer_process import row_of
+from tests.support.tasks import task
 
 MILL = Document(
     "mill", "The mill at Brasko was built in 1841. It ground rye for the fair. Its owner was Ketil Varga.", "Mill"

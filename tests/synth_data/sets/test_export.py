@@ -14,9 +14,8 @@ import pytest
 from context_agent.errors import ConfigError
 from context_agent.synth_data.sets.folder import dataset, export, features
 from context_agent.synth_data.task import write_tasks
-from tests.cli import process
-from tests.synth_data.tasks import task, task_in
-from tests.synth_data.test_task import FULL
+from tests.support import ctx1_process
+from tests.support.tasks import FULL, task, task_in
 
 datasets = pytest.importorskip("datasets")
 BARE = task("bare", supporting=())
@@ -119,7 +118,7 @@ def hub():
 @pytest.mark.parametrize(("flags", "private"), [([], True), (["--public"], False)])
 def test_a_push_asks_for_a_private_set_and_tells_a_refusal_in_one_line(tmp_path, hub, flags, private):
     write_tasks(tmp_path / "tasks.jsonl", [FULL])
-    result = process.run(
+    result = ctx1_process.run(
         *("synth", "export", "tasks.jsonl", "--push", "me/set", *flags),
         cwd=tmp_path,
         HF_ENDPOINT=hub,
@@ -140,7 +139,7 @@ def test_a_push_asks_for_a_private_set_and_tells_a_refusal_in_one_line(tmp_path,
 
 def test_nothing_leaves_the_machine_without_push(tmp_path, hub):
     write_tasks(tmp_path / "tasks.jsonl", [FULL])
-    result = process.run(
+    result = ctx1_process.run(
         *("synth", "export", "tasks.jsonl", "--out", "out", "--to", "datasets"), cwd=tmp_path, HF_ENDPOINT=hub
     )
     assert result.returncode == 0, result.stderr

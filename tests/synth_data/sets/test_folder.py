@@ -25,8 +25,7 @@ from context_agent.synth_data.sets.folder import (
 )
 from context_agent.synth_data.sets.splits import split_tasks
 from context_agent.synth_data.task import load_tasks, write_tasks
-from tests.synth_data.sets.test_splits import chained, tangled
-from tests.synth_data.tasks import task
+from tests.support.tasks import chained, tangled, task
 
 SETTINGS = {"set": "set", "shares": {"train": 0.8, "dev": 0.1, "test": 0.1}, "seed": 0, "giants": "cut"}
 DOCUMENTS = [

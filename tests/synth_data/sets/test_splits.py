@@ -9,27 +9,7 @@ import pytest
 from context_agent.errors import ConfigError, DataError
 from context_agent.synth_data.sets.splits import CROSSING, NO_DOCUMENT, check_splits, split_tasks
 from context_agent.synth_data.task import Support
-from tests.synth_data.tasks import task
-
-
-def chained(groups=40, size=5):
-    """Groups of tasks. Within a group, each task shares a document with the next; groups share none."""
-    return [
-        task(f"{group}-{number}", f"g{group}-d{number}", f"g{group}-d{number + 1}")
-        for group in range(groups)
-        for number in range(size)
-    ]
-
-
-def tangled(count=2000, documents=1500, seed=0):
-    """One giant component: two documents a task, some documents far more popular than others."""
-    draw = random.Random(seed)
-    weights = [1 / (rank + 1) ** 0.6 for rank in range(documents)]
-    pairs = [draw.choices(range(documents), weights, k=2) for _ in range(count)]
-    return [
-        task(str(number), *dict.fromkeys(f"d{document_id}" for document_id in pair))
-        for number, pair in enumerate(pairs)
-    ]
+from tests.support.tasks import chained, tangled, task
 
 
 def documents(tasks):

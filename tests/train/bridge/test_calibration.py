@@ -11,6 +11,7 @@ from context_agent import BridgePolicy, MemoryCorpus, SearchAgent
 from context_agent.errors import DataError
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.retrieval.corpus import Corpus
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.train.bridge.calibration import (
     AssessedEpisode,
     assessed_episodes,
@@ -21,8 +22,7 @@ from context_agent.train.bridge.calibration import (
 from context_agent.train.bridge.episodes import FOLDS, BridgeSource
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from context_agent.types import Question
-from tests.policies.bridge.test_policy import world
-from tests.retrieval.fakes import HashEmbedder
+from tests.support.two_hop_films import world
 
 
 def source(name: str, questions: Sequence[Question], corpus: MemoryCorpus) -> BridgeSource:

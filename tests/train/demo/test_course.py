@@ -11,10 +11,10 @@ import pytest
 
 from context_agent.cli.app import run
 from context_agent.harness.trajectory_file import read
+from context_agent.testing.tiny_runs import timeless, weights
 from context_agent.train.demo import plan
 from context_agent.train.demo.scores import load_scores
 from context_agent.train.metrics_log import MetricsLog
-from tests.train.runs import timeless, weights
 
 pytest.importorskip("trl")
 

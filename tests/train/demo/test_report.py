@@ -24,7 +24,7 @@ from context_agent.train.demo.report import (
     report_page,
     time_target,
 )
-from tests.train.demo.records import scores
+from tests.support.demo_records import scores
 
 TARGETS = DemoTargets()
 HALF = EpisodeConfig(window=128, reserve=8)

@@ -14,6 +14,7 @@ from context_agent.eval.scoring import Replay
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.prompt import TokenCall
 from context_agent.pruning.view import ActionTaken
+from context_agent.testing.actions import rank_all, search
 from context_agent.train.demo.scores import (
     DemoScore,
     budget_violations,
@@ -26,8 +27,7 @@ from context_agent.train.demo.scores import (
 )
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.toy.words import words_profile
-from tests.actions import rank_all, search
-from tests.train.demo.records import QUESTION, SCORE, episode, pruned, scores
+from tests.support.demo_records import QUESTION, SCORE, episode, pruned, scores
 
 
 def test_an_episode_is_scored_by_its_record(corpus: MemoryCorpus) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.testing import tiny_runs
 from context_agent.train.config import RunConfig
 from context_agent.train.lineage import check_start, started_from
-from tests.train import runs
 
 pytest.importorskip("trl")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -30,7 +30,7 @@ def lessons(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "model": {"tiny": None, "name": str(student), "lora": {"rank": 4}},
         "sft": {"demonstrations": 60, "epochs": 1, "held_out": 0},
     }
-    sft.train(runs.demonstrations(out, **changes), note=lambda _: None)
+    sft.train(tiny_runs.demonstrations(out, **changes), note=lambda _: None)
     return out
 
 
@@ -48,7 +48,7 @@ def adapter_size(folder: Path) -> float:
 
 def rewarded(student: Path, out: Path, **changes: Any) -> RunConfig:
     rollouts = {"steps": 1, "substeps": 2}
-    return runs.rewards(student, out, **runs.merged({"rollouts": rollouts, **QUIET}, changes))
+    return tiny_runs.rewards(student, out, **tiny_runs.merged({"rollouts": rollouts, **QUIET}, changes))
 
 
 def test_rewards_from_the_lessons_keep_what_they_taught(student: Path, lessons: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_distance_to_the_start_is_zero_at_the_first_update(student: Path, le
 
     run = started_from(rewarded(student, tmp_path, loss={"kl": 0.1}, checkpoints={"every": 1}), lessons)
     train(run)
-    first, second = (line["kl"] for line in runs.timeless(tmp_path) if "kl" in line)
+    first, second = (line["kl"] for line in tiny_runs.timeless(tmp_path) if "kl" in line)
     assert abs(first) < 1e-7
     assert second > 1e-6
     loaded = load_model(run, environment_of(run.data))
@@ -84,7 +84,7 @@ def test_resumed_it_has_the_same_reference(student: Path, lessons: Path, tmp_pat
     resumed = replace(straight, out=str(tmp_path / "resumed"))
     train(replace(resumed, rollouts=replace(resumed.rollouts, steps=1)))
     train(resumed, resume=True)
-    kls = [[line["kl"] for line in runs.timeless(run.out) if "kl" in line] for run in (straight, resumed)]
+    kls = [[line["kl"] for line in tiny_runs.timeless(run.out) if "kl" in line] for run in (straight, resumed)]
     assert kls[0][0] == kls[1][0]
     assert adapter_size(Path(resumed.out) / "final") == pytest.approx(adapter_size(Path(straight.out) / "final"))
 
@@ -98,8 +98,8 @@ def test_a_longer_run_ends_with_the_bits_of_one_that_was_long_from_the_start(stu
     train(short)
     result = train(extended, resume=True)
     assert (result.first_update, result.updates) == (2, 3)
-    assert runs.weights(extended.out) == runs.weights(long.out)
-    assert runs.timeless(extended.out) == runs.timeless(long.out)
+    assert tiny_runs.weights(extended.out) == tiny_runs.weights(long.out)
+    assert tiny_runs.timeless(extended.out) == tiny_runs.timeless(long.out)
     with pytest.raises(ConfigError, match=r"rollouts\.steps was 3 and is 2.*can be raised"):
         train(short, resume=True)
 
@@ -108,7 +108,7 @@ def test_more_epochs_of_lessons_continue(tmp_path: Path) -> None:
     from context_agent.train import sft
 
     def lessons(epochs: int, **options: Any) -> Any:
-        run = runs.demonstrations(tmp_path, sft={"demonstrations": 60, "epochs": epochs})
+        run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 60, "epochs": epochs})
         return sft.train(run, note=lambda _: None, **options)
 
     first = lessons(1)

@@ -20,6 +20,7 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
+from context_agent.testing import tiny_runs
 from context_agent.train.advantages import BaselineMembers
 from context_agent.train.batches import WeightedRow
 from context_agent.train.config import RolloutConfig
@@ -28,9 +29,8 @@ from context_agent.train.run_file import parse_run
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.words import WordRenderer, words_profile
 from context_agent.types import Question
-from tests.train import runs
-from tests.train.rl.expert import demonstrate
-from tests.train.rl.loops import rollout_loop
+from tests.support.expert import demonstrate
+from tests.support.rollout_loops import rollout_loop
 
 pytest.importorskip("trl", reason="needs the train extra")
 
@@ -65,8 +65,8 @@ def mixed_loop(
 
 
 def make_run(folder: str | Path, **rollouts: Any) -> Any:
-    plain = runs.merged(runs.TINY, {"model": {"name": "student"}, "data": {"trajectories": str(folder)}})
-    return parse_run(runs.merged(plain, {"rollouts": {"rollouts": 3, "demonstrations": 1, **rollouts}}))
+    plain = tiny_runs.merged(tiny_runs.TINY, {"model": {"name": "student"}, "data": {"trajectories": str(folder)}})
+    return parse_run(tiny_runs.merged(plain, {"rollouts": {"rollouts": 3, "demonstrations": 1, **rollouts}}))
 
 
 def load_demonstrations(
@@ -287,7 +287,7 @@ def test_broken_and_incomplete_trajectories_are_skipped(
 
 def test_settings_that_cannot_work(small: ToyEnvironment, words: WordRenderer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rollouts\.demonstrations = 1, .* set data\.trajectories"):
-        parse_run(runs.merged(runs.TINY, {"model": {"name": "student"}, "rollouts": {"demonstrations": 1}}))
+        parse_run(tiny_runs.merged(tiny_runs.TINY, {"model": {"name": "student"}, "rollouts": {"demonstrations": 1}}))
     for wrong in (-1, 3):
         with pytest.raises(ConfigError, match=rf"below rollouts\.rollouts = 3, .*got {wrong}"):
             make_run(tmp_path, demonstrations=wrong)

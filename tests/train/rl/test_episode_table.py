@@ -16,7 +16,7 @@ from context_agent.train.rewards import GAINS, PENALTIES, compute_reward
 from context_agent.train.rl.episode_table import table_path, table_row, write_page
 from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.types import Question
-from tests.browser import Browser
+from tests.support.browser import Browser
 
 
 def episode(name: str, question: str, recall: float, *, ending: Ending = Ending.FINISHED) -> ScoredEpisode:

@@ -18,12 +18,12 @@ import pytest
 
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
+from context_agent.testing import tiny_runs
 from context_agent.train import checkpoints, metrics_log, run_file
 from context_agent.train.data import environment_of
 from context_agent.train.metrics_log import MetricsLog
-from tests.train import runs
-from tests.train.experimental.judge.judges import serving
-from tests.train.rl.expert import demonstrate
+from tests.support.expert import demonstrate
+from tests.support.judges import serving
 
 pytest.importorskip("trl")
 
@@ -65,7 +65,7 @@ def straight(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from context_agent.train import reinforcement
 
     out = tmp_path_factory.mktemp("straight")
-    reinforcement.train(runs.rewards(student, out), note=lambda _: None)
+    reinforcement.train(tiny_runs.rewards(student, out), note=lambda _: None)
     return out
 
 
@@ -78,7 +78,7 @@ def train(run: Any, **options: Any) -> Any:
 
 
 def test_what_is_in_the_folder(straight: Path) -> None:
-    lines = runs.timeless(straight)
+    lines = tiny_runs.timeless(straight)
     assert [line["step"] for line in lines] == list(range(21))
     assert any(line.get("grad_norm", 0) > 0 for line in lines), "or nothing here would be a test"
     assert {"reward", "recall", "trajectory_recall", "term/output", "rows_stale"} <= set(lines[1])
@@ -105,7 +105,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     straight: Path, student: Path, tmp_path: Path, forked: ForkServerContext
 ) -> None:
     """Killed between two updates of one step's rollouts, then in the middle of a save."""
-    run = runs.rewards(student, tmp_path)
+    run = tiny_runs.rewards(student, tmp_path)
     for moment, step in (("logged", 10), ("saving", 15)):
         process = forked.Process(target=train_until_killed, args=(run.plain(), moment, step))
         process.start()
@@ -118,21 +118,21 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     result, notes = train(run, resume=True)
     assert result.first_update == 12
     assert "resuming from update 12" in notes[0]
-    assert runs.weights(tmp_path) == runs.weights(straight)
-    assert runs.timeless(tmp_path) == runs.timeless(straight)
+    assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
+    assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(straight)
     assert (tmp_path / "episodes.jsonl").read_text() == (straight / "episodes.jsonl").read_text()
 
 
 def test_a_time_limit_ends_the_run_with_a_checkpoint_and_it_resumes_to_the_same_bits(
     straight: Path, student: Path, tmp_path: Path
 ) -> None:
-    result, notes = train(runs.rewards(student, tmp_path, minutes=1e-9))
+    result, notes = train(tiny_runs.rewards(student, tmp_path, minutes=1e-9))
     assert result.updates == 1
     assert any("time limit" in note and "--resume" in note for note in notes)
     assert [path.name for path in (tmp_path / "checkpoints").glob("step-*")] == ["step-00000001"]
-    result, _ = train(runs.rewards(student, tmp_path), resume=True)
+    result, _ = train(tiny_runs.rewards(student, tmp_path), resume=True)
     assert result.first_update == 1
-    assert runs.weights(tmp_path) == runs.weights(straight)
+    assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
 
 
 def test_with_demonstrations_it_resumes_to_the_same_bits(
@@ -146,7 +146,7 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
     settings = {"data": {"trajectories": str(tmp_path)}, "evaluation": {"every": 0}}
     rollouts = {"steps": 2, "rollouts": 3, "demonstrations": 1}
     straight, cut = (
-        runs.rewards(student, tmp_path / name, rollouts=rollouts, **settings) for name in ("straight", "cut")
+        tiny_runs.rewards(student, tmp_path / name, rollouts=rollouts, **settings) for name in ("straight", "cut")
     )
     world = environment_of(straight.data)
     assert world is not None
@@ -157,7 +157,7 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
     ]
     demonstrate(world, load_renderer(straight, world)[1], questions, tmp_path)
     train(straight)
-    assert any(line.get("demonstrations/trained", 0) > 0 for line in runs.timeless(straight.out))
+    assert any(line.get("demonstrations/trained", 0) > 0 for line in tiny_runs.timeless(straight.out))
     add = MetricsLog.add
 
     def interrupt(self: MetricsLog, step: int, metrics: Any) -> None:
@@ -171,24 +171,24 @@ def test_with_demonstrations_it_resumes_to_the_same_bits(
     monkeypatch.undo()
     result, _ = train(cut, resume=True)
     assert result.first_update == 3
-    assert runs.weights(cut.out) == runs.weights(straight.out)
-    assert runs.timeless(cut.out) == runs.timeless(straight.out)
+    assert tiny_runs.weights(cut.out) == tiny_runs.weights(straight.out)
+    assert tiny_runs.timeless(cut.out) == tiny_runs.timeless(straight.out)
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
     with pytest.raises(ConfigError, match=r"reached update 20: resume it with --resume"):
-        train(runs.rewards(student, straight))
+        train(tiny_runs.rewards(student, straight))
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(straight: Path, student: Path) -> None:
-    other = runs.rewards(student, straight, rewards={"trajectory": 0.0})
+    other = tiny_runs.rewards(student, straight, rewards={"trajectory": 0.0})
     with pytest.raises(ConfigError, match=r"rewards\.trajectory was 0\.3 and is 0\.0"):
         train(other, resume=True)
 
 
 def test_a_model_of_another_vocabulary_is_refused(student: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"trained on another world|was trained with another one"):
-        train(runs.rewards(student, tmp_path, data={"world": {"seed": 5}}))
+        train(tiny_runs.rewards(student, tmp_path, data={"world": {"seed": 5}}))
 
 
 def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
@@ -197,7 +197,7 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
     """The engine fails from update 8 on. That state is saved, and the resumed run ends as if nothing had happened."""
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
-    run = runs.rewards(student, tmp_path)
+    run = tiny_runs.rewards(student, tmp_path)
     generate = TransformersEngine.generate
 
     async def generate_or_fail(self: Any, prompt: Any, **options: Any) -> Any:
@@ -211,8 +211,8 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
     monkeypatch.undo()
     result, _ = train(run, resume=True)
     assert result.first_update == 8
-    assert runs.weights(tmp_path) == runs.weights(straight)
-    assert runs.timeless(tmp_path) == runs.timeless(straight)
+    assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
+    assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(straight)
 
 
 def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
@@ -231,14 +231,14 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
         return folder
 
     monkeypatch.setattr(Checkpoints, "open", open_on_full_disk)
-    result, notes = train(runs.rewards(student, tmp_path))
+    result, notes = train(tiny_runs.rewards(student, tmp_path))
     assert result.checkpoints_failed == 1
     warning = next(note for note in notes if "could not be written" in note)
     assert "the checkpoint of step 9" in warning
     assert "the newest complete checkpoint is of step 6. Training continues" in warning
-    assert runs.weights(tmp_path) == runs.weights(straight)
+    assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000018", "step-00000020"}
-    assert [line["step"] for line in runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]
+    assert [line["step"] for line in tiny_runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]
 
 
 def test_a_loss_that_is_no_number_is_not_learned_from(
@@ -251,18 +251,18 @@ def test_a_loss_that_is_no_number_is_not_learned_from(
         RowTrainer, "compute_loss", lambda self, *args, **kwargs: compute(self, *args, **kwargs) * float("nan")
     )
     with pytest.raises(DataError, match=r"the loss of update \d+ is nan"):
-        train(runs.rewards(student, tmp_path, loss={"kl": 0.0}))
+        train(tiny_runs.rewards(student, tmp_path, loss={"kl": 0.0}))
 
 
 def test_a_judge_is_called_and_reported_and_its_replies_are_saved(student: Path, tmp_path: Path) -> None:
     judge_settings = {"model": "scripted", "questions": "all", "max_calls": 1_000, "uncalibrated": True, "retries": 0}
     with serving("yes") as url:
-        run = runs.rewards(
+        run = tiny_runs.rewards(
             student, tmp_path, rollouts={"steps": 2}, rewards={"judge": 0.5}, judge=judge_settings | {"base_url": url}
         )
         _, notes = train(run)
     assert "the judge: it was never compared with gold (judge.uncalibrated)" in notes
-    first_line = next(line for line in runs.timeless(tmp_path) if line.get("judge/calls"))
+    first_line = next(line for line in tiny_runs.timeless(tmp_path) if line.get("judge/calls"))
     assert (first_line["judge/absent"], first_line["episodes_unjudged"]) == (0, 0)
     assert first_line["term/judge"] == pytest.approx(0.5 * first_line["judge/score"])
     assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) >= first_line["judge/calls"] > 0
@@ -271,7 +271,7 @@ def test_a_judge_is_called_and_reported_and_its_replies_are_saved(student: Path,
 def test_a_judge_that_is_not_calibrated_is_refused(student: Path, tmp_path: Path) -> None:
     judge_settings = {"model": "scripted", "questions": "all", "max_calls": 1}
     with pytest.raises(ConfigError, match="this judge is not calibrated"):
-        train(runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judge_settings))
+        train(tiny_runs.rewards(student, tmp_path, rewards={"judge": 0.5}, judge=judge_settings))
 
 
 def test_a_run_without_a_row_to_train_ends_with_an_error(
@@ -281,16 +281,16 @@ def test_a_run_without_a_row_to_train_ends_with_an_error(
 
     reward = scoring.compute_reward
     monkeypatch.setattr(scoring, "compute_reward", lambda *args: replace(reward(*args), total=0.5))
-    run = runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0})
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0})
     with pytest.raises(DataError, match=r"none of 4 updates had a row to train, .* earned the same: .*ctx1 train sft"):
         train(run)
-    assert [line["groups_equal"] for line in runs.timeless(tmp_path) if "groups_equal" in line] == [2, 2]
+    assert [line["groups_equal"] for line in tiny_runs.timeless(tmp_path) if "groups_equal" in line] == [2, 2]
 
 
 def test_a_divergence_is_measured_from_the_first_weights_of_any_model(student: Path, tmp_path: Path) -> None:
-    run = runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0}, loss={"kl": 0.1})
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 2}, evaluation={"every": 0}, loss={"kl": 0.1})
     train(run)
-    divergences = [line["kl"] for line in runs.timeless(tmp_path) if "kl" in line]
+    divergences = [line["kl"] for line in tiny_runs.timeless(tmp_path) if "kl" in line]
     assert divergences[0] == 0
     assert divergences[-1] > 0
 
@@ -299,7 +299,7 @@ def test_a_divergence_needs_no_model_on_the_hub(tmp_path: Path) -> None:
     """An untrained model earns nothing, so the run ends with an error, and that is another one."""
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
     tables = {"rollouts": {"steps": 1}, "evaluation": {"every": 0}, "loss": {"kl": 0.1}, "model": {"tiny": tiny}}
-    run = run_file.parse_run(runs.merged(runs.merged(runs.TINY, {"out": str(tmp_path)}), tables))
+    run = run_file.parse_run(tiny_runs.merged(tiny_runs.merged(tiny_runs.TINY, {"out": str(tmp_path)}), tables))
     with pytest.raises(DataError, match="had a row to train"):
         train(run)
 
@@ -327,7 +327,7 @@ def test_a_sampler_that_keeps_its_first_weights_stops_the_run(
         return self._version.value.decode()
 
     monkeypatch.setattr(StagedWeights, "take", take_nothing)
-    run = runs.rewards(
+    run = tiny_runs.rewards(
         student,
         tmp_path,
         rollouts={"steps": 8, "substeps": 1},
@@ -336,4 +336,4 @@ def test_a_sampler_that_keeps_its_first_weights_stops_the_run(
     )
     with pytest.raises(PolicyError, match=r"the sampler does not have the weights of update 1: .*update 0"):
         train(run)
-    assert len(runs.timeless(tmp_path)) <= 2
+    assert len(tiny_runs.timeless(tmp_path)) <= 2

@@ -19,10 +19,10 @@ from context_agent.errors import ConfigError, PolicyError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Sample, SampleRequest
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
+from context_agent.testing import tiny_runs
 from context_agent.train.agents import build_agent
 from context_agent.train.data import environment_of
-from tests.train import runs
-from tests.train.rl.adapter_server import AdapterServer, Fault, serving
+from tests.support.adapter_server import AdapterServer, Fault, serving
 
 pytest.importorskip("trl")
 
@@ -46,7 +46,7 @@ def served_run(student: Path, out: Path, server: AdapterServer, **changes: Any) 
         "rollouts": {"steps": 3, "groups": 3},
         "evaluation": {"every": 3},
     }
-    return runs.rewards(student, out, **runs.merged(tables, changes))
+    return tiny_runs.rewards(student, out, **tiny_runs.merged(tables, changes))
 
 
 def test_each_step_is_sampled_by_the_weights_it_begins_with(
@@ -58,7 +58,7 @@ def test_each_step_is_sampled_by_the_weights_it_begins_with(
     assert list(dict.fromkeys(server.asked)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
     assert server.loaded == {"policy-6"}
     assert list(dict.fromkeys(server.scored)) == ["policy-0", "policy-2", "policy-4", "policy-6"]
-    lines = runs.timeless(tmp_path)
+    lines = tiny_runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
     fresh = [line for line in lines if "sampler/logp_difference_mean" in line]
@@ -115,7 +115,7 @@ def test_episodes_that_need_the_trainer_s_process_are_refused_to_others(
 ) -> None:
     from context_agent.train.rl.rollout_pool import RolloutSetup
 
-    run = runs.rewards(tmp_path, tmp_path, **runs.merged({"engine": {"kind": "vllm"}}, changes))
+    run = tiny_runs.rewards(tmp_path, tmp_path, **tiny_runs.merged({"engine": {"kind": "vllm"}}, changes))
     with pytest.raises(ConfigError, match=message):
         RolloutSetup(run).check()
 
@@ -132,7 +132,7 @@ def test_a_server_that_takes_no_weights_stops_the_run_which_then_goes_on(
     server.refused = ""
     result = reinforcement.train(run, resume=True, note=lambda _: None)
     assert (result.first_update, result.updates) == (4, 6)
-    assert [line["step"] for line in runs.timeless(tmp_path)] == list(range(7))
+    assert [line["step"] for line in tiny_runs.timeless(tmp_path)] == list(range(7))
 
 
 def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_lacks(
@@ -142,7 +142,7 @@ def test_a_server_samples_during_updates_and_is_never_asked_for_weights_that_it_
     from context_agent.train import reinforcement
 
     reinforcement.train(served_run(student, tmp_path, server, async_rollouts={"ahead": 1}), note=lambda _: None)
-    lines = runs.timeless(tmp_path)
+    lines = tiny_runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["episodes_aborted"] == 0 for line in lines if "episodes_aborted" in line)
     assert 0 < max(line.get("staleness/max", 0) for line in lines) <= 3
@@ -177,7 +177,7 @@ def test_a_server_with_other_weights_than_it_was_sent_stops_the_run_within_two_u
         with pytest.raises(PolicyError, match=reason) as stopped:
             reinforcement.train(run, note=lambda _: None)
         assert "fix the cause" in str(stopped.value)
-        assert len(runs.timeless(out)) <= 2
+        assert len(tiny_runs.timeless(out)) <= 2
 
 
 def test_log_probabilities_of_another_temperature_stop_the_run(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from context_agent import SearchAgent
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import TokenPolicy
@@ -23,28 +22,9 @@ from context_agent.train.parl import Delegation, ParlConfig
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.rollouts import Rollouts
 from context_agent.train.toy.environment import ToyEnvironment
-from context_agent.train.toy.words import WordRenderer, words_profile
+from context_agent.train.toy.words import WordRenderer
 from context_agent.types import Question
-from tests.train.rl.loops import rollout_loop
-
-SMALL = RolloutConfig(steps=4, groups=6, rollouts=4, substeps=2, concurrency=5, save_every=1, save_groups=2)
-
-
-def agent(small: ToyEnvironment, words: WordRenderer, engine: Any = None) -> SearchAgent:
-    """Plays by the seed: some episodes search for what the question names and rank it, the others rank nothing."""
-
-    def reply(request: SampleRequest) -> Sequence[int]:
-        prompt = words.decode(request.prompt)
-        assert request.seed is not None
-        if prompt.count("<go>") > 1:
-            searched = prompt.split("<go>")[1].removeprefix(" search ").split(" <end>")[0]
-            return (*words.encode(f"rank {searched}"), *words.stop)
-        title = next(title for title in titles if title in prompt)
-        return (*words.encode(f"search {title}" if request.seed % 3 else "rank nobody"), *words.stop)
-
-    titles = sorted((title.lower() for title in small.titles.values()), key=len, reverse=True)
-    policy = TokenPolicy(engine or FakeEngine(reply), words)
-    return SearchAgent(small.corpus, policy, profile=words_profile(), budget=512)
+from tests.support.rollout_loops import SMALL, agent, rollout_loop
 
 
 def train_questions(small: ToyEnvironment) -> list[Question]:

@@ -16,10 +16,10 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.prompt import TokenCall, first_recorded
 from context_agent.policies.tokens.routed_experts import UNRECORDED, pack, unpack
+from context_agent.testing import tiny_runs
 from context_agent.train.batches import StepRows, WeightedRow
 from context_agent.train.rows import TrainingRow, rows_of_calls
-from tests.train import runs
-from tests.train.rl.test_row_trainer import VOCABULARY, gradients, small_tokenizer, trainer
+from tests.support.row_trainer import VOCABULARY, gradients, small_tokenizer, trainer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -253,7 +253,7 @@ def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_p
     from context_agent.train import reinforcement
 
     changes: dict[str, Any] = {"async_rollouts": {"ahead": 1, "sampler": sampler}} if sampler else {}
-    run = runs.rewards(
+    run = tiny_runs.rewards(
         student,
         tmp_path,
         rollouts={"steps": 3},
@@ -262,7 +262,7 @@ def test_a_run_replays_what_it_samples(sampler: str | None, student: Path, tmp_p
         **changes,
     )
     reinforcement.train(run, note=lambda _: None)
-    lines = runs.timeless(tmp_path)
+    lines = tiny_runs.timeless(tmp_path)
     flipped = [line["sampler/experts_flipped"] for line in lines if "sampler/experts_flipped" in line]
     assert flipped
     assert flipped[0] == 0, "the sampler computes as the trainer does"

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_two_ranks_with_unequal_rows_step_like_one(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.train.rl.two_ranks", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.support.two_ranks", str(tmp_path)]
     completed = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )

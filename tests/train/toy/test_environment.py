@@ -13,6 +13,7 @@ from context_agent.harness.tools import SPAWN
 from context_agent.policies.tokens import VocabularyCounter
 from context_agent.pruning.view import ActionTaken
 from context_agent.swarm import Swarm
+from context_agent.testing import tiny_runs
 from context_agent.train.lessons import demonstration_rows
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.parl import delegation_metrics
@@ -25,7 +26,6 @@ from context_agent.train.toy.environment import (
 )
 from context_agent.train.toy.expert import LEADING_NOISE, SUBAGENT_NOISE, ExpertNoise, NoisyExpert
 from context_agent.train.toy.words import UNKNOWN, WordRenderer, words_profile
-from tests.train import runs
 
 CAREFUL = ExpertNoise(stop=0, stray=0, untidy=1)
 
@@ -114,7 +114,7 @@ def test_the_lessons_show_both_ways_about_as_good(wide: ToyEnvironment) -> None:
 
 def test_lessons_teach_sub_agents_as_well(wide: ToyEnvironment) -> None:
     """Sub-agents have their own rows, and every word is in the vocabulary."""
-    run = runs.demonstrations(
+    run = tiny_runs.demonstrations(
         Path("unused"),
         data={"world": {"entities": 120, "tasks": 300, "seed": 3, "hops": [2, 2], "branches": 3}},
         episodes={"window": 1024, "swarm": 3, "shown": 1, "turns": 12},

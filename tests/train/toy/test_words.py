@@ -9,12 +9,12 @@ from context_agent.harness.tools import SPAWN
 from context_agent.policies.tokens import TokenPolicy, VocabularyCounter
 from context_agent.policies.tokens.engines import FakeEngine
 from context_agent.pruning.view import ActionTaken
+from context_agent.testing.actions import rank_all, search
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rows import demonstrated_rows, sampled_rows
 from context_agent.train.toy.environment import ToyEnvironment, environment_texts
 from context_agent.train.toy.expert import ExpertNoise, NoisyExpert
 from context_agent.train.toy.words import SWARM_WORDS, UNKNOWN, WordRenderer, words_profile
-from tests.actions import rank_all, search
 
 
 def test_the_vocabulary_covers_the_world_and_is_small(small: ToyEnvironment, words: WordRenderer) -> None:

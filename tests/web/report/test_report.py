@@ -21,7 +21,7 @@ from context_agent.eval.summary import EvalSummary, MetricValue, format_interval
 from context_agent.web.drawing import MAX_NAME
 from context_agent.web.report import plots
 from context_agent.web.report.content import render
-from tests.eval.sample_records import ORDER, WINDOWS, made_records
+from tests.support.sample_records import ORDER, WINDOWS, made_records
 
 RECORDS = made_records(questions=12)
 SUMMARY = summarise(

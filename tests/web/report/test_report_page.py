@@ -12,10 +12,10 @@ import pytest
 from context_agent.eval.aggregate import summarise
 from context_agent.eval.records import EvalRecord
 from context_agent.web.report.content import render
-from tests.eval.sample_records import made_records
+from tests.support.sample_records import made_records
 
 if TYPE_CHECKING:
-    from tests.browser import Browser
+    from tests.support.browser import Browser
 
 ATTACKS = (
     "<script>window.hit=1</script>",

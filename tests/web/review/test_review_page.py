@@ -12,7 +12,7 @@ from context_agent.synth_data.review import document_text, draw_sample, segments
 from context_agent.synth_data.task import Support, encode_row
 from context_agent.types import Chunk
 from context_agent.web.review import review_page
-from tests.synth_data.tasks import task
+from tests.support.tasks import task
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 TASKS = [

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from context_agent.harness.trajectory_file import read_all
+from context_agent.testing.actions import prune, rank, search
 from context_agent.types import Question
 from context_agent.web.viewer.model import CUT, GoldQuestions, view_data
-from tests.actions import prune, rank, search
-from tests.eval import episodes
+from tests.support import episodes
 
 
 @pytest.fixture

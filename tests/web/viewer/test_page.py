@@ -9,11 +9,11 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from context_agent.harness.trajectory_file import read_all
+from context_agent.testing.actions import prune, rank, restore, search
 from context_agent.types import Question
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data
-from tests.actions import prune, rank, restore, search
-from tests.eval import episodes
+from tests.support import episodes
 
 
 def page_of(folder, gold=(), name="view.html"):

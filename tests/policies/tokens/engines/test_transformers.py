@@ -23,9 +23,9 @@ from context_agent.policies.tokens.engines.transformers import (
 )
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import TokenizerVocabulary, calls
+from context_agent.testing.forced_episodes import forced, worst_difference
+from context_agent.testing.token_episodes import QUESTION, small_corpus
 from context_agent.train.rows import sampled_rows
-from tests.policies.tokens.sampling import QUESTION, small_corpus
-from tests.policies.tokens.scoring import forced, worst_difference
 
 torch = pytest.importorskip("torch", reason="the in-process engine needs the train extra (torch)")
 transformers = pytest.importorskip("transformers", reason="the in-process engine needs the train extra (transformers)")
@@ -216,7 +216,7 @@ def test_sampled_logprobs_are_those_of_a_forward_pass_on_the_row(
     tiny: tuple[Any, HarmonyRenderer], corpus: MemoryCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model's replies are forced, so that episodes have turns and prunes; the log-probabilities are its own."""
-    from tests.policies.tokens.scoring import forced_episodes
+    from context_agent.testing.forced_episodes import forced_episodes
 
     model, renderer = tiny
     results = forced_episodes(model, renderer, corpus, monkeypatch, seed=2, rollouts=3)

@@ -26,8 +26,8 @@ from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import calls
 from context_agent.policies.tokens.routed_experts import unpack
+from context_agent.testing.token_episodes import QUESTION, small_corpus
 from context_agent.train.rows import sampled_rows
-from tests.policies.tokens.sampling import QUESTION, small_corpus
 
 RENDERER = HarmonyRenderer()
 SEARCH = RENDERER.reply(Action((ToolCall("search_corpus", {"query": "comets"}),)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.train.experimental.async_rollouts.kills import Ledger, Verdict, judge, read
+from context_agent.testing.killed_runs import Ledger, Verdict, judge, read
 
 
 def finished(episode: str, trace: int = 1) -> dict[str, Any]:

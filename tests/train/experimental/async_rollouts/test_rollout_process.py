@@ -24,6 +24,7 @@ pytest.importorskip("trl", reason="needs the train extra (trl)")
 
 from context_agent._support.suggest import flat_settings  # noqa: E402
 from context_agent.policies.tokens.engines.transformers import TransformersEngine  # noqa: E402
+from context_agent.testing import tiny_runs  # noqa: E402
 from context_agent.train.agents import build_agent  # noqa: E402
 from context_agent.train.config import RunConfig  # noqa: E402
 from context_agent.train.data import environment_of  # noqa: E402
@@ -36,12 +37,11 @@ from context_agent.train.experimental.async_rollouts.pausable_engine import (  #
 from context_agent.train.experimental.async_rollouts.rollout_process import RolloutProcess  # noqa: E402
 from context_agent.train.models import load_model  # noqa: E402
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest  # noqa: E402
-from tests.train import runs  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
-    return runs.demonstrations(tmp_path_factory.mktemp("apart"))
+    return tiny_runs.demonstrations(tmp_path_factory.mktemp("apart"))
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, PolicyError
-from tests.train import runs
-from tests.train.experimental.async_rollouts import kills
+from context_agent.testing import killed_runs, tiny_runs
 
 pytest.importorskip("trl")
 
@@ -33,10 +32,10 @@ def train(run: Any, **options: Any) -> Any:
 def test_a_run_overlaps_within_its_bound_and_goes_on_where_it_is_stopped(
     sampler: str, student: Path, tmp_path: Path
 ) -> None:
-    run = runs.rewards(student, tmp_path, rollouts={"steps": 5}, async_rollouts={"ahead": 1, "sampler": sampler})
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 5}, async_rollouts={"ahead": 1, "sampler": sampler})
     result = train(run)
     assert result.updates == 10
-    lines = runs.timeless(tmp_path)
+    lines = tiny_runs.timeless(tmp_path)
     assert [line["step"] for line in lines] == list(range(11))
     ages = [line["staleness/max"] for line in lines if "staleness/max" in line]
     assert 0 < max(ages) <= run.oldest == 3
@@ -53,7 +52,7 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
     monkeypatch.setattr(
         "context_agent.train.experimental.async_rollouts.rollout_process.processes.get_context", lambda _: forked
     )
-    run = runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 3}, async_rollouts={"sampler": "process"})
     original_put = RolloutProcess.put
 
     def put_or_die(self: RolloutProcess, model: Any, version: str) -> int:
@@ -72,11 +71,11 @@ def test_a_run_whose_sampler_dies_is_saved_and_says_how_to_go_on(
 def test_a_buffer_from_before_the_first_checkpoint_is_not_written_over(student: Path, tmp_path: Path) -> None:
     (tmp_path / "buffer-0.jsonl").write_bytes(b"")
     with pytest.raises(ConfigError, match="ended before its first checkpoint: resume it with --resume"):
-        train(runs.rewards(student, tmp_path, async_rollouts={}))
+        train(tiny_runs.rewards(student, tmp_path, async_rollouts={}))
 
 
 def test_killed_at_random_moments_it_loses_no_episode_and_trains_none_twice(student: Path, tmp_path: Path) -> None:
-    program = [sys.executable, "-m", kills.__name__, "--student", str(student), "--out", str(tmp_path)]
+    program = [sys.executable, "-m", killed_runs.__name__, "--student", str(student), "--out", str(tmp_path)]
     completed = subprocess.run(
         [*program, "--kills", "2", "--steps", "5", "--quota", "1.0", "0.6"],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from context_agent.testing import tiny_runs
 from context_agent.testing.sampled_versions import train_and_check
-from tests.train import runs
 
 pytest.importorskip("trl")
 
@@ -28,7 +28,7 @@ LORA = {"lora": {"rank": 4, "alpha": 64.0, "modules": ["q_proj", "v_proj"]}}
 def test_a_call_s_logprobs_are_those_of_its_version(
     sampler: str, model: dict[str, Any], bound: float, student: Path, tmp_path: Path
 ) -> None:
-    run = runs.rewards(
+    run = tiny_runs.rewards(
         student,
         tmp_path,
         model=model,

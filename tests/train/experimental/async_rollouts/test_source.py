@@ -40,8 +40,8 @@ from context_agent.train.rl.demonstrations import Demonstrations
 from context_agent.train.rl.loop import ReinforcementLoop, RolloutStep
 from context_agent.train.rl.rollouts import SEED_STRIDE, RolloutRequest, Rollouts, group_of, step_questions
 from context_agent.train.rows import sampled_rows
-from tests.train.rl.expert import demonstrate
-from tests.train.rl.loops import rollout_loop
+from tests.support.expert import demonstrate
+from tests.support.rollout_loops import rollout_loop
 
 SMALL = RolloutConfig(steps=6, groups=4, rollouts=3, substeps=1, concurrency=4, save_every=0)
 

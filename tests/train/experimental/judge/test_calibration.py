@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError
+from context_agent.testing.actions import call, rank, search
 from context_agent.train.experimental.judge.calibration import (
     STATISTICS,
     JudgeCalibration,
@@ -28,8 +29,7 @@ from context_agent.train.experimental.judge.labelled_rankings import (
     synthetic_rankings,
 )
 from context_agent.types import Question
-from tests.actions import call, rank, search
-from tests.train.experimental.judge.judges import judge, serving
+from tests.support.judges import judge, serving
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from context_agent.policies.chat.scripted_server import ScriptedServer, fails, s
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.judge import CAPPED, FAILED, JudgedRanking, spending_cap
 from context_agent.types import RankedChunk, RankedDocument
-from tests.train.experimental.judge.judges import USAGE, honest, judge, read, scored, serving
+from tests.support.judges import USAGE, honest, judge, read, scored, serving
 
 
 def ranking(number: int = 3, *texts: str, answer: str = "") -> JudgedRanking:

@@ -21,9 +21,8 @@ from context_agent.types import Question
 pytest.importorskip("trl", reason="needs the train extra")
 
 from context_agent.train.rl.loop import ReinforcementLoop
-from tests.train.experimental.judge.judges import judge, scored, serving
-from tests.train.rl.loops import rollout_loop
-from tests.train.rl.test_rollouts import SMALL, agent
+from tests.support.judges import judge, scored, serving
+from tests.support.rollout_loops import SMALL, agent, rollout_loop
 
 WEIGHED = RewardConfig(judge=1.0)
 

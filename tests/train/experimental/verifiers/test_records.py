@@ -14,13 +14,13 @@ from context_agent.errors import DataError, TrajectoryError
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine
 from context_agent.policies.tokens.harmony import HarmonyRenderer
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.train.experimental.verifiers.trace_rows import read_traces, rollout_of
 from context_agent.train.experimental.verifiers.traces import trace_of, write_traces
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rows import sampled_rows
 from context_agent.types import Question
-from tests.retrieval.fakes import HashEmbedder
 
 QUESTION = Question("q1", "Which comet is named?", gold=("d1",))
 ACTIONS = (

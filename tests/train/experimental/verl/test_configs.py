@@ -13,7 +13,7 @@ pytest.importorskip("verl", reason="verl has an environment of its own: docs/ver
 
 from context_agent.train import run_file
 from context_agent.train.experimental.verl.settings import VerlTrainer, disagreements, verl_settings
-from tests.train.experimental.verl import parts
+from tests.support import verl_parts
 
 CONFIGS = Path(__file__).parents[4] / "configs" / "verl"
 SHIPPED = [("gpt-oss-20b", VerlTrainer.MEGATRON), ("qwen3-4b", VerlTrainer.FSDP)]
@@ -27,7 +27,7 @@ def shipped(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any]:
     settings = verl_settings(run, tmp_path, dev=64, trainer=trainer)
     (tmp_path / "settings.yaml").write_text(f"# @package _global_\n{json.dumps(settings)}\n")
     shutil.copy(CONFIGS / f"{name}.yaml", tmp_path / "primary.yaml")
-    return run, parts.composed(tmp_path)
+    return run, verl_parts.composed(tmp_path)
 
 
 def test_verl_takes_them(shipped: tuple[Any, Any]) -> None:

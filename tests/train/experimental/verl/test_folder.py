@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError, DataError
+from context_agent.testing import tiny_runs
 from context_agent.train import run_file
 from context_agent.train.config import RunConfig
 from context_agent.train.experimental.verl.folder import VerlQuestion, prepare
 from context_agent.train.rl.rollouts import step_questions
-from tests.train import runs
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def make_run(folder: Path, **changes: Any) -> RunConfig:
-    base = runs.merged(runs.TINY, {"model": {"name": "some/model"}, "out": str(folder / "out")})
-    return run_file.parse_run(runs.merged(base, {"curriculum": {"stages": [{"until": 0.5, "hops": 1}]}, **changes}))
+    base = tiny_runs.merged(tiny_runs.TINY, {"model": {"name": "some/model"}, "out": str(folder / "out")})
+    return run_file.parse_run(
+        tiny_runs.merged(base, {"curriculum": {"stages": [{"until": 0.5, "hops": 1}]}, **changes})
+    )
 
 
 def test_the_file_asks_what_the_run_s_steps_ask(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.errors import ConfigError
+from context_agent.testing import tiny_runs
 from context_agent.train import run_file
 from context_agent.train.config import RunConfig
 from context_agent.train.experimental.verl.settings import (
@@ -17,7 +18,6 @@ from context_agent.train.experimental.verl.settings import (
     nest_dotted,
     verl_settings,
 )
-from tests.train import runs
 
 
 def make_run(**changes: Any) -> RunConfig:
@@ -28,7 +28,7 @@ def make_run(**changes: Any) -> RunConfig:
         "loss": {"cap": 5.0, "staleness": 5},
         "checkpoints": {"every": 5},
     }
-    return run_file.parse_run(runs.merged(base, changes))
+    return run_file.parse_run(tiny_runs.merged(base, changes))
 
 
 def test_the_run_s_loss_and_advantage_in_verl_s_words(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.rollouts import episode_request, play_episodes
 from context_agent.train.rows import TrainingRow, sampled_rows
 from context_agent.types import Question
-from tests.train.experimental.verl import parts
+from tests.support import verl_parts
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(place: Path) -> RunConfig:
-    return parts.prepared(place)
+    return verl_parts.prepared(place)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def lines(place: Path, run: RunConfig) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def config(place: Path, run: RunConfig) -> Any:
-    return parts.composed(place / "verl")
+    return verl_parts.composed(place / "verl")
 
 
 def make_loop(config: Any, client: Any) -> Any:
@@ -90,7 +90,7 @@ async def play_without_verl(run: RunConfig, line: dict[str, Any], session: int) 
     question_row = VerlQuestion.of(line)
     step, group = divmod(question_row.index, run.rollouts.groups)
     _, renderer = load_renderer(run, world)
-    engine = FakeEngine(parts.played_by_seed(run), version="0")
+    engine = FakeEngine(verl_parts.played_by_seed(run), version="0")
     with build_agent(run, world.corpus, engine, renderer, temperature=1.0) as agent:
         request = episode_request(question_row.question, run.drawing, step, group, session)
         (trajectory,) = await play_episodes(agent, [request], 1)
@@ -117,7 +117,7 @@ async def test_outputs_are_the_rows_of_the_same_episode_without_verl(
         for session in range(4):
             question, trajectory = await play_without_verl(run, line, session)
             rows = sampled_rows(trajectory, group_id=question.id)
-            outputs = await loop_outputs(config, parts.Client(run), line, session)
+            outputs = await loop_outputs(config, verl_parts.Client(run), line, session)
             assert len(outputs) == len(rows)
             for output, row in zip(outputs, rows, strict=True):
                 assert as_row(output, row) == (row.input_ids, row.loss_mask, row.logprobs)
@@ -139,7 +139,7 @@ async def test_every_row_carries_the_episode_s_reward_at_that_point_of_the_curri
         rewards_by_step = []
         for step in (1, 2, 3):
             settings = run.curriculum.rewards(run.rewards, (step - 1) / run.rollouts.steps)
-            outputs = await loop_outputs(config, parts.Client(run), line, 2, step)
+            outputs = await loop_outputs(config, verl_parts.Client(run), line, 2, step)
             assert {output.reward_score for output in outputs} == {
                 compute_reward(measure_outcome(trajectory, question), settings).total
             }
@@ -153,18 +153,18 @@ async def test_every_row_carries_the_episode_s_reward_at_that_point_of_the_curri
 
 
 async def test_what_the_v1_trainer_reads_is_there(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
-    outputs = await loop_outputs(config, parts.Client(run, steps=5), lines[1], session=2)
+    outputs = await loop_outputs(config, verl_parts.Client(run, steps=5), lines[1], session=2)
     for output in outputs:
         fields = output.as_dict()
         assert {"prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores", "num_turns"} <= set(fields)
         assert float(fields["rm_scores"].sum()) == pytest.approx(output.reward_score)
         assert (output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]) == (5, 5)
-    later_outputs = await loop_outputs(config, parts.Client(run), lines[1], session=2, step=7)
+    later_outputs = await loop_outputs(config, verl_parts.Client(run), lines[1], session=2, step=7)
     assert all(output.extra_fields["min_global_steps"] is not None for output in later_outputs)
 
 
 async def test_routing_goes_with_the_row_it_is_of(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
-    outputs = await loop_outputs(config, parts.Client(run, experts=True), lines[1], session=2)
+    outputs = await loop_outputs(config, verl_parts.Client(run, experts=True), lines[1], session=2)
     assert len(outputs) > 1
     for output in outputs:
         length = len(output.prompt_ids) + len(output.response_ids)
@@ -173,7 +173,7 @@ async def test_routing_goes_with_the_row_it_is_of(config: Any, run: RunConfig, l
 
 
 async def test_an_episode_keeps_to_one_server(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
-    client = parts.Client(run)
+    client = verl_parts.Client(run)
     await loop_outputs(config, client, lines[1], session=2)
     await loop_outputs(config, client, lines[1], session=3)
     assert len({call["request"] for call in client.sent}) == 2
@@ -181,13 +181,13 @@ async def test_an_episode_keeps_to_one_server(config: Any, run: RunConfig, lines
 
 async def test_an_episode_that_a_server_ended_fails(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
     with pytest.raises(PolicyError, match=r"episode 00000-0001-002 was aborted.*the server died"):
-        await loop_outputs(config, parts.Client(run, dead=2), lines[1], session=2)
+        await loop_outputs(config, verl_parts.Client(run, dead=2), lines[1], session=2)
 
 
 async def test_many_episodes_share_a_process(config: Any, run: RunConfig, lines: list[dict[str, Any]]) -> None:
-    client = parts.Client(run)
+    client = verl_parts.Client(run)
     concurrent = await asyncio.gather(*(loop_outputs(config, client, lines[0], session) for session in range(16)))
-    alone = [await loop_outputs(config, parts.Client(run), lines[0], session) for session in range(16)]
+    alone = [await loop_outputs(config, verl_parts.Client(run), lines[0], session) for session in range(16)]
     assert [[output.response_ids for output in outputs] for outputs in concurrent] == [
         [output.response_ids for output in outputs] for outputs in alone
     ]
@@ -196,22 +196,22 @@ async def test_many_episodes_share_a_process(config: Any, run: RunConfig, lines:
 async def test_some_trajectories_are_kept_to_be_looked_at(
     config: Any, run: RunConfig, lines: list[dict[str, Any]]
 ) -> None:
-    await loop_outputs(config, parts.Client(run), lines[0], session=1, step=2)
+    await loop_outputs(config, verl_parts.Client(run), lines[0], session=1, step=2)
     folder = Path(run.out) / "trajectories" / "step-00001"
     assert read(folder / "00000-0000-001.jsonl").header.question == VerlQuestion.of(lines[0]).question.question
 
 
 async def test_a_line_of_another_file_is_refused(config: Any, run: RunConfig) -> None:
     with pytest.raises(DataError, match="ctx1 train verl"):
-        await make_loop(config, parts.Client(run)).run(dict(SAMPLING), extra_info={"index": 3})
+        await make_loop(config, verl_parts.Client(run)).run(dict(SAMPLING), extra_info={"index": 3})
 
 
 def test_a_configuration_that_learns_something_else_is_refused(place: Path, run: RunConfig) -> None:
     from hydra.errors import InstantiationException
 
-    config = parts.composed(place / "verl", "algorithm.norm_adv_by_std_in_grpo=True")
+    config = verl_parts.composed(place / "verl", "algorithm.norm_adv_by_std_in_grpo=True")
     with pytest.raises(
         InstantiationException, match="norm_adv_by_std_in_grpo is True, and the run requires False"
     ) as raised:
-        make_loop(config, parts.Client(run))
+        make_loop(config, verl_parts.Client(run))
     assert isinstance(raised.value.__cause__, ConfigError)

@@ -26,7 +26,7 @@ import torch
 import transfer_queue
 
 from context_agent.train.advantages import EpisodeReward, group_advantages
-from tests.train.experimental.verl import parts
+from tests.support import verl_parts
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
 
@@ -65,7 +65,7 @@ class Queue:
         self.made = fields
 
 
-async def play(config: Any, lines: list[dict[str, Any]], client: parts.Client) -> None:
+async def play(config: Any, lines: list[dict[str, Any]], client: verl_parts.Client) -> None:
     from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
     worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class(config, client)
@@ -81,11 +81,11 @@ async def test_a_step_of_verl_s_has_the_advantages_of_ours(tmp_path: Path, monke
     from pyarrow import parquet
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    run = parts.prepared(tmp_path)
-    config = parts.composed(tmp_path / "verl")
+    run = verl_parts.prepared(tmp_path)
+    config = verl_parts.composed(tmp_path / "verl")
     queue = Queue(monkeypatch)
     lines = parquet.read_table(tmp_path / "verl" / "train.parquet").to_pylist()[:4]
-    await play(config, lines, parts.Client(run, steps=1))
+    await play(config, lines, verl_parts.Client(run, steps=1))
     assert set(queue.status.values()) == {"finished"}
     assert all((tag["min_global_steps"], tag["max_global_steps"]) == (1, 1) for tag in queue.tags.values())
 
@@ -114,10 +114,10 @@ async def test_a_question_with_an_episode_that_failed_has_failed(
 ) -> None:
     from pyarrow import parquet
 
-    run = parts.prepared(tmp_path)
+    run = verl_parts.prepared(tmp_path)
     queue = Queue(monkeypatch)
     lines = parquet.read_table(tmp_path / "verl" / "train.parquet").to_pylist()[:2]
-    await play(parts.composed(tmp_path / "verl"), lines, parts.Client(run, dead=9))
+    await play(verl_parts.composed(tmp_path / "verl"), lines, verl_parts.Client(run, dead=9))
     assert "failure" in queue.status.values()
 
 

@@ -1,0 +1,284 @@
+"""Kills a run that samples while it trains, at random moments, resumes it each time, and judges the result.
+
+    python -m context_agent.testing.killed_runs --student FOLDER --out FOLDER [--kills 25] [--steps 40]
+        [--quota 1.0 ...] [--seed 0]
+
+The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
+calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
+checkpoint that the next one resumes from does not count. `judge` compares that with the promise: no episode is lost,
+none is trained twice. Each life, and the process in which it samples, is a fork of one that has everything imported.
+Prints a line of JSON for each quota.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from context_agent.testing import tiny_runs, trainer_forks
+
+SUBSTEPS = 2
+SMALL = {"groups": 3, "rollouts": 4, "substeps": SUBSTEPS, "concurrency": 8, "save_every": 0}
+LIFE = 40
+"""The most ledger entries that a life lasts."""
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a ledger shows about its episodes.
+
+    `lost` were finished and on disk, but no step took them as they were; `twice` were trained by two updates that
+    count; `again` were finished a second time; `unlike` did not resume from where they were parked; `missing` is how
+    many were asked for and never taken.
+    """
+
+    finished: int
+    parked: int
+    trained: int
+    lost: tuple[str, ...]
+    twice: tuple[str, ...]
+    again: tuple[str, ...]
+    unlike: tuple[str, ...]
+    missing: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether the promise was kept."""
+        return not (self.lost or self.twice or self.again or self.unlike or self.missing)
+
+
+def judge(ledger: Iterable[Mapping[str, Any]], *, episodes: int, substeps: int = SUBSTEPS) -> Verdict:
+    """The verdict over a whole run of so many episodes."""
+    finished: dict[str, int] = {}
+    again: list[str] = []
+    parked: dict[str, dict[int, int]] = {}
+    taken: dict[int, dict[str, Any]] = {}
+    trained: dict[int, list[str]] = {}
+    for entry in ledger:
+        match entry["what"]:
+            case "begun":
+                taken = {step: ids for step, ids in taken.items() if step * substeps < entry["update"]}
+                trained = {update: ids for update, ids in trained.items() if update < entry["update"]}
+            case "finished":
+                again += [entry["id"]] if entry["id"] in finished else []
+                finished[entry["id"]] = entry["trace"]
+            case "parked":
+                calls = enumerate(entry["calls"], start=entry["first"])
+                parked.setdefault(entry["id"], {}).update(calls)
+            case "taken":
+                taken[entry["step"]] = entry["episodes"]
+            case "trained":
+                trained[entry["update"]] = entry["ids"]
+    course = {name: record for step in taken.values() for name, record in step.items()}
+    trained_ids = [name for ids in trained.values() for name in ids]
+    taken_ids = [name for step in taken.values() for name in step]
+    return Verdict(
+        finished=len(finished),
+        parked=len(parked),
+        trained=len(trained_ids),
+        lost=tuple(name for name, trace in finished.items() if course.get(name, {}).get("trace") != trace),
+        twice=tuple(sorted({name for names in (trained_ids, taken_ids) for name in names if names.count(name) > 1})),
+        again=tuple(again),
+        unlike=tuple(name for name, calls in parked.items() if not _goes_on(course.get(name), calls)),
+        missing=episodes - len(set(taken_ids)) + len(set(trained_ids) - set(taken_ids)),
+    )
+
+
+def _goes_on(record: Mapping[str, Any] | None, calls: Mapping[int, int]) -> bool:
+    return record is not None and all(record["calls"][index : index + 1] == [call] for index, call in calls.items())
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The ledger's entries, without those that a kill cut short."""
+    entries = []
+    for line in path.read_bytes().splitlines():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue
+    return entries
+
+
+class Ledger:
+    """Writes each entry at once; if a kill cuts one short, the next still starts on its own line."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def add(self, what: str, **fields: Any) -> None:
+        """Write one entry."""
+        os.write(self._file, b"\n" + json.dumps({"what": what, **fields}).encode() + b"\n")
+
+
+def watch(ledger: Ledger) -> None:
+    """Makes this process write the ledger."""
+    loop: Any = import_module("context_agent.train.rl.loop")
+    run: Any = import_module("context_agent.train.training_run").TrainingRun
+    rollout_log: Any = import_module("context_agent.train.experimental.async_rollouts.rollout_log").RolloutLog
+    scorer: Any = import_module("context_agent.train.rl.scoring").EpisodeScorer
+    begin, write, score, fresh = run.__init__, rollout_log.write, scorer.score, loop.fresh_rows
+
+    def begin_and_log(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        ledger.add("begun", update=self.first_update)
+
+    def write_and_log(self: Any, records: Sequence[Any]) -> None:
+        write(self, records)
+        for record in records:
+            if record["kind"] == "done":
+                ledger.add("finished", id=record["header"]["id"], trace=_trace(_logged_trajectory(record)))
+            else:
+                calls = [_code(call["sample"]["ids"]) for call in record["calls"]]
+                ledger.add("parked", id=record["episode"], first=record["first"], calls=calls)
+
+    def score_and_log(self: Any, step: int, played: Any, progress: float) -> Any:
+        ledger.add("taken", step=step, episodes={result.header.id: _course(result) for result in played.results})
+        return score(self, step, played, progress)
+
+    def fresh_and_log(rows: Any, update: int, staleness: int) -> Any:
+        rows = fresh(rows, update, staleness)
+        ledger.add("trained", update=update, ids=sorted({item.row.episode_id for item in rows}))
+        return rows
+
+    run.__init__, rollout_log.write = begin_and_log, write_and_log
+    scorer.score, loop.fresh_rows = score_and_log, fresh_and_log
+    # A low bound, so that a test's few episodes are enough to compact the file.
+    rollout_log.compact.__defaults__ = (1_000,)
+
+
+def _logged_trajectory(record: Any) -> Any:
+    from context_agent.harness.trajectory import Trajectory
+    from context_agent.harness.trajectory_file import decode, decode_header
+
+    return Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
+
+
+def _course(trajectory: Any) -> dict[str, Any]:
+    from context_agent.policies.tokens.prompt import calls
+
+    return {"trace": _trace(trajectory), "calls": [_code(call.output) for call in calls(trajectory)]}
+
+
+def _trace(trajectory: Any) -> int:
+    """A checksum of what was sampled and by which versions."""
+    from context_agent.policies.tokens.prompt import calls
+
+    return _code([(list(call.output), list(call.logprobs), call.version) for call in calls(trajectory)])
+
+
+def _code(data: Any) -> int:
+    return zlib.crc32(json.dumps(list(data)).encode())
+
+
+def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
+    """A short run with two steps ahead, saved every third update."""
+    return tiny_runs.rewards(
+        Path(student),
+        out,
+        rollouts={**SMALL, "steps": steps},
+        async_rollouts={"ahead": 2, "quota": quota},
+        evaluation={"every": 0},
+    )
+
+
+def start_life(options: argparse.Namespace, out: Path, quota: float, context: Any) -> int:
+    """Forks a process that trains; returns its id."""
+    if (pid := os.fork()) != 0:
+        return pid
+    status = 1
+    try:
+        from context_agent.train import reinforcement
+
+        workers: Any = import_module("context_agent.train.experimental.async_rollouts.rollout_process")
+        workers.processes.get_context = lambda _: context
+        trainer_forks.inherited()
+        watch(Ledger(out / "ledger.jsonl"))
+        with (out / "notes.txt").open("a") as notes:
+            run = run_of(options.student, out / "run", steps=options.steps, quota=quota)
+            reinforcement.train(run, resume=True, note=lambda text: print(text, file=notes, flush=True))
+        status = 0
+    except BaseException:  # noqa: BLE001
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def kill_at_random(pid: int, ledger: Path, rng: random.Random) -> bool:
+    """Kills a process after a random number of entries and milliseconds; returns False if it had already ended."""
+    offset, deadline = ledger.stat().st_size if ledger.exists() else 0, time.monotonic() + PATIENCE
+    entries = rng.randrange(LIFE)
+    while _count_entries(ledger, offset) < entries and time.monotonic() < deadline:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.002)
+    time.sleep(rng.uniform(0, 0.05))
+    if os.waitpid(pid, os.WNOHANG)[0]:
+        return False
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return True
+
+
+def _count_entries(ledger: Path, after: int) -> int:
+    if not ledger.exists():
+        return 0
+    with ledger.open("rb") as file:
+        file.seek(after)
+        return sum(bool(line.strip()) for line in file)
+
+
+def main() -> int:
+    """Runs and judges each quota; returns 1 if the promise was not kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--student", required=True)
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--quota", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    import context_agent.train.reinforcement  # noqa: F401 - once, for all lives
+
+    context = trainer_forks.prepared()
+    return int(not all(sound_under_kills(options, options.out / str(quota), quota, context) for quota in options.quota))
+
+
+def sound_under_kills(options: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
+    """Kills a run, resumes it each time, and prints the verdict as JSON; returns whether the promise was kept."""
+    out.mkdir(parents=True, exist_ok=True)
+    rng, kills, ledger = random.Random(options.seed), 0, out / "ledger.jsonl"
+    while kills < options.kills:
+        if not kill_at_random(start_life(options, out, quota, context), ledger, rng):
+            break
+        kills += 1
+    _, status = os.waitpid(start_life(options, out, quota, context), 0)
+    verdict = judge(read(ledger), episodes=options.steps * SMALL["groups"] * SMALL["rollouts"])
+    notes = (out / "notes.txt").read_text().splitlines()
+    course = {
+        "kills": kills,
+        "ended": os.waitstatus_to_exitcode(status),
+        "resumed": sum(note.startswith("resuming") for note in notes),
+        "torn": sum("incomplete" in note for note in notes),
+        "diverged": sum("starts again" in note for note in notes),
+    }
+    # Flushed, or each later fork would write it again.
+    print(json.dumps({"quota": quota, **course, **asdict(verdict), "sound": verdict.sound}), flush=True)  # noqa: T201
+    return verdict.sound and not status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""Processes that start with the trainer already imported: forks of one process that does nothing else.
+
+A spawned process imports torch and trl again, which takes longer than most of the tests.
+"""
+
+from __future__ import annotations
+
+from multiprocessing import forkserver, get_context
+from multiprocessing.context import ForkServerContext
+from typing import Any
+
+IMPORTED = ["context_agent.train.reinforcement", "context_agent.train.experimental.async_rollouts.rollout_process"]
+
+
+def prepared() -> ForkServerContext:
+    """Starts the fork server, which ends with this process; returns the context of its forks."""
+    forkserver.set_forkserver_preload(IMPORTED)
+    forkserver.ensure_running()
+    return get_context("forkserver")
+
+
+def inherited() -> None:
+    """Lets a child of `os.fork` use its parent's fork server; only the parent can check whether that still runs."""
+    fork_server: Any = forkserver._forkserver  # noqa: SLF001
+    fork_server.ensure_running = lambda: None

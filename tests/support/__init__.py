@@ -1,0 +1,1 @@
+"""Helpers that tests share. What users and benchmarks can use as well is in `context_agent.testing`."""

@@ -1,0 +1,47 @@
+"""An index that is served by a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from context_agent import Document
+from tests.support.ctx1_process import CTX1, ONE_THREAD
+
+DOCUMENTS = [Document(f"d{number}", f"Comet {number} grows a tail near the sun.") for number in range(20)]
+CALL = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@contextmanager
+def serving(index: Path, *command: str, descriptors: int | None = None) -> Iterator[tuple[str, int]]:
+    """A server as a process of its own, with at most so many file descriptors: its address and its process id."""
+
+    line = [CTX1, *command, "--port", "0", "--path", str(index), "--json", "--log-level", "error"]
+    if descriptors is not None:
+        line = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *line]
+    environment = {**os.environ, **ONE_THREAD}
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout
+            yield json.loads(process.stdout.readline())["url"], process.pid
+        finally:
+            process.kill()
+
+
+def address_of(url: str) -> tuple[str, int]:
+    parsed = httpx.URL(url)
+    assert parsed.port
+    return parsed.host, parsed.port
+
+
+def called(url: str, tool: str, **arguments: Any) -> str:
+    """The answer of an MCP tool as it came, without a session."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    return httpx.post(url, json=body, headers=CALL, timeout=60).text
