@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.types import Document
-from tests.retrieval.loaders.loading import drawn, only, said
+from tests.support.loaded import drawn, only, said
 
 
 def test_front_matter_becomes_metadata_and_leaves_the_text(tmp_path: Path) -> None:

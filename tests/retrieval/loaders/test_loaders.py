@@ -20,7 +20,7 @@ from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import decode
 from context_agent.retrieval.loaders.markup import page_text
 from context_agent.types import Document
-from tests.retrieval.loaders.loading import drawn, only, said
+from tests.support.loaded import drawn, only, said
 
 
 def rows(path: Path, *values: object) -> Path:
