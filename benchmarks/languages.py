@@ -28,8 +28,8 @@ from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.embedders.language_fit import misfit
 from context_agent.retrieval.index.bm25 import BEFORE_LANGUAGES, Bm25Entry, Bm25Index
+from context_agent.retrieval.language_fit import misfit
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.text.identification import identify, language_of
 from context_agent.text.languages import ENGLISH, LANGUAGES

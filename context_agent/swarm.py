@@ -27,11 +27,12 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain, zip_longest
 
-from context_agent.agent import EpisodeFactory, EpisodeRequest, EpisodeRun, fuse
 from context_agent.errors import ConfigError, ContextAgentError
-from context_agent.harness.episode import StopReason
+from context_agent.harness.episode import EpisodeRequest, StopReason
+from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun
 from context_agent.harness.policy import Actor, Policy
 from context_agent.harness.profile import Profile
+from context_agent.harness.ranking import fuse
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.policies.bridge import BridgePolicy
@@ -124,7 +125,8 @@ class Orchestrator:
         lead, searcher, turns, fresh = self._policies()
         main = replace(self._factory, policy=lead, profile=self._profile)
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
-        budget = request.budget or self._factory.budget
+        own = main.profile.budget(request.budget) if isinstance(request.budget, int) else request.budget
+        budget = own or self._factory.budget
         sub = replace(self._factory, policy=searcher, budget=budget, limits=limits)
         request = replace(request, id=uuid.uuid4().hex)
         sub_agents = SwarmSubAgents(self._swarm, sub, request, self._swarm.fresh or fresh)
@@ -369,7 +371,7 @@ class SwarmSubAgents:
         request = EpisodeRequest(
             task,
             where=self.request.where,
-            seed=self.request.seed + len(self.runs) + 1,
+            seed=(self.request.seed or 0) + len(self.runs) + 1,
             question_id=self.request.question_id,
             parent=self.request.id,
             effort=self.request.effort,

@@ -23,11 +23,12 @@ from context_agent import (
     SearchResult,
     View,
 )
-from context_agent.agent import Deadline, pool
 from context_agent.errors import BudgetError, ConfigError, CorpusError, PolicyError
+from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import Listener
 from context_agent.harness.policy import Actor, Assessment
 from context_agent.harness.profile import Profile
+from context_agent.harness.ranking import pool
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.view import ActionTaken, Block, EpisodeEnded, ToolResult

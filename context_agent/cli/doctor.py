@@ -243,7 +243,7 @@ def _lock(folder: Path) -> InstallationCheck:
 
 def _index(index: options.CorpusOptions) -> InstallationCheck:
     """Opens the index, and searches it for words of one of its own chunks."""
-    from context_agent.retrieval.embedders.language_fit import misfit
+    from context_agent.retrieval.language_fit import misfit
 
     started = time.perf_counter()
     with index.open() as corpus:

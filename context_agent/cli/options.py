@@ -29,12 +29,12 @@ from context_agent.errors import ConfigError, CorpusNotFoundError, UnknownEmbedd
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.chroma import COLLECTION
-from context_agent.retrieval.embedders.language_fit import MULTILINGUAL
+from context_agent.retrieval.language_fit import MULTILINGUAL
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent, Machines, WorkerPool, WorkerSetup
-    from context_agent.agent import Observer, SearchAgent
-    from context_agent.harness.episode import Limits
+    from context_agent.agent import SearchAgent
+    from context_agent.harness.episode import Limits, Observer
     from context_agent.harness.policy import Policy
     from context_agent.integrations.server.savings import SavingsReport
     from context_agent.pruning import ContextPruner

@@ -38,7 +38,7 @@ from context_agent.integrations.server.origins import LOOPBACK, is_loopback
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from context_agent.agent import Observer
+    from context_agent.harness.episode import Observer
     from context_agent.integrations.server.peers import WorkerPeers
     from context_agent.integrations.server.service import Service
     from context_agent.integrations.server.settings import Settings

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import zip_longest
 
 from context_agent.errors import BudgetError, ConfigError, TrajectoryError
-from context_agent.harness.episode import Episode, Limits, StopReason
+from context_agent.harness.episode import Episode, EpisodeRequest, Limits, StopReason
 from context_agent.harness.policy import Instructions
 from context_agent.harness.profile import Profile
 from context_agent.harness.profile import profile as named_profile
@@ -180,16 +180,13 @@ class _Rerun:
         texts = (text for event in opening for text in _texts(event))
         prompt = next((text for text in texts if text.role is Role.PROMPT), None)
         return Episode(
-            header.question,
+            EpisodeRequest(header.question, where=header.where, seed=header.seed, budget=header.budget),
             self._corpus,
             profile=profile,
-            budget=header.budget,
             # The record tells whether time ran out; a faster machine must not change that.
             limits=replace(limits, seconds=None),
             counter=counter,
             instructions="" if prompt is None else Instructions(prompt.text, prompt.tokens),
-            where=header.where,
-            seed=header.seed,
         )
 
     def _compare_end(self, episode: Episode) -> Difference | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +26,7 @@ from enum import StrEnum
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.harness.policy import Assessment, Instructions
 from context_agent.harness.profile import Profile, Renderer, action_text, default, parse_ranking
+from context_agent.harness.ranking import Ranking, fallback_ranking, filled, resolve
 from context_agent.harness.tools.executor import ToolExecutor
 from context_agent.harness.tools.tool import ReadContext, SubAgents
 from context_agent.harness.trajectory import Header, Trajectory
@@ -33,7 +34,6 @@ from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     NO_EDIT,
     ActionTaken,
-    Block,
     EditApplied,
     EpisodeEnded,
     Event,
@@ -45,14 +45,12 @@ from context_agent.pruning.view import (
     View,
     digest,
     fold,
-    named_id,
 )
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.filters import Where, check_where
-from context_agent.retrieval.fusion import RRF_K
 from context_agent.text.markers import escape_markers
 from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.types import Action, Hit, RankedChunk, RankedDocument, RankedId
+from context_agent.types import Action, RankedId
 from context_agent.version import __version__
 
 LEAST_OUTPUT = 8
@@ -100,14 +98,6 @@ class Limits:
                 raise ConfigError(f"limit {name} must be positive; got {value}")
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Documents best first, and why other ids were dropped: `pruned`, `summary` or `unseen`, one reason for each id."""
-
-    documents: tuple[RankedDocument, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-
 Partial = Callable[[View], tuple[RankedId, ...]]
 """Returns the ranking to end with when a limit is reached."""
 
@@ -117,13 +107,85 @@ Assess = Callable[[], Assessment | None]
 Listener = Callable[[Event, View], None]
 """Called with each event and the view after it."""
 
+Observer = Callable[[Header], Listener]
+"""Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
+
+DEFAULT_K = 10
+"""Documents returned by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRequest:
+    """What differs from one episode of an agent to the next.
+
+    Attributes:
+        question: What to search for.
+        where: A filter on metadata, which no call of the policy can lift.
+        seed: The seed of the policy's decisions; None for that of the agent.
+        question_id: An id that the trajectory stores.
+        id: The id of the episode; None for a new one.
+        parent: The id of the episode that started this one as a sub-agent.
+        sub_agents: Starts sub-agents, if the profile has the tool for it.
+        excluded_ids: Chunks that other episodes show. No search of this episode returns them.
+        listeners: Called with each event and the view after it.
+        effort: Replaces the policy's effort.
+        budget: Replaces the agent's budget. A number is the window in tokens.
+        k: How many documents the caller takes. A policy that ranks fewer by itself may rank so many.
+    """
+
+    question: str
+    where: Where | None = None
+    seed: int | None = None
+    question_id: str | None = None
+    id: str | None = None
+    parent: str | None = None
+    sub_agents: SubAgents | None = None
+    excluded_ids: AbstractSet[str] = frozenset()
+    listeners: Sequence[Listener] = ()
+    effort: str | None = None
+    budget: Budget | int | None = None
+    k: int = DEFAULT_K
+
 
 class Episode:
-    """Drives one question over a corpus. Give it actions with `step` until `done`; single use."""
+    """Drives one question over a corpus. Single use.
+
+    Give it actions with `step` until it is `done`.
+
+    Args:
+        request: The question, or a request with more about this episode.
+        corpus: What to search.
+        profile: The tools and texts of the episode. Defaults to the profile `default`.
+        budget: The size of the context. Defaults to that of the profile. A budget in the request replaces it.
+        limits: What the episode may spend. Without a limit on turns, that of the profile applies.
+        renderer: Writes the blocks. The episodes of one profile and counter may share it.
+        counter: Counts tokens, if no renderer is given. Defaults to o200k_harmony.
+        instructions: Replaces the profile's prompt. An empty string means no prompt.
+        executor: Runs the reads of a corpus that waits for disk or network.
+        observers: Each makes a listener for the episode.
+        partial: Returns the ranking if a limit ends the episode.
+        assess: Says how good the evidence is when the episode ends.
+        policy: The name of the policy, for the trajectory.
+
+    Raises:
+        ConfigError: If the question is empty, or the filter is beyond the limits of `check_where`.
+        BudgetError: If the question alone passes the soft threshold.
+
+    Example:
+        >>> import asyncio
+        >>> from context_agent import Action, Document, MemoryCorpus, RankedId, ToolCall
+        >>> corpus = MemoryCorpus([Document("light", "Orm Skerry Light was lit in 1868.")])
+        >>> episode = Episode("When was the light lit?", corpus)
+        >>> search = ToolCall("search_corpus", {"query": "Orm Skerry Light"})
+        >>> view = asyncio.run(episode.step(Action(calls=(search,))))
+        >>> view = asyncio.run(episode.step(Action(ranking=(RankedId("light"),))))
+        >>> [document.id for document in episode.ranking.documents]
+        ['light']
+    """
 
     def __init__(
         self,
-        question: str,
+        request: str | EpisodeRequest,
         corpus: Corpus,
         *,
         profile: Profile | None = None,
@@ -132,32 +194,20 @@ class Episode:
         renderer: Renderer | None = None,
         counter: TokenCounter | None = None,
         instructions: str | Instructions | None = None,
-        where: Where | None = None,
         executor: Executor | None = None,
-        listeners: Sequence[Listener] = (),
+        observers: Sequence[Observer] = (),
         partial: Partial | None = None,
         assess: Assess | None = None,
-        sub_agents: SubAgents | None = None,
-        excluded_ids: AbstractSet[str] = frozenset(),
         policy: str = "",
-        seed: int = 0,
-        question_id: str | None = None,
-        id: str | None = None,
-        parent: str | None = None,
     ) -> None:
-        """Raises `BudgetError` for a question that alone passes the soft threshold, `ConfigError` for an empty one or
-        for a filter beyond the limits of `check_where`.
-
-        `instructions` replaces the profile's prompt (an empty string: none). `renderer` may be shared by the episodes
-        of one profile and counter. `partial` ranks if a limit ends the episode; `assess` says how good the evidence is.
-        `sub_agents` starts sub-agents if the profile has the tool for it. For the episode of a sub-agent, `parent` is
-        the id of the episode that started it, and `excluded_ids` are the chunks that other episodes show: no search of
-        this one returns them.
-        """
+        if isinstance(request, str):
+            request = EpisodeRequest(request)
+        question, where = request.question, request.where
         if where is not None:
             check_where(where)
         self.profile = profile or default()
-        self.budget = budget or self.profile.budget()
+        own = self.profile.budget(request.budget) if isinstance(request.budget, int) else request.budget
+        self.budget = own or budget or self.profile.budget()
         self.limits = limits if limits and limits.turns else replace(limits or Limits(), turns=self.profile.turns)
         self.renderer = renderer or Renderer(self.profile, counter or HarmonyCounter())
         self.stop_reason: StopReason | None = None
@@ -165,10 +215,16 @@ class Episode:
         self.confidence: float | None = None
         """The probability that the corpus answers the question, once the episode has ended; None if not known."""
         context = ReadContext(
-            corpus, self.profile, self.renderer, self.budget, question, where, excluded_ids, sub_agents=sub_agents
+            corpus,
+            self.profile,
+            self.renderer,
+            self.budget,
+            question,
+            where,
+            request.excluded_ids,
+            sub_agents=request.sub_agents,
         )
         self._executor = ToolExecutor(context, executor)
-        self._listeners = listeners
         self._partial, self._assess = partial, assess
         self._events: list[Event] = []
         self._started = self._acted_at = time.perf_counter()
@@ -178,24 +234,25 @@ class Episode:
         """Tokens that the limit still allows, after those of sub-agents too; None without a limit."""
         self._delegated, self._mistakes, self._advised = 0, 0, False
         self.header = Header(
-            id=id or uuid.uuid4().hex,
+            id=request.id or uuid.uuid4().hex,
             question=question,
             profile=self.profile,
             budget=self.budget,
             policy=policy,
             corpus=corpus.name,
             counter=self.renderer.counter.name,
-            seed=seed,
-            question_id=question_id,
+            seed=request.seed or 0,
+            question_id=request.question_id,
             limits=asdict(self.limits),
             version=__version__,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             where=where,
-            parent=parent,
+            parent=request.parent,
             assessed=assess is not None,
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
         self.view = View(question, self.budget, tools=self.profile.tools)
+        self._listeners = [*(observe(self.header) for observe in observers), *request.listeners]
 
     def open(self) -> View:
         """Records the prompt and returns the first view. `step` does it if the caller has not."""
@@ -346,102 +403,3 @@ class Episode:
             self.tokens_left = max(0, self.limits.tokens - self.spent - self._delegated)
         for listen in self._listeners:
             listen(event, self.view)
-
-
-def resolve(
-    ranked_ids: Iterable[RankedId], view: View, limit: int, relevance: Mapping[str, float] | None = None
-) -> Ranking:
-    """Return the documents of a policy's ranking, in its order; later mentions of a document only add passages.
-
-    A ranking may cite documents in the final view, with a block of theirs or through a summary that stands for one, by
-    document id, by chunk id, or by a block's label. An id that was pruned, or never seen, is dropped; so is the id of a
-    summary, which is no document's. `relevance` maps chunk ids to scores of passages; a passage without one has its
-    document's score.
-    """
-    citable = view.citable_blocks
-    blocks_by_document = _by_document(citable)
-    owner = {block.label: block for block in citable} | {block.id: block for block in citable}
-    known = owner.keys() | blocks_by_document.keys()
-    order: dict[str, tuple[RankedId, list[str]]] = {}
-    dropped = []
-    for item in ranked_ids:
-        if item.id in blocks_by_document:
-            order.setdefault(item.id, (item, []))[1].append(item.id)
-        elif (block := owner.get(named_id(item.id, known))) is not None:
-            order.setdefault(block.document_id, (item, []))[1].append(block.id)
-        else:
-            dropped.append(_dropped_because(named_id(item.id, ()), view))
-    documents = tuple(
-        _document(blocks_by_document[document], item, ids, rank, relevance or {})
-        for rank, (document, (item, ids)) in enumerate(list(order.items())[:limit], start=1)
-    )
-    return Ranking(documents, tuple(dropped))
-
-
-def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
-    """Return the best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
-    blocks_by_document = _by_document(view.citable_blocks)
-    scores = {
-        document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
-        for document, blocks in blocks_by_document.items()
-    }
-    best = sorted(scores, key=lambda document: (-scores[document], document))[:limit]
-    ranked = [
-        _document(blocks_by_document[d], RankedId(d, scores[d]), [], rank, {}) for rank, d in enumerate(best, start=1)
-    ]
-    return Ranking(tuple(ranked), failed.dropped)
-
-
-def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
-    """Return the ranking, followed by the other documents that were shown, pruned or not, in the order of their first
-    hit.
-
-    So the hits of the first search, which is the question's own, come first. The ranking names a document at least.
-    """
-    named = {document.id for document in ranking.documents}
-    shown = _by_document(block for block in (*view.pruned, *view.citable_blocks) if block.document_id not in named)
-    order = sorted(shown, key=lambda document: min(block.key for block in shown[document]))
-    documents = list(ranking.documents)
-    for rank, document in enumerate(order[: limit - len(documents)], start=len(documents) + 1):
-        blocks = list({block.id: block for block in shown[document]}.values())
-        score = min(1.0 / rank, documents[-1].score)
-        documents.append(_document(blocks, RankedId(document, score), [], rank, {}))
-    return replace(ranking, documents=tuple(documents))
-
-
-def _by_document(blocks: Iterable[Block]) -> dict[str, list[Block]]:
-    blocks_by_document: dict[str, list[Block]] = {}
-    for block in blocks:
-        blocks_by_document.setdefault(block.hit.chunk.document_id, []).append(block)
-    return blocks_by_document
-
-
-def _dropped_because(ranked_id: str, view: View) -> str:
-    if any(summary.id == ranked_id for summary in view.summaries):
-        return "summary"
-    return (
-        "pruned" if any(ranked_id in (block.id, block.document_id, block.label) for block in view.pruned) else "unseen"
-    )
-
-
-def _document(
-    blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int, relevance: Mapping[str, float]
-) -> RankedDocument:
-    """Return a document of the ranking; cited passages come first, in that order, then the others by score."""
-    place, last = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}, len(cited_ids)
-
-    def order(hit: Hit) -> tuple[float, ...]:
-        chunk = hit.chunk
-        return place.get(chunk.id, last), -relevance.get(chunk.id, 0.0), -hit.score, chunk.index
-
-    chunks = [hit.chunk for hit in sorted((block.hit for block in blocks), key=order)]
-    document_score = item.score if item.score is not None else 1.0 / rank
-    first = chunks[0]
-    return RankedDocument(
-        id=first.document_id,
-        title=first.title,
-        score=document_score,
-        chunks=tuple(RankedChunk(chunk.id, chunk.text, relevance.get(chunk.id, document_score)) for chunk in chunks),
-        justification=item.justification,
-        metadata=first.metadata,
-    )

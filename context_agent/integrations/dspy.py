@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from context_agent._support.extras import extra
-from context_agent.agent import DEFAULT_K, SearchAgent
+from context_agent.agent import SearchAgent
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.functions import SearchTool
 from context_agent.integrations.opening import OpenAgent, open_agent
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage

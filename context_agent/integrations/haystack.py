@@ -7,8 +7,9 @@ import threading
 from typing import Any, Self
 
 from context_agent._support.extras import extra
-from context_agent.agent import DEFAULT_K, SearchAgent
+from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.filters import from_haystack
 from context_agent.integrations.opening import OpenAgent, open_agent
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage

@@ -8,7 +8,8 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from context_agent._support.extras import extra
-from context_agent.agent import DEFAULT_K, SearchAgent
+from context_agent.agent import SearchAgent
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
 from context_agent.integrations.opening import OpenAgent, open_agent
 from context_agent.integrations.passages import PREFIX, PassageRetriever, RetrievedPassage

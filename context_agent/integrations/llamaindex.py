@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from context_agent._support.extras import extra
-from context_agent.agent import DEFAULT_K, SearchAgent
+from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.filters import from_llamaindex
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
 from context_agent.integrations.opening import OpenAgent, open_agent

@@ -10,7 +10,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
+from context_agent.agent import SearchAgent, SearchResult
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.filters import all_of
 from context_agent.retrieval.corpus import check_count
 from context_agent.retrieval.filters import Where

@@ -40,10 +40,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from context_agent.agent import DEFAULT_K, SearchAgent, SearchResult
+from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import Gold, gold_of, missing_gold
-from context_agent.harness.episode import Limits
+from context_agent.harness.episode import DEFAULT_K, Limits
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy

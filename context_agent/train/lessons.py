@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from context_agent.agent import EpisodeRequest, SearchAgent
+from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, ContextAgentError, DataError
+from context_agent.harness.episode import EpisodeRequest
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.tokens import VocabularyCounter

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_agent import Budget, Episode, Limits, MemoryCorpus
+from context_agent.harness.episode import EpisodeRequest
 from context_agent.harness.profile import default
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
@@ -35,13 +36,12 @@ async def spawned_after_a_search(corpus: MemoryCorpus, hard: int) -> tuple[Recor
     sub_agents = RecordingSubAgents()
     profile = replace(default(), tools=(*default().tools, SPAWN))
     episode = Episode(
-        "comets?",
+        EpisodeRequest("comets?", sub_agents=sub_agents),
         corpus,
         profile=profile,
         budget=Budget(8192, soft=hard, hard=hard, per_call=256),
         limits=Limits(tokens=100_000),
         instructions="",
-        sub_agents=sub_agents,
     )
     sub_agents.episode = episode
     await episode.step(search("comets", limit=2))

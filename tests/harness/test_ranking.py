@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.agent import fuse
-from context_agent.harness.episode import Ranking, fallback_ranking, filled, resolve
+from context_agent.harness.ranking import Ranking, fallback_ranking, filled, fuse, resolve
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId

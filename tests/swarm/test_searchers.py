@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
-from context_agent.agent import Deadline, fuse
 from context_agent.errors import ConfigError, CorpusError
+from context_agent.harness.deadline import Deadline
+from context_agent.harness.ranking import fuse
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
 from context_agent.pruning.budget import Tier

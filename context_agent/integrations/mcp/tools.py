@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from context_agent._support.extras import extra
-from context_agent.agent import DEFAULT_K, Progress
+from context_agent.agent import Progress
 from context_agent.errors import ConfigError, ContextAgentError, PatternError
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.mcp.results import (
     Detail,
     PassagesResult,

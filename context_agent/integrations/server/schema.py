@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import models_json_schema
 
-from context_agent.agent import DEFAULT_K
+from context_agent.harness.episode import DEFAULT_K
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES
 from context_agent.version import __version__
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 
 from context_agent._support.extras import extra
-from context_agent.agent import Deadline, Progress, SearchAgent, SearchResult
+from context_agent.agent import Progress, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
+from context_agent.harness.deadline import Deadline
 from context_agent.harness.policy import Policy, with_effort
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket

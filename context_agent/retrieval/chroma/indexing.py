@@ -51,7 +51,6 @@ from context_agent.retrieval.chroma.stored_embedder import check_writable
 from context_agent.retrieval.chunker import SIZE, Span
 from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.embedders import STATIC, as_embedder
-from context_agent.retrieval.embedders.language_fit import misfit
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.layouts import OwnLayout, add_stored_vectors, build, current_snapshot, snapshot_entry
@@ -62,6 +61,7 @@ from context_agent.retrieval.index.records import chunks_to_store, digest_in, di
 from context_agent.retrieval.index.snapshot import Snapshot, remove_others
 from context_agent.retrieval.index.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.index.writer import SnapshotWriter
+from context_agent.retrieval.language_fit import misfit
 from context_agent.text.languages import require_language
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Document

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
-from context_agent.agent import Deadline
 from context_agent.errors import ConfigError
+from context_agent.harness.deadline import Deadline
 from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
 from context_agent.integrations.server.service import AdmittedSearch, Problem, SearchRequest, Service
 from context_agent.integrations.server.settings import Settings

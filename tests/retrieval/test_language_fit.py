@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.retrieval.embedders.language_fit import misfit
+from context_agent.retrieval.language_fit import misfit
 from tests.support.human_rights import TEXTS
 
 

@@ -1,0 +1,46 @@
+"""Deadlines of searches."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Deadline:
+    """When searches end with what they have, in addition to their agent's own limit.
+
+    Several searches may share a deadline. Call `expire` in the event loop that runs them to end them at once.
+
+    Args:
+        seconds: Seconds from the creation of the deadline. None: only a call of `expire` ends the searches.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._ends = math.inf if seconds is None else self._clock() + seconds
+        self._running: set[asyncio.Timeout] = set()
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline, never negative. Infinite if only `expire` ends the searches."""
+        return max(0.0, self._ends - self._clock())
+
+    def expire(self) -> None:
+        """End running searches now, and later ones before their first turn."""
+        self._ends = min(self._ends, self._clock())
+        for timeout in self._running:
+            if not timeout.expired():
+                timeout.reschedule(self._ends)
+
+    @asynccontextmanager
+    async def within(self, limit: float | None) -> AsyncIterator[None]:
+        """Raise `TimeoutError` in the block at the deadline, or after `limit` seconds if that comes first."""
+        ends = min(self._ends, math.inf if limit is None else self._clock() + limit)
+        async with asyncio.timeout_at(ends if math.isfinite(ends) else None) as timeout:
+            self._running.add(timeout)
+            try:
+                yield
+            finally:
+                self._running.discard(timeout)

@@ -1,0 +1,143 @@
+"""How the episodes of an agent begin, and how each is driven to its end.
+
+`EpisodeFactory` begins episodes. `EpisodeRun` drives an episode whatever ends it: the policy, a deadline, a failing
+policy or corpus, or the caller. Sub-agents of a swarm run their episodes in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from context_agent.errors import ContextAgentError, CorpusError, PolicyError
+from context_agent.harness.deadline import Deadline
+from context_agent.harness.episode import Episode, EpisodeRequest, Limits, Observer, StopReason
+from context_agent.harness.policy import Actor, AdjustableRanking, EvidenceAssessor, PartialRanker, Policy, with_effort
+from context_agent.harness.profile import Profile, Renderer
+from context_agent.harness.trajectory import Header
+from context_agent.harness.trajectory_file import TrajectoryWriter
+from context_agent.pruning.budget import Budget
+from context_agent.retrieval.corpus import Corpus
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRun:
+    """An episode with its actor.
+
+    Attributes:
+        episode: The episode.
+        actor: Decides in the episode.
+        path: The file of the trajectory; None if none is written.
+        delegated: The runs of the sub-agents that have begun.
+    """
+
+    episode: Episode
+    actor: Actor
+    path: Path | None = None
+    delegated: Sequence[EpisodeRun] = ()
+
+    async def drive(self, deadline: Deadline | None = None) -> ContextAgentError | None:
+        """Run the episode to its end.
+
+        Args:
+            deadline: Ends the episode early. The episode's own limit on seconds applies as well.
+
+        Returns:
+            The error of a policy or corpus that failed on the way; None if neither failed.
+        """
+        episode = self.episode
+        try:
+            seconds = episode.limits.seconds
+            async with asyncio.timeout(seconds) if deadline is None else deadline.within(seconds):
+                view = episode.open()
+                while episode.stop_reason is None:
+                    view = await episode.step(await self.actor.act(view))
+        except TimeoutError:
+            episode.stop(StopReason.TIME)
+        except PolicyError as error:
+            episode.stop(StopReason.POLICY_ERROR, error=str(error))
+            return error
+        except CorpusError as error:
+            episode.stop(StopReason.CORPUS_ERROR, error=str(error))
+            return error
+        except BaseException:
+            episode.stop(StopReason.CANCELLED)
+            raise
+        return None
+
+
+class EpisodeStarter(Protocol):
+    """Begins the episodes of an agent."""
+
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """Return an episode that is ready to be driven. Raises what its policy raises, and what `Episode` does."""
+
+
+class EpisodeExtension(Protocol):
+    """Changes how an agent's episodes begin, as a swarm does."""
+
+    def over(self, factory: EpisodeFactory) -> EpisodeStarter:
+        """Return what begins the episodes of an agent.
+
+        The `factory` begins the episodes of the agent without the extension.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeFactory:
+    """What the episodes of an agent have in common.
+
+    Attributes:
+        corpus: What the episodes search.
+        policy: Decides in the episodes.
+        profile: The tools and texts of the episodes.
+        budget: The size of their context. A request may replace it.
+        limits: What an episode may spend.
+        renderer: Writes the blocks of a view.
+        executor: Runs the reads of a corpus that waits for disk or network.
+        trajectories: The folder for trajectory files; None to write none.
+        observers: Each makes a listener for every episode.
+    """
+
+    corpus: Corpus
+    policy: Policy
+    profile: Profile
+    budget: Budget
+    limits: Limits
+    renderer: Renderer
+    executor: Executor | None = None
+    trajectories: Path | None = None
+    observers: Sequence[Observer] = ()
+
+    def begin(self, request: EpisodeRequest) -> EpisodeRun:
+        """Return an episode that is ready to be driven. See `EpisodeStarter`."""
+        policy = self.policy if request.effort is None else with_effort(self.policy, request.effort)
+        if isinstance(policy, AdjustableRanking):
+            policy = policy.with_ranking(request.k)
+        actor = policy.open(request.question, self.corpus, profile=self.profile, seed=request.seed or 0)
+        episode = Episode(
+            request,
+            self.corpus,
+            profile=self.profile,
+            budget=self.budget,
+            limits=self.limits,
+            renderer=self.renderer,
+            instructions=policy.instructions(self.profile),
+            executor=self.executor,
+            observers=self.observers if self.trajectories is None else [self._write, *self.observers],
+            partial=actor.partial if isinstance(actor, PartialRanker) else None,
+            assess=actor.assess if isinstance(actor, EvidenceAssessor) else None,
+            policy=policy.name,
+        )
+        return EpisodeRun(episode, actor, None if self.trajectories is None else self._file(episode.header))
+
+    def _write(self, header: Header) -> TrajectoryWriter:
+        return TrajectoryWriter(self._file(header), header)
+
+    def _file(self, header: Header) -> Path:
+        assert self.trajectories is not None
+        return self.trajectories / f"{header.id}.jsonl"
