@@ -30,13 +30,12 @@ from typing import Any
 import numpy as np
 from multihop import build, embedders, load_chunks, recall
 
-from context_agent._support.onnx import READER_FORMAT, OnnxModel, PairModel, shipped_reader
+from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel, PairModel, shipped_reader
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure, expected_calibration_error, roc_auc
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput, read_odds
-from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 

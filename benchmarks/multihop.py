@@ -41,7 +41,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import READER_FORMAT, OnnxModel
+from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel
 from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
@@ -51,7 +51,6 @@ from context_agent.policies.bridge.policy import EFFORTS
 from context_agent.pruning.view import Block
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.embedders import Embedder, load_embedder
-from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import Retriever

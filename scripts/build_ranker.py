@@ -38,7 +38,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.onnx import READER_FORMAT, OnnxModel
+from context_agent._support.onnx import READER_FORMAT, TOKENIZER_FILE, OnnxModel
 from context_agent.eval.statistics import expected_calibration_error, roc_auc
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
@@ -66,7 +66,6 @@ from context_agent.pruning.budget import Budget
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge.calibration import RANKED, AssessedEpisode, fit_calibration, logistic_regression

@@ -54,10 +54,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
-from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME, READER_FILE, READER_FORMAT
+from context_agent._support.onnx import FORMAT, MAX_LENGTH, NAME, READER_FILE, READER_FORMAT, TOKENIZER_FILE
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.embedders.local import TOKENIZER_FILE
 from context_agent.train.bridge.episodes import fold_of
 
 LONGEST = 208

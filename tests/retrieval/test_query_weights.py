@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from context_agent.retrieval.embedders.local import MiniLMEmbedder
+from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
 from context_agent.retrieval.fusion import query_weights
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.retrieval.retriever import DENSE, SPARSE, KnowsWords

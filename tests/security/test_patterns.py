@@ -24,7 +24,7 @@ EXAMPLES = {
     "context_agent.integrations.server.savings:name": r"(?<![a-z0-9])gpt\-5",
     "context_agent.policies.chat.replies:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.prompt:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
-    "context_agent.retrieval.chunker:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
+    "context_agent.retrieval.text_units:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
     "context_agent.retrieval.calibration:re.escape(term)": r"tide",
     "context_agent.retrieval.loaders.markup:closing": r"</script(?=[\s/>])[^>]*>?",
     "context_agent.retrieval.loaders.markup:attribute": (

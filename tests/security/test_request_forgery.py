@@ -20,7 +20,8 @@ from context_agent.integrations.server.proxy import upstream_address
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.engines.corpus import EngineCorpus
-from context_agent.retrieval.engines.servers import HttpEngine, McpEngine
+from context_agent.retrieval.engines.http_engine import HttpEngine
+from context_agent.retrieval.engines.mcp_engine import McpEngine
 from context_agent.testing.hostile_indexes import AttackerServer
 from tests.support.http_server import Response, http_server
 from tests.support.raw_http import exchange, get, proxy_before, raw_upstream, status

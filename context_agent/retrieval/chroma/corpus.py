@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -34,9 +33,10 @@ from context_agent.retrieval.chroma.local import LocalSource
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.chroma.recent_values import RecentValues
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
-from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, Vectors, as_embedder
-from context_agent.retrieval.embedders.local import StaticEmbedder
+from context_agent.retrieval.embedders import WORDS_ALONE, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
+from context_agent.retrieval.embedders.static import StaticEmbedder
+from context_agent.retrieval.embedders.words_alone import NoEmbedder
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.fusion import gather, hits_of
 from context_agent.retrieval.index.bm25 import Bm25Retriever
@@ -402,22 +402,6 @@ class ChromaCorpus:
     def _by_id(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
         """Return the chunks by id, in the order of the ids."""
         return self._chunks.get(chunk_ids, self._reader.chunks)
-
-
-@dataclass(frozen=True, slots=True)
-class NoEmbedder:
-    """Stands for the embedder of a corpus that is searched by words alone: its vectors have no numbers."""
-
-    name: str = WORDS_ALONE
-    dimension: int = 0
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Shape (n, 0)."""
-        return np.zeros((len(texts), 0), dtype=np.float32)
-
-    def embed_query(self, text: str) -> Vectors:
-        """Shape (0,)."""
-        return np.zeros(0, dtype=np.float32)
 
 
 def _passed(embedder: Embedder | EmbeddingFunction | str | None) -> Embedder | None:

@@ -99,13 +99,13 @@ def as_embedder(source: Embedder | EmbeddingFunction | str, *, normalize: bool =
 
 
 def _static(folder: str) -> Embedder:
-    from context_agent.retrieval.embedders.local import StaticEmbedder
+    from context_agent.retrieval.embedders.static import StaticEmbedder
 
     return StaticEmbedder(Path(folder).expanduser() if folder else None)
 
 
 def _minilm(rest: str) -> Embedder:
-    from context_agent.retrieval.embedders.local import MiniLMEmbedder
+    from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
 
     if rest:
         raise ConfigError(f"minilm takes no argument, but got {rest!r}. Name another model: sentence-transformers:NAME")
@@ -113,7 +113,7 @@ def _minilm(rest: str) -> Embedder:
 
 
 def _sentence_transformers(model: str) -> Embedder:
-    from context_agent.retrieval.embedders.local import SentenceTransformerEmbedder
+    from context_agent.retrieval.embedders.sentence_transformers import SentenceTransformerEmbedder
 
     if not model:
         raise ConfigError("sentence-transformers needs a model: sentence-transformers:NAME_OR_PATH")

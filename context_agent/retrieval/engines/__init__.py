@@ -2,7 +2,10 @@
 
 | module | contents |
 |---|---|
-| `corpus` | `EngineCorpus`: any search function, framework object or address as a `Corpus`; the passages it returned |
-| `calls` | how a search function, or a retriever or store of a framework, is called; the passages in what it returns |
-| `servers` | an HTTP endpoint, and the search tool of an MCP server, as search functions |
+| `corpus` | `EngineCorpus`: any search function, framework object or address as a `Corpus` |
+| `search_function` | how a search function, or a retriever or store of a framework, is called |
+| `passages` | the passages in what an engine returns |
+| `seen_passages` | the passages that an engine has returned, as chunks |
+| `word_frequency` | how common a word is in general |
+| `http_engine`, `mcp_engine` | an HTTP endpoint, and the search tool of an MCP server, as search functions |
 """

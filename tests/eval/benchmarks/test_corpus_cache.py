@@ -13,7 +13,7 @@ from context_agent import Document, MemoryCorpus
 from context_agent.errors import CorpusCorruptError, CorpusEmptyError
 from context_agent.eval.benchmarks import corpus_cache
 from context_agent.eval.benchmarks.corpus_cache import cached_corpus
-from context_agent.retrieval.embedders.local import StaticEmbedder
+from context_agent.retrieval.embedders.static import StaticEmbedder
 from context_agent.testing.documents import linked_documents
 
 

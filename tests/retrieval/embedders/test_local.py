@@ -28,12 +28,10 @@ from safetensors import safe_open
 from context_agent._support.onnx import MINILM_FILE
 from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE, WEIGHTS_FILE, load_weights
 from context_agent.errors import ConfigError, EmbedderError, MissingExtraError
-from context_agent.retrieval.embedders import Embedder, load_embedder, local
-from context_agent.retrieval.embedders.local import (
-    MiniLMEmbedder,
-    SentenceTransformerEmbedder,
-    StaticEmbedder,
-)
+from context_agent.retrieval.embedders import Embedder, load_embedder, sentence_transformers
+from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
+from context_agent.retrieval.embedders.sentence_transformers import SentenceTransformerEmbedder
+from context_agent.retrieval.embedders.static import StaticEmbedder
 
 needs_extra = pytest.mark.skipif(
     find_spec("sentence_transformers") is None, reason='needs pip install "context-agent[embed]"'
@@ -110,7 +108,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "find_spec", lambda name: None)
+    monkeypatch.setattr(sentence_transformers, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r'pip install "context-agent\[embed\]"'):
         load_embedder("sentence-transformers:anything")
 

@@ -15,8 +15,9 @@ import pytest
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError, PatternError
 from context_agent.retrieval.corpus import Corpus, LimitedCorpus
-from context_agent.retrieval.engines.calls import EnginePassage
-from context_agent.retrieval.engines.corpus import CUT, LONGEST_PASSAGE, SeenPassages, estimated_frequency
+from context_agent.retrieval.engines.passages import EnginePassage
+from context_agent.retrieval.engines.seen_passages import CUT, LONGEST_PASSAGE, SeenPassages
+from context_agent.retrieval.engines.word_frequency import estimated_frequency
 from context_agent.retrieval.filters import Where
 from context_agent.testing.actions import rank_all, search
 from context_agent.types import Document

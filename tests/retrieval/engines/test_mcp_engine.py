@@ -11,7 +11,7 @@ from pydantic import Field
 from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.integrations.mcp.server import make_server
-from context_agent.retrieval.engines.servers import McpEngine
+from context_agent.retrieval.engines.mcp_engine import McpEngine
 from context_agent.types import Document
 
 ROWS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "title": "Bread", "text": "Flour, water."}]

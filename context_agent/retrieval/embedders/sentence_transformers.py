@@ -13,89 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.onnx import MINILM_FILE, MINILM_FORMAT, TOKENIZER_FILE, OnnxModel
-from context_agent._support.token_table import SHIPPED, load_weights
 from context_agent.errors import EmbedderError, MissingExtraError
 from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
-
-
-class MiniLMEmbedder:
-    """An `Embedder` over all-MiniLM-L6-v2: 384 dimensions, the first 256 word pieces of a text.
-
-    A transformer of 6 layers and 22 million weights (sentence-transformers, Apache License 2.0) in 8 bits.
-    `weights/README.md` says how `scripts/build_minilm.py` makes the file and how near its vectors are to those of the
-    full model.
-
-    `file` holds a model written by `scripts/build_minilm.py`; by default the shipped one, loaded at first use. A text
-    without a known word piece gets the zero vector. Every method raises `ConfigError` for a file that is missing or
-    damaged.
-    """
-
-    __slots__ = ("_model",)
-
-    def __init__(self, file: Path = MINILM_FILE) -> None:
-        self._model = OnnxModel(file, TOKENIZER_FILE, format=MINILM_FORMAT)
-
-    def __repr__(self) -> str:
-        return f"MiniLMEmbedder({self._model!r})"
-
-    @property
-    def name(self) -> str:
-        """E.g. `minilm-384@1a2b3c4d`; the part after `@` is a digest of the weights and the vocabulary."""
-        return self._model.name
-
-    @property
-    def dimension(self) -> int:
-        """Length of each vector."""
-        return self._model.width
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, 384), each of length 1 or 0."""
-        return unit_rows(self._model.encode(texts))
-
-    def embed_query(self, text: str) -> Vectors:
-        """Vector of the text, shape (384,), of length 1 or 0. Queries and documents are embedded alike."""
-        vector: Vectors = self.embed_documents([text])[0]
-        return vector
-
-
-class StaticEmbedder:
-    """An `Embedder` that sums the vectors of a text's tokens. A text without a known token gets the zero vector.
-
-    The vectors are distilled from all-MiniLM-L6-v2 and already carry each token's weight (`weights/README.md` says
-    how). Word order is lost and a rare name is a bag of pieces, so alone it retrieves worse than a transformer. It
-    takes microseconds, and in a multi-step search together with BM25 the gap is small.
-
-    `folder` holds weights written by `scripts/build_static_embedding.py`; by default the shipped weights are used.
-    They are loaded at first use.
-    """
-
-    __slots__ = ("_folder",)
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = (folder or SHIPPED).absolute()
-
-    def __repr__(self) -> str:
-        return f"StaticEmbedder({str(self._folder)!r})"
-
-    @property
-    def name(self) -> str:
-        """E.g. `static-minilm-380@1a2b3c4d`; the part after `@` is a digest of the weights."""
-        return load_weights(self._folder).name
-
-    @property
-    def dimension(self) -> int:
-        """Length of each vector."""
-        return load_weights(self._folder).dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, d), each of length 1 or 0."""
-        return unit_rows(load_weights(self._folder).sums(texts))
-
-    def embed_query(self, text: str) -> Vectors:
-        """Vector of the text, shape (d,), of length 1 or 0. Queries and documents are embedded alike."""
-        vector: Vectors = self.embed_documents([text])[0]
-        return vector
 
 
 class SentenceTransformerEmbedder:

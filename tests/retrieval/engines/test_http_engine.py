@@ -8,7 +8,7 @@ import pytest
 
 from context_agent import EngineCorpus
 from context_agent.errors import ConfigError, CorpusError
-from context_agent.retrieval.engines.servers import HttpEngine
+from context_agent.retrieval.engines.http_engine import HttpEngine
 from tests.support.http_server import Response, http_server
 
 HITS = [{"id": "a", "title": "Rope", "text": "A film of 1948."}, {"id": "b", "text": "Another text."}]

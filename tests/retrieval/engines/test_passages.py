@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from context_agent.errors import CorpusError
-from context_agent.retrieval.engines.calls import EnginePassage, FieldNames, passages_of
+from context_agent.retrieval.engines.passages import EnginePassage, FieldNames, passages_of
 from context_agent.types import Chunk, Document, Hit
 
 DEFAULT_NAMES = FieldNames()

@@ -1,0 +1,48 @@
+"""The token table that ships with the package, as an embedder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from context_agent._support.token_table import SHIPPED, load_weights
+from context_agent.retrieval.embedders import Vectors, unit_rows
+
+
+class StaticEmbedder:
+    """An `Embedder` that sums the vectors of a text's tokens. A text without a known token gets the zero vector.
+
+    The vectors are distilled from all-MiniLM-L6-v2 and already carry each token's weight (`weights/README.md` says
+    how). Word order is lost and a rare name is a bag of pieces, so alone it retrieves worse than a transformer. It
+    takes microseconds, and in a multi-step search together with BM25 the gap is small.
+
+    `folder` holds weights written by `scripts/build_static_embedding.py`; by default the shipped weights are used.
+    They are loaded at first use.
+    """
+
+    __slots__ = ("_folder",)
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = (folder or SHIPPED).absolute()
+
+    def __repr__(self) -> str:
+        return f"StaticEmbedder({str(self._folder)!r})"
+
+    @property
+    def name(self) -> str:
+        """E.g. `static-minilm-380@1a2b3c4d`; the part after `@` is a digest of the weights."""
+        return load_weights(self._folder).name
+
+    @property
+    def dimension(self) -> int:
+        """Length of each vector."""
+        return load_weights(self._folder).dimension
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of the texts, shape (n, d), each of length 1 or 0."""
+        return unit_rows(load_weights(self._folder).sums(texts))
+
+    def embed_query(self, text: str) -> Vectors:
+        """Vector of the text, shape (d,), of length 1 or 0. Queries and documents are embedded alike."""
+        vector: Vectors = self.embed_documents([text])[0]
+        return vector

@@ -1,0 +1,170 @@
+"""The passages in what an engine returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import islice
+from reprlib import repr as brief
+from typing import Any
+from uuid import UUID
+
+from context_agent.errors import CorpusError
+from context_agent.retrieval.filters import MAX_TEXT
+from context_agent.text.normalization import well_formed
+from context_agent.types import Metadata
+
+MOST_HITS = 1_000
+"""Hits of one response that are read."""
+MOST_METADATA = 256
+"""Metadata entries of a hit that are read."""
+LISTS = (
+    "hits", "results", "result", "documents", "docs", "points", "matches", "passages", "items", "rows", "data",
+    "value", "response", "body", "objects", "root", "children",
+)  # fmt: skip
+"""Where a response holds its hits."""
+NESTED = ("_source", "payload", "entity", "fields", "properties", "metadata", "document", "chunk")
+"""Where a hit holds its fields, if not at its top."""
+TEXTS = ("text", "content", "page_content", "body", "passage", "chunk", "document", "snippet")
+TITLES = ("title", "name", "heading")
+IDS = ("id", "_id", "id_", "chunk_id", "uuid", "pk")
+DOCUMENT_IDS = ("document_id", "doc_id", "ref_doc_id")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNames:
+    """The fields of a hit that hold its text, title, id and document; None for those with a usual name."""
+
+    text: str | None = None
+    title: str | None = None
+    id: str | None = None
+    document: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePassage:
+    """A hit of an engine. `id` and `document_id` are empty if the engine gives none."""
+
+    text: str
+    title: str = ""
+    id: str = ""
+    document_id: str = ""
+    metadata: Metadata = field(default_factory=dict)
+
+
+def passages_of(response: object, names: FieldNames) -> list[EnginePassage]:
+    """Return the passages of a response, best first; hits with an empty text are left out.
+
+    Raises `CorpusError` for a response that holds no list of hits, and for a hit without a field for its text.
+    """
+    passages = (_passage(hit, names) for hit in _hits(response))
+    return [passage for passage in passages if passage.text.strip()]
+
+
+def _hits(response: Any) -> Sequence[object]:
+    """Return the list of hits, at most `MOST_HITS`, wherever the response holds it."""
+    if hasattr(response, "to_pylist"):  # a table of Arrow
+        response = response.to_pylist()
+    elif hasattr(response, "to_dict") and hasattr(response, "columns"):  # one of pandas
+        response = response.to_dict("records")
+    elif isinstance(body := getattr(response, "body", None), Mapping | list):  # a response of Elasticsearch's client
+        response = body
+    if isinstance(response, Iterable) and not isinstance(response, str | bytes | Mapping) and not _is_record(response):
+        hits = list(islice(response, MOST_HITS))
+        # Milvus answers a list of queries with a list of lists.
+        return _hits(hits[0]) if len(hits) == 1 and isinstance(hits[0], list) else hits
+    if isinstance(response, Mapping) and isinstance(ids := response.get("ids"), list):
+        return _columns(response, ids)
+    read = response.get if isinstance(response, Mapping) else lambda name: getattr(response, name, None)
+    for value in map(read, LISTS):
+        if isinstance(value, Mapping | list | tuple):
+            return _hits(value)
+    raise CorpusError(
+        f"the engine returned {type(response).__name__} ({brief(response)}), not a list of passages: return a list of "
+        'texts, or of mappings like {"id": ..., "title": ..., "text": ...}'
+    )
+
+
+def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
+    """Return the hits of Chroma's response: a list for each part of a hit, inside a list for each query."""
+
+    def column(name: str) -> list[Any]:
+        values = response.get(name) or [None] * len(ids)
+        return list(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
+
+    rows = zip(column("ids"), column("documents"), column("metadatas"), strict=False)
+    return [{"id": hit_id, "text": text, "metadata": metadata or {}} for hit_id, text, metadata in rows]
+
+
+def _passage(hit: object, names: FieldNames) -> EnginePassage:
+    entries = _entries(hit)
+    text_name, text = _entry(entries, names.text, TEXTS)
+    if text_name is None or not isinstance(text, str | None):
+        wrong = "no field for its text" if text_name is None else f"{type(text).__name__} in {text_name!r}, not text"
+        raise CorpusError(
+            f"a hit of the engine has {wrong}; its fields are {', '.join(map(str, entries)) or 'empty'}: name the "
+            "field of the text with text_key="
+        )
+    title_name, title = _entry(entries, names.title, TITLES)
+    id_name, hit_id = _entry(entries, names.id, IDS)
+    document_name, document_id = _entry(entries, names.document, DOCUMENT_IDS)
+    used = {text_name, title_name, id_name, document_name}
+    metadata = {str(name): value for name, value in entries.items() if name not in used and _is_metadata(value)}
+    return EnginePassage(
+        well_formed(text or ""),
+        well_formed(title) if isinstance(title, str) else "",
+        _identifier(hit_id),
+        _identifier(document_id),
+        dict(islice(metadata.items(), MOST_METADATA)),
+    )
+
+
+def _entries(hit: Any) -> dict[str, Any]:
+    """Return the fields of a hit, those that it nests included; its own come before nested ones of the same name."""
+    if isinstance(hit, str):
+        return {"text": hit}
+    if isinstance(hit, tuple) and len(hit) == 2 and isinstance(hit[1], int | float):
+        return _entries(hit[0])
+    if isinstance(hit, Mapping):
+        own = dict(hit)
+    elif _is_record(hit):
+        own = {entry.name: getattr(hit, entry.name) for entry in fields(hit)} if is_dataclass(hit) else dict(vars(hit))
+    elif getattr(hit, "__dict__", None) and not callable(hit):
+        own = dict(vars(hit))
+    else:
+        raise CorpusError(
+            f"a hit of the engine is {type(hit).__name__} ({brief(hit)}): return texts, mappings or objects with fields"
+        )
+    nested: dict[str, Any] = {}
+    for name in NESTED:
+        if isinstance(own.get(name), Mapping) or _is_record(own.get(name)):
+            nested |= _entries(own.pop(name))
+    return nested | own
+
+
+def _is_record(value: object) -> bool:
+    """Return whether it is an object with fields: a dataclass, or one of pydantic, which can be iterated over too."""
+    return (is_dataclass(value) and not isinstance(value, type)) or hasattr(value, "model_fields_set")
+
+
+def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> tuple[str | None, Any]:
+    """Return the entry's name and value: the named one, else the first usual one that has a value; (None, None)
+    without.
+    """
+    candidates = [name] if name is not None else [usual_name for usual_name in usual if usual_name in entries]
+    filled = (candidate for candidate in candidates if entries.get(candidate) is not None)
+    key = next(filled, candidates[0] if candidates and candidates[0] in entries else None)
+    value = entries.get(key) if key is not None else None
+    # OpenSearch returns requested fields as lists.
+    return key, value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _identifier(value: object) -> str:
+    """Return an id as text; empty for none. LlamaIndex stores a missing document as "None"."""
+    usable = isinstance(value, str | int | UUID) and not isinstance(value, bool)
+    text = well_formed(str(value)) if usable else ""
+    return "" if text == "None" else text
+
+
+def _is_metadata(value: object) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_TEXT)

@@ -1,0 +1,115 @@
+"""The passages that an engine has returned, as chunks."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+
+from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.embedders import Vectors
+from context_agent.retrieval.engines.passages import EnginePassage
+from context_agent.tokens import HarmonyCounter
+from context_agent.types import Chunk, Document
+
+LONGEST_PASSAGE = 400_000
+"""Characters of a passage that are read; the rest is left out."""
+MOST_CHARACTERS = 32_000_000
+"""Characters that are remembered; beyond them, the passages that were returned longest ago are forgotten."""
+CUT = "ctx1_cut_characters"
+"""Metadata entry of a passage that was cut: its full length."""
+
+
+class SeenPassages:
+    """The passages that an engine has returned, in chunks whose ids do not change while they are here. Thread-safe.
+
+    A passage is known by its title and text, so an engine that repeats a passage or changes its ids changes nothing. A
+    passage that is longer than a chunk, or whose document has several passages, becomes several chunks of one document.
+    """
+
+    def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
+        self._most = most_characters
+        self._characters = 0
+        self._by_digest: OrderedDict[bytes, list[Chunk]] = OrderedDict()
+        self._by_id: dict[str, Chunk] = {}
+        self._documents: dict[str, list[Chunk]] = {}
+        self._vectors: dict[str, Vectors] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, passage: EnginePassage) -> list[Chunk]:
+        """Return the chunks of a passage, in order; those it had before if it is known."""
+        digest = blake2b(f"{passage.title}\0{passage.text}".encode(errors="replace"), digest_size=12)
+        with self._lock:
+            chunks = self._by_digest.get(digest.digest())
+            if chunks is None:
+                chunks = self._chunked(passage, passage.document_id or passage.id or f"text-{digest.hexdigest()}")
+                self._remember(digest.digest(), chunks)
+            self._by_digest.move_to_end(digest.digest())
+            return chunks
+
+    def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
+        """Return the chunks with these ids, in their order; unknown ids are left out."""
+        with self._lock:
+            return [self._by_id[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in self._by_id]
+
+    def document(self, document_id: str) -> list[Chunk]:
+        """Return the chunks of a document, by index."""
+        with self._lock:
+            return list(self._documents.get(document_id, ()))
+
+    def walk(self) -> Iterator[Chunk]:
+        """Return all chunks, document by document."""
+        with self._lock:
+            documents = list(self._documents.values())
+        return (chunk for chunks in documents for chunk in chunks)
+
+    def vectors(self, chunks: Sequence[Chunk], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
+        """Return the vectors of chunks, shape (n, d); each is embedded once. There must be a chunk."""
+        with self._lock:
+            vectors = {chunk.id: self._vectors[chunk.id] for chunk in chunks if chunk.id in self._vectors}
+        if missing := [chunk for chunk in chunks if chunk.id not in vectors]:
+            embedded = embed([chunk.indexed_text for chunk in missing])
+            vectors |= {chunk.id: vector for chunk, vector in zip(missing, embedded, strict=True)}
+            with self._lock:
+                self._vectors |= {chunk.id: vectors[chunk.id] for chunk in missing if chunk.id in self._by_id}
+        return np.stack([vectors[chunk.id] for chunk in chunks])
+
+    def _chunked(self, passage: EnginePassage, document_id: str) -> list[Chunk]:
+        text, metadata = passage.text, passage.metadata
+        if len(text) > LONGEST_PASSAGE:
+            text, metadata = text[:LONGEST_PASSAGE], {**metadata, CUT: len(text)}
+        document = Document(document_id, text, passage.title, metadata)
+        chunks = chunk_document(document, size=SIZE, counter=HarmonyCounter())
+        before = self._documents.get(document_id)
+        first = before[-1].index + 1 if before else 0
+        return [
+            replace(chunk, id=f"{document_id}_{index}", index=index) for index, chunk in enumerate(chunks, start=first)
+        ]
+
+    def _remember(self, digest: bytes, chunks: list[Chunk]) -> None:
+        self._by_digest[digest] = chunks
+        self._characters += sum(len(chunk.text) for chunk in chunks)
+        for chunk in chunks:
+            self._by_id[chunk.id] = chunk
+            self._documents.setdefault(chunk.document_id, []).append(chunk)
+        while self._characters > self._most and len(self._by_digest) > 1:
+            self._forget(self._by_digest.popitem(last=False)[1])
+
+    def _forget(self, chunks: list[Chunk]) -> None:
+        for chunk in chunks:
+            self._characters -= len(chunk.text)
+            del self._by_id[chunk.id]
+            self._vectors.pop(chunk.id, None)
+            # A new list: a reader may hold the old one.
+            rest = [item for item in self._documents[chunk.document_id] if item.id != chunk.id]
+            if rest:
+                self._documents[chunk.document_id] = rest
+            else:
+                del self._documents[chunk.document_id]

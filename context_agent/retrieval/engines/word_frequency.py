@@ -1,0 +1,42 @@
+"""How common a word is in general."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.token_table import load_weights
+
+PASSAGE_WORDS = 100
+"""Words of a typical passage."""
+_FIRST = "the"
+"""The most frequent word; special tokens and single characters precede it in the vocabulary."""
+_CHARACTER_RANK = 500
+"""Rank of a single character; the vocabulary sorts them by their code."""
+
+
+def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64]:
+    """In how many of so many passages each term probably occurs, shape (n,).
+
+    The vocabulary of the tokenizer that ships with the package is sorted by frequency, so a word's position is its
+    rank. By Zipf's law the word of rank r is one word in r * ln(V) of a text with V different words. A word that the
+    tokenizer cuts into pieces is rarer than all that it has as one token.
+    """
+    return np.array([round(passages * _share(term)) for term in terms], dtype=np.int64)
+
+
+@lru_cache(maxsize=65_536)
+def _share(term: str) -> float:
+    """Return the share of passages that hold the term; 0 for a term without words."""
+    tokenizer = load_weights().tokenizer
+    first, size = tokenizer.encode(_FIRST, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
+    tokens = tokenizer.encode(term, add_special_tokens=False).ids
+    if not tokens or not any(map(str.isalnum, term)):
+        return 0.0
+    rank = size * len(tokens)
+    if len(tokens) == 1:
+        rank = tokens[0] - first + 1 if tokens[0] >= first else _CHARACTER_RANK
+    return float(-np.expm1(-PASSAGE_WORDS / (rank * np.log(size))))
