@@ -49,8 +49,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def repository_path(uri: str) -> str:
     """Return the path in the repository of a page of the site."""
-    name = PurePosixPath(uri).name
-    return name.upper()[: -len(".md")] + ".md" if uri.startswith("project/") else f"docs/{uri}"
+    if uri.startswith("project/"):
+        return PurePosixPath(uri).stem.upper() + ".md"
+    return uri.removeprefix("source/") if uri.startswith("source/") else f"docs/{uri}"
 
 
 def site_path(path: str) -> str:

@@ -134,6 +134,7 @@ def hooks() -> Any:
         ("docs/how-to/train-a-policy.md", "[t](../training.md)", "[t](../training.md)"),
         ("docs/benchmarks.md", "[programs](../benchmarks)", "programs"),
         ("CONTRIBUTING.md", "[a](docs/architecture.md)", "[a](../architecture.md)"),
+        ("tests/security/README.md", "[p](../../SECURITY.md)", "[p](../../../project/security.md)"),
         (
             "docs/index.md",
             "![plot](loop.svg) [web](https://example.org)",
@@ -143,6 +144,11 @@ def hooks() -> Any:
 )
 def test_links_out_of_docs_are_rewritten_for_the_site(hooks: Any, page: str, link: str, in_site: str) -> None:
     assert hooks.with_site_links(link, page) == in_site
+
+
+@pytest.mark.parametrize("path", ["docs/how-to/index.md", "SECURITY.md", "tests/security/README.md"])
+def test_a_page_of_the_site_is_traced_to_its_file(hooks: Any, path: str) -> None:
+    assert hooks.repository_path(hooks.site_path(path)) == path
 
 
 def test_the_page_of_options_has_every_command_and_option(hooks: Any) -> None:
