@@ -26,6 +26,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from context_agent._support.small_files import read_toml
+from context_agent._support.validation import explain
 from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval import metrics
@@ -95,10 +96,9 @@ def load_prices(path: str | Path) -> PriceTable:
     except OSError as error:
         raise ConfigError(f"cannot read the prices in {path}: {error.strerror or error}") from error
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in error.errors())
         raise ConfigError(
-            f"{path}: {problems}. A price table has currency and [models.NAME] with prompt, sampled and optionally "
-            "cached, each per million tokens"
+            f"{path}: {explain(error)}. A price table has `currency`, and tables [models.NAME] with `prompt`, "
+            "`sampled` and optionally `cached`, in units of the currency for a million tokens"
         ) from error
     except ValueError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error

@@ -16,6 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from context_agent._support.validation import explain
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.metrics import Metric, find_metric, in_table_order, leading_metric
 
@@ -198,7 +199,9 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
             )
         summary = TypeAdapter(EvalSummary).validate_python(row)
         return replace(summary, metrics=tuple(metric.name for metric in in_table_order(row["metrics"])))
-    except (KeyError, TypeError, ConfigError, ValidationError) as error:
+    except ValidationError as error:
+        raise DataError(f"{location}: not a summary of an evaluation ({explain(error)})") from None
+    except (KeyError, TypeError, ConfigError) as error:
         raise DataError(f"{location}: not a summary of an evaluation ({error})") from None
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from context_agent._support.validation import explain
 from context_agent.agent import SearchAgent
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage
@@ -204,8 +205,7 @@ def _parsed(arguments: Mapping[str, Any] | str) -> _Arguments:
             raise _MistakeError(f"arguments of {len(arguments):,} characters: use at most {MAX_ARGUMENTS:,}")
         return _Arguments.model_validate_json(arguments)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)[:3]
-        reasons = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in problems)
+        reasons = explain(error, whole="arguments")
         raise _MistakeError(f'{reasons}. Call it like {{"question": "...", "k": {DEFAULT_K}}}') from None
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.suggest import closest, suggestion
+from context_agent._support.validation import explain
 from context_agent.errors import ConfigError
 from context_agent.train.config import RUN_ADAPTER, RunConfig
 
@@ -119,9 +120,7 @@ def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
     try:
         return RUN_ADAPTER.validate_python(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}{more}") from None
+        raise ConfigError(f"{source}: {explain(error)}") from None
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
 

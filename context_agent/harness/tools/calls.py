@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from context_agent._support.validation import explain
 from context_agent.harness.tools.registry import TOOLS
 from context_agent.harness.tools.tool import BatchTool, ToolArguments
 from context_agent.types import ToolCall
@@ -19,7 +20,6 @@ MAX_CALLS = 64
 """Tool calls read from one reply; if it has more, the last call says how many were not read."""
 UNREAD_CALLS = "unread_calls"
 """Name of the call that takes the place of those that were not read."""
-_REPORTED_PROBLEMS = 3
 
 
 class ToolCallError(Exception):
@@ -65,7 +65,7 @@ def check_call(call: ToolCall, tools: Sequence[str]) -> ToolArguments:
     try:
         checked: ToolArguments = TOOLS[call.name].arguments.model_validate(arguments)
     except ValidationError as error:
-        raise ToolCallError(f"Error: {call.name}: {_explained(error)}") from None
+        raise ToolCallError(f"Error: {call.name}: {explain(error, whole='arguments')}") from None
     return checked
 
 
@@ -90,14 +90,6 @@ def _parsed(arguments: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ToolCallError(f"Error: the arguments must be a JSON object, not {type(value).__name__}.")
     return value
-
-
-def _explained(error: ValidationError) -> str:
-    problems = []
-    for item in error.errors(include_url=False, include_input=False)[:_REPORTED_PROBLEMS]:
-        where = ".".join(str(part) for part in item["loc"]) or "arguments"
-        problems.append(f"{where}: {item['msg']}")
-    return "; ".join(problems)
 
 
 def _suggestion(name: str, tools: Sequence[str]) -> str:

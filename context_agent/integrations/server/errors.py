@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from context_agent._support.validation import explain, problems
 from context_agent.errors import (
     BudgetError,
     ConfigError,
@@ -77,13 +78,10 @@ def index_problem() -> Problem:
 
 def invalid_body(error: ValidationError) -> Problem:
     """Return the error for a body that is not JSON (400) or has wrong fields (422). It does not repeat their values."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    if problems[0]["type"] == "json_invalid":
-        return Problem(400, "invalid_json", f"the body is not valid JSON: {problems[0]['msg'].partition(': ')[2]}")
-    fields = [".".join(str(part)[:80] for part in problem["loc"]) for problem in problems[:5]]
-    pairs = zip(fields, problems, strict=False)
-    message = "; ".join(f"{name or 'the body'}: {problem['msg']}" for name, problem in pairs)
-    return Problem(422, "invalid_request", message, fields[0] or None)
+    ((field, problem), *_) = problems(error)
+    if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] == "json_invalid":
+        return Problem(400, "invalid_json", f"the body is not valid JSON: {problem.partition(': ')[2]}")
+    return Problem(422, "invalid_request", explain(error, whole="the body", limit=5), field or None)
 
 
 def shutting_down() -> Problem:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from context_agent._support.journal import replace_file
 from context_agent._support.small_files import parse_toml, read_toml
+from context_agent._support.validation import explain
 from context_agent.errors import ConfigError
 from context_agent.pruning.pruner import PruneReport
 from context_agent.web.page import escape, page
@@ -69,9 +70,7 @@ class PriceTable(BaseModel):
         except OSError as error:
             raise ConfigError(f"cannot read the prices in {name}: {error.strerror}") from error
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(f"{name}: {where}: {first['msg']}. Write prices as in the docs of ctx1 proxy") from error
+            raise ConfigError(f"{name}: {explain(error)}. Write prices as in the docs of ctx1 proxy") from error
         except ValueError as error:
             raise ConfigError(f"{name} is not valid TOML: {error}") from error
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, with_config
 
 from context_agent._support.small_files import read_json
+from context_agent._support.validation import explain
 from context_agent.errors import ConfigError
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, MODEL_CONFIG
 
@@ -95,9 +96,7 @@ def _described(folder: Path, *, is_adapter: bool) -> PolicyDescription:
         try:
             return _DESCRIPTION.validate_python(_read(folder / POLICY_FILE))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-            raise ConfigError(f"{folder / POLICY_FILE} does not describe a policy: {problem}") from None
+            raise ConfigError(f"{folder / POLICY_FILE} does not describe a policy: {explain(error)}") from None
     if is_adapter:
         base = str(_read(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
         # A local base says how it is spoken to; one on the hub is assumed to use its chat template.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Interval, Len, Predicate
 
+from context_agent._support.validation import explain
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.calibration import CALIBRATION_VERSION, Calibration
 from context_agent.text.languages import LANGUAGES
@@ -106,8 +107,7 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
         if schema == SCHEMA:
             return _validator().validate_json(json.dumps(fields), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise _damaged(collection, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise _damaged(collection, explain(error)) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _damaged(collection, str(error)) from error
     raise CorpusCorruptError(

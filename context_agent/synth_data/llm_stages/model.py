@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 
 from context_agent._support.http import Refusal
 from context_agent._support.http_body import Events
+from context_agent._support.validation import explain
 from context_agent._support.worker_pool import CallParent
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError, PolicyError
@@ -347,10 +348,7 @@ def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) ->
     try:
         value = form.model_validate(read_object(reply.text))
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:5]
-        )
-        raise InvalidReply("reply with wrong fields", problems) from None
+        raise InvalidReply("reply with wrong fields", explain(error, limit=5)) from None
     except ValueError as error:
         raise InvalidReply("reply without JSON", str(error)) from None
     if check is not None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
+from context_agent._support.validation import explain
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
@@ -198,8 +200,7 @@ def validated(data: dict[str, Any]) -> TrajectoryDetail:
     try:
         return _adapter().validate_python(data, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(explain(error)) from None
 
 
 @cache

@@ -1,0 +1,31 @@
+"""What is wrong with data from outside, in words: the problems that pydantic found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+REPORTED_PROBLEMS = 3
+MAX_FIELD_NAME = 80
+"""Longest part of a field's name, in characters. The names in a mapping come from outside, too."""
+
+
+def explain(error: ValidationError, *, whole: str = "the value", limit: int = REPORTED_PROBLEMS) -> str:
+    """Return the first problems as `field: what is wrong; field: what is wrong (2 more)`, without the wrong values.
+
+    Args:
+        error: The error of pydantic.
+        whole: What to call the data as a whole, for a problem that has no field.
+        limit: Number of problems that are named. The others are counted.
+    """
+    named = [f"{name or whole}: {problem}" for name, problem in problems(error, limit)]
+    more = error.error_count() - len(named)
+    return "; ".join(named) + (f" ({more} more)" if more else "")
+
+
+def problems(error: ValidationError, limit: int = REPORTED_PROBLEMS) -> list[tuple[str, str]]:
+    """Return the dotted name of a field, "" for the whole, and what is wrong with it, of the first problems."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[:limit]
+    return [(".".join(str(part)[:MAX_FIELD_NAME] for part in item["loc"]), item["msg"]) for item in found]
