@@ -32,7 +32,6 @@ METRIC = "recall@5"
 OWN_SOURCE = "written for this project"
 """The source of the sets that are not public."""
 ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
-EFFORTS = ("fast", "careful")
 COLUMNS = {"bm25": "BM25", "dense": "dense", "hybrid": "hybrid", "fast": "fast", "careful": "careful"}
 """Headings of the table, by the name in the JSON."""
 

@@ -43,6 +43,7 @@ from context_agent.eval.summary import EvalSummary
 from context_agent.eval.systems import AnswerSettings, System, find_systems
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
+from context_agent.policies.bridge import BridgePolicy, Effort
 from context_agent.pruning.budget import WINDOW, Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
@@ -233,6 +234,8 @@ def run_settings(
     benchmarks: Sequence[PreparedBenchmark], systems: Sequence[System], options: EvalOptions
 ) -> dict[str, Any]:
     """Everything that affects the results. The number of questions answered at a time does not."""
+    policy = options.policy() if any(system.keeps_context for system in systems) else None
+    more = {"effort": _effort(policy), **options.extra_settings}
     return {
         "version": __version__,
         "benchmarks": {prepared.benchmark.name: prepared.identity for prepared in benchmarks},
@@ -240,13 +243,21 @@ def run_settings(
         "windows": list(options.windows),
         "seeds": list(options.seeds),
         "k": options.k,
-        "policy": options.policy().name if any(system.keeps_context for system in systems) else "none",
+        "policy": "none" if policy is None else policy.name,
         "profile": options.profile,
         "max_turns": options.max_turns,
         "time_limit": options.time_limit,
         "price": None if options.price is None else options.price.model_dump(),
-        **{name: value for name, value in options.extra_settings.items() if value is not None},
+        **{name: value for name, value in more.items() if value is not None},
     }
+
+
+def _effort(policy: Policy | None) -> dict[str, Any] | None:
+    """Return what differs from the default effort of the embedded policy, whose name does not tell."""
+    if not isinstance(policy, BridgePolicy):
+        return None
+    default = asdict(Effort())
+    return {name: value for name, value in asdict(policy.effort).items() if value != default[name]} or None
 
 
 def _question_rows(benchmarks: Sequence[PreparedBenchmark]) -> Iterator[dict[str, Any]]:

@@ -205,6 +205,15 @@ def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     assert len(records.read_text().splitlines()) == 60
 
 
+def test_a_folder_with_a_run_of_another_effort_is_refused(evaluate, world):
+    careful = ("--benchmarks", world, "--systems", "agent", "--limit", "1", "--out", "run", "--processes", "1")
+    assert evaluate(*careful).returncode == 0
+    fast = evaluate(*careful, "--effort", "fast")
+    assert fast.returncode == 2
+    assert "effort" in fast.stderr
+    assert evaluate(*careful, "--effort", "careful").returncode == 0
+
+
 def test_an_index_whose_vectors_cannot_be_searched_is_compared_without_dense_search(evaluate, tmp_path):
     import chromadb
 

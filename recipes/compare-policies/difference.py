@@ -1,0 +1,40 @@
+"""Print by how much the second of two runs is better, paired by question.
+
+    python recipes/compare-policies/difference.py RUN_A RUN_B
+
+A run is a folder that `ctx1 eval --out` wrote, with one system. A question that failed counts as 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from context_agent.eval.records import read_records
+from context_agent.eval.statistics import Figure
+
+METRIC = "recall@5"
+
+
+def recall(folder: Path) -> dict[str, float]:
+    """Return the recall of each question that has gold."""
+    values = {record.question: record.value(METRIC) for record in read_records(folder)}
+    return {question: value for question, value in values.items() if value is not None}
+
+
+def main(first: Path, second: Path) -> None:
+    """Print the mean difference with its 95 % interval, and what it says."""
+    a, b = recall(first), recall(second)
+    shared = sorted(a.keys() & b.keys())
+    if not shared:
+        sys.exit(f"{first} and {second} share no question with {METRIC}: evaluate both on the same file")
+    difference = Figure.of([b[question] - a[question] for question in shared])
+    verdict = "chance explains the difference"
+    if difference.low > 0 or difference.high < 0:
+        verdict = f"{second.name if difference.low > 0 else first.name} is better"
+    interval = f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    print(f"{second.name} less {first.name}: {METRIC} {interval} on {len(shared)} questions: {verdict}")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:3]))

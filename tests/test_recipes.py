@@ -1,0 +1,114 @@
+"""The recipes run as a user runs them, at a small size."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_prune import proxy_conversation
+from tests.cli.test_wrap import AGENT, answer
+from tests.integrations.server.upstream import upstream
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+NAMES = sorted(path.parent.name for path in RECIPES.glob("*/run.sh"))
+FAMILIES = 8
+
+pytestmark = pytest.mark.skipif(not RECIPES.exists(), reason="the recipes are not part of the source distribution")
+
+
+def run(recipe: str, *arguments: str | Path, code: int = 0, **variables: str) -> str:
+    """Run a recipe's script. Return its standard output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = subprocess.run(
+        ["bash", str(RECIPES / recipe / "run.sh"), *map(str, arguments)],
+        env={**os.environ, "PATH": path, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert process.returncode == code, process.stderr
+    return process.stdout
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of notes, of which the one names the other."""
+    folder = tmp_path_factory.mktemp("user") / "notes"
+    folder.mkdir()
+    kinds = ("weir", "lock", "bridge", "mill", "pier", "tower", "dam", "crane")
+    people = ("Ortiz", "Brunner", "Castor", "Lind", "Reker", "Varga", "Moss", "Hale")
+    for number, (kind, name) in enumerate(zip(kinds[:FAMILIES], people, strict=True)):
+        work, person = f"{name}brook {kind.title()}", f"Lena {name}"
+        (folder / f"{kind}.md").write_text(
+            f"# {work}\n\n{work} is a stone {kind}. {work} was built by {person}. It was raised in 199{number}.\n"
+        )
+        (folder / f"{name}.md").write_text(
+            f"# {person}\n\n{person} (born {number + 1} May 196{number}) is a harbour engineer. "
+            f"{person} moved to the coast in 198{number}.\n"
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def policy_run(notes: Path) -> Path:
+    """The folder that the recipe `notes-policy` made of the notes."""
+    folder = notes.parent / "policy"
+    output = run("notes-policy", notes, folder)
+    assert output.index("The shipped policy:") < output.index("Your policy:")
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_has_a_page_and_says_how_it_is_called(name: str) -> None:
+    assert f"{name}/README.md" in (RECIPES / "README.md").read_text(encoding="utf-8")
+    assert f"    bash recipes/{name}/run.sh" in (RECIPES / name / "README.md").read_text(encoding="utf-8")
+    assert f"bash recipes/{name}/run.sh" in run(name, code=2)
+
+
+def test_a_policy_on_your_notes(policy_run: Path) -> None:
+    assert (policy_run / "mine.safetensors").is_file()
+    summaries = [json.loads((policy_run / name / "summary.json").read_text()) for name in ("shipped", "mine")]
+    assert summaries[0]["systems"] == ["hybrid", "agent"]
+    assert summaries[1]["systems"] == ["agent"]
+    train, test = (
+        {json.loads(line)["question"] for line in (policy_run / "set" / f"queries.{split}.jsonl").open()}
+        for split in ("train", "test")
+    )
+    assert train
+    assert test
+    assert not train & test
+
+
+def test_two_policies_are_compared(policy_run: Path, tmp_path: Path) -> None:
+    questions = policy_run / "set" / "queries.test.jsonl"
+    output = run("compare-policies", policy_run / "index", questions, tmp_path)
+    assert output.splitlines()[-1].startswith("b less a: recall@5 ")
+    assert (tmp_path / "a" / "report.html").is_file()
+    efforts = [json.loads((tmp_path / run / "run.json").read_text())["settings"].get("effort") for run in "ab"]
+    assert efforts == [{"readings": 0}, None]
+
+
+def test_a_coding_agent_is_pruned(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
+    (tmp_path / "conversation.json").write_text(json.dumps(proxy_conversation()), encoding="utf-8")
+    with upstream(answer) as server:
+        script = f"import os; os.chdir({str(tmp_path)!r}); exec(open('agent.py').read())"
+        variables = {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "sk-none"}
+        saved = tmp_path / "saved.json"
+        output = run("coding-agent", saved, sys.executable, "-c", script, code=7, **variables)
+    assert output.strip() == "At six."
+    assert json.loads(saved.read_text())["total"]["requests"] == 1
+
+
+def test_gpt_oss_20b_shows_its_plan_without_a_gpu(notes: Path, tmp_path: Path) -> None:
+    output = run("gpt-oss-20b", "--dry-run", notes, tmp_path)
+    assert output.count("openai/gpt-oss-20b") >= 2
+    assert str(tmp_path / "set" / "queries.train.jsonl") in output
+    assert (tmp_path / "lessons" / "kept").is_dir()
+    assert not (tmp_path / "sft").exists()
