@@ -47,7 +47,7 @@ from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
-from context_agent.policies.bridge.policy import EFFORTS
+from context_agent.policies.bridge.effort import EFFORTS
 from context_agent.pruning.view import Block
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.embedders import Embedder, load_embedder

@@ -43,6 +43,7 @@ from context_agent.eval.statistics import expected_calibration_error, roc_auc
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy, Scorer
+from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.calibration import (
     LIKELY,
     STOPPING,
@@ -52,7 +53,6 @@ from context_agent.policies.bridge.calibration import (
     sigmoid,
     stopping_features,
 )
-from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.policies.bridge.ranking import (
     BY_DENSE,
     BY_READER,

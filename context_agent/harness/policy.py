@@ -101,6 +101,22 @@ class AdjustableRanking(Protocol):
         """This policy with rankings of at least so many documents, as far as it has seen and kept them."""
 
 
+@dataclass(frozen=True, slots=True)
+class SwarmRoles:
+    """The policies of a swarm: that of an orchestrator, and that of the sub-agents of the episode it opened last."""
+
+    lead: Policy
+    searcher: Policy
+
+
+@runtime_checkable
+class SwarmPlayer(Protocol):
+    """A policy with roles of its own in a swarm, so that it needs no prompt about sub-agents."""
+
+    def swarm_roles(self, breadth: int) -> SwarmRoles:
+        """Return the roles for one episode, whose orchestrator may start `breadth` sub-agents."""
+
+
 def with_effort(policy: Policy, name: str) -> Policy:
     """Return the policy with that effort. Raises `ConfigError` if it has no such effort."""
     if not isinstance(policy, AdjustableEffort):

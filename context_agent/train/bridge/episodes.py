@@ -14,9 +14,9 @@ from context_agent.errors import DataError
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import Renderer, default
 from context_agent.policies.bridge import BridgePolicy
+from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgement
-from context_agent.policies.bridge.policy import BridgeActor
 from context_agent.policies.bridge.reader import Readings, read_odds, reading_features
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus

@@ -1,0 +1,421 @@
+"""The decisions of the embedded policy in one episode.
+
+It searches the question and its names. If that suffices, it ends. Else it searches the names that its best candidates
+mention, the most promising first. Trees over all evidence make the final ranking.
+Before a turn would pass the soft threshold, it prunes the candidates with the lowest scores. At the end it restores the
+best candidates, since a ranking may only cite what is in view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from context_agent._support.onnx import PairModel
+from context_agent.errors import CorpusError
+from context_agent.harness.policy import Assessment
+from context_agent.policies.bridge.candidates import (
+    AnalyzedPassage,
+    ChunkCandidate,
+    Finding,
+    Floats,
+    Notes,
+    WordWeights,
+)
+from context_agent.policies.bridge.effort import Effort
+from context_agent.policies.bridge.features import Novelty
+from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
+from context_agent.policies.bridge.networks import RelevanceJudgement, Scorer
+from context_agent.pruning.view import Block, View
+from context_agent.retrieval.corpus import Corpus
+from context_agent.text.words import months_in_digits
+from context_agent.tokens import TokenCounter
+from context_agent.types import Action, RankedId, ToolCall
+
+SMALL_WINDOW = 8192
+"""Tokens. In smaller windows less is searched."""
+QUESTION_LIMIT, KEYWORDS_LIMIT, ENTITY_LIMIT, LOOKUP_LIMIT = 10, 6, 5, 4
+"""Most chunks per search, by what is searched."""
+SMALL_LIMIT = 2
+"""Most chunks per search in a small window, except for the question."""
+ENTITIES, SMALL_ENTITIES = 6, 3
+"""Names of the question that are searched."""
+MORE_PAGES = 1
+"""Pages more for a question that asks for several documents."""
+SMALL_LOOKUPS = 5
+SMALL_PAGES = 4
+CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
+"""Most tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
+ID_CHARACTERS = 1.4
+"""Least characters per token of an id."""
+INTERRUPTED = 1.0
+"""Seconds that a ranking at a limit waits for the interrupted decision, which continues in its thread."""
+TYPICAL_TOKENS = 160
+"""Tokens of a chunk, assumed before the first is seen."""
+UNPRUNED = 1
+"""Best blocks in view that are not pruned during the search."""
+UNPRUNED_WITHOUT_RESTORE = 8
+"""The same in a profile without `restore_chunks`."""
+RESTORE = "restore_chunks"
+RESERVED = 5
+"""Best candidates that must find room again at the end."""
+
+
+class SharedParts(Protocol):
+    """What the actors of a policy share: a `BridgePolicy`."""
+
+    @property
+    def name(self) -> str:
+        """Written into trajectories."""
+
+    @property
+    def counter(self) -> TokenCounter | None:
+        """Counts tokens; None for the default."""
+
+    @property
+    def passages(self) -> Callable[[str, str], AnalyzedPassage]:
+        """Analyzes a title and a text."""
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """Scores candidates; None for a rule of thumb."""
+
+    @property
+    def reader(self) -> PairModel:
+        """Reads the best candidates."""
+
+    @property
+    def effort(self) -> Effort:
+        """Bounds the search."""
+
+
+class BridgeActor:
+    """The decisions of one episode. `notes` holds what it has seen."""
+
+    def __init__(self, policy: SharedParts, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
+        """`effort` defaults to the policy's."""
+        self.notes = Notes.of(question, WordWeights(corpus))
+        self._asks_many = self.notes.question.asks_many
+        self._page = search_call(question, QUESTION_LIMIT)
+        """The search for the question itself: each time it returns new text."""
+        self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
+        self.lookups: list[tuple[Lookup, Floats]] = []
+        """The lookups so far, each with its features at that time."""
+        self._policy = policy
+        self._effort = effort or policy.effort
+        self._expansion = Expansion(self.notes)
+        self._novelty = Novelty(self.notes)
+        self._blocking = corpus.blocking
+        self._sources: dict[int, tuple[int, int]] = {}
+        """For the last turn's calls by index: hop and number of the lookup."""
+        self._numbers: dict[int, tuple[int, int]] = {}
+        """For the last turn's calls by index: number of the search, and of the hits that it showed before."""
+        self._searches = self._turns = self._pages = self._readings = 0
+        self._scores = np.zeros(0, dtype=np.float32)
+        """The candidates' scores, by row of the notes."""
+        self._ending = False
+        self._deciding = threading.Lock()
+
+    @property
+    def scores(self) -> Floats:
+        """The latest scores of the candidates in `notes`, shape (n,)."""
+        return self._scores
+
+    def add_background(self, candidates: Iterable[ChunkCandidate]) -> None:
+        """Adds another actor's candidates before the first turn: they count as context and are never ranked."""
+        for candidate in candidates:
+            self.notes.add(candidate)
+        self._scores = np.zeros(len(self.notes), dtype=np.float32)
+
+    async def act(self, view: View) -> Action:
+        """Return the next searches, the last edits, or the ranking."""
+        threaded = self._blocking or self._effort.readings > 0
+        return await asyncio.to_thread(self._decide, view) if threaded else self._decide(view)
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """Return the documents in view by the latest scores, new blocks included unless the corpus fails to judge them.
+
+        Nothing if an interrupted decision does not end in time.
+        """
+        if not self._deciding.acquire(timeout=INTERRUPTED):
+            return ()
+        try:
+            with contextlib.suppress(CorpusError):
+                self._read(view)
+                self._conclude()
+            return self.ranking(view)
+        finally:
+            self._deciding.release()
+
+    def assess(self) -> Assessment | None:
+        """Return how good the candidates are by the latest scores; None while an interrupted decision continues."""
+        if not self._deciding.acquire(blocking=False):
+            return None
+        try:
+            return self._assessment()
+        finally:
+            self._deciding.release()
+
+    def _assessment(self) -> Assessment:
+        """Calibrated probabilities; for weights without a calibration the scores as they are, and no confidence."""
+        confidence, scores = self.judgement.calibrated(self._scores)
+        return Assessment(confidence, {chunk_id: float(scores[row]) for chunk_id, row in self.notes.rows.items()})
+
+    def _decide(self, view: View) -> Action:
+        with self._deciding:
+            self._read(view)
+            if not self._ending:
+                if calls := self._searches_of(view):
+                    self._turns += 1
+                    return Action(calls=calls)
+                self._conclude()
+                if edits := self._last_edits(view):
+                    return Action(calls=edits)
+            return Action(ranking=self.ranking(view))
+
+    def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
+        """Return the next searches, with the prunes that they need; none to end."""
+        if self._turns == 0:
+            return self.opening(view)
+        if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
+            return ()
+        return self.next_searches(view) or self._after_reading(view)
+
+    def _may_end(self) -> bool:
+        """Return whether the first turn can be enough for this question, and has as many documents as a long ranking
+        needs.
+        """
+        wanted = self._effort.ranking
+        documents = len({candidate.document_id for candidate in self.notes.candidates})
+        return not self._asks_many and (wanted <= Effort().ranking or documents >= wanted)
+
+    def _read(self, view: View) -> None:
+        """Adds the blocks that the last turn showed, and scores all candidates again."""
+        before = len(self.notes)
+        for block in view.latest:
+            if isinstance(block, Block) and block.id not in self.notes.rows:
+                passage = self._policy.passages(block.hit.chunk.title, block.body)
+                hop, lookup = self._sources.get(block.call, (0, -1))
+                finding = self._finding(block)
+                candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
+                self.notes.add(candidate)
+        if len(self.notes) > before:
+            self._scores = self._novelty.discounted(self.judgement.scores())
+            if self._turns == 1 and self._effort.readings:
+                self.judgement.read_alone()
+
+    def _conclude(self) -> None:
+        """Makes the scores those of the final ranking."""
+        if not self._ending:
+            self._ending = True
+            self._scores = self._novelty.discounted(self.judgement.ranking_scores(self._scores))
+
+    def _finding(self, block: Block) -> Finding:
+        search, shown = self._numbers.get(block.call, (-1, 0))
+        hit = block.hit
+        dense, sparse = (math.nan if score is None else score for score in (hit.dense, hit.sparse))
+        return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
+
+    def opening(self, view: View) -> tuple[ToolCall, ...]:
+        """Return the question, its names, and its content words alone."""
+        question, small = self.notes.question, view.budget.window < SMALL_WINDOW
+        names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
+        calls = [self._page]
+        calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
+        if question.terms and not small:
+            calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
+        self._pages = 1
+        return self.counted(calls[: self._effort.searches], {})
+
+    def next_searches(self, view: View) -> tuple[ToolCall, ...]:
+        """Return the next page of the question and the most promising lookups, with the prunes that they need."""
+        effort, small = self._effort, view.budget.window < SMALL_WINDOW
+        searches_left = effort.searches - self._searches
+        if not len(self.notes) or self._turns >= effort.turns or searches_left <= 0:
+            return ()
+        pages = effort.pages + MORE_PAGES * self._asks_many
+        paging = self._pages < (SMALL_PAGES if small else pages)
+        calls = [self._page] if paging else []
+        lookups, features = self.promising_lookups()
+        most = min(searches_left, SMALL_LOOKUPS if small else effort.lookups + len(calls)) - len(calls)
+        limit = SMALL_LIMIT if small else LOOKUP_LIMIT
+        calls += [search_call(lookup.query(self.notes), limit) for lookup in lookups[: max(0, most)]]
+        calls = calls[: self.affordable(view, calls)]
+        if not calls:
+            return ()
+        self._pages += paging
+        edits = self._make_room(view, calls)
+        sources = {}
+        for index, lookup in enumerate(lookups[: len(calls) - paging]):
+            hop = self.notes.candidates[lookup.parent].hop + 1
+            sources[len(edits) + paging + index] = (hop, len(self.lookups))
+            self.lookups.append((lookup, features[index]))
+        return (*edits, *self.counted(calls, sources, len(edits)))
+
+    def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
+        """Reads the best candidates once no search is promising; then others may be."""
+        if self._effort.readings <= self._readings:
+            return ()
+        self._readings += 1
+        self._scores = self._novelty.discounted(self.judgement.read(self._scores))
+        return self.next_searches(view)
+
+    def promising_lookups(self) -> tuple[list[Lookup], Floats]:
+        """Return the promising lookups that are not done yet, best first, each name once; with their features."""
+        lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
+        scorer = self._policy.scorer
+        promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
+        best: dict[str, int] = {}
+        for index in np.argsort(-promise, kind="stable"):
+            if promise[index] >= self._effort.promise:
+                best.setdefault(lookups[index].bare, int(index))
+        rows = list(best.values())
+        return [lookups[row] for row in rows], features[rows]
+
+    def counted(
+        self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
+    ) -> tuple[ToolCall, ...]:
+        """Counts searches whose calls start at index `first` of the turn; only the first of them can be a page."""
+        self._numbers = {first + index: (self._searches + index, 0) for index in range(len(calls))}
+        if calls and calls[0] == self._page:
+            self._numbers[first] = (0, (self._pages - 1) * QUESTION_LIMIT)
+        self._searches += len(calls)
+        self._sources = sources
+        return tuple(calls)
+
+    def affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
+        """Return how many of the calls there is room for.
+
+        The tokens that they add for good (their own text, the ids in a later prune) must leave room to restore the best
+        candidates at the end. Their results must fit next to the blocks that are not pruned.
+        """
+        prunes, hard, blocks = self._effort.prune, view.budget.hard, view.blocks
+        text_tokens = view.tokens - sum(block.tokens for block in blocks)
+        reserved = sum(candidate.tokens for candidate in self._by_score()[:RESERVED])
+        lasting_room = hard - text_tokens - reserved - 3 * TURN_TOKENS
+        unpruned = _unpruned(view)
+        staying = sorted(blocks, key=lambda block: -self.score_of(block.id))[: unpruned if prunes else None]
+        room = hard - text_tokens - sum(block.tokens for block in staying) - TURN_TOKENS
+        ids = 0
+        for count, call in enumerate(calls):
+            tokens, chunks = self.expected_size(view, call)
+            ids, before = min(ids + chunks, unpruned), ids
+            lasting_room -= _call_cost(call) + (ids - before) * self._id_tokens()
+            room -= _call_cost(call) + tokens
+            if (lasting_room < 0 and prunes) or (room < 0 and (count or not prunes)):
+                return count
+        return len(calls)
+
+    def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """Return a prune of the blocks with the lowest scores that frees what the calls will show; none if there is
+        room.
+
+        In a small window everything but the best is pruned at once: naming the few that stay takes the fewest tokens.
+        """
+        if not self._effort.prune:
+            return ()
+        small = view.budget.window < SMALL_WINDOW
+        needed = TURN_TOKENS + sum(_call_cost(call) + self.expected_size(view, call)[0] for call in calls)
+        excess = view.tokens + needed - (view.budget.hard if small else view.budget.soft)
+        return self._prune(view, view.tokens if small and excess > 0 else excess, _unpruned(view))
+
+    def _prune(self, view: View, excess: float, unpruned: int, safe: Iterable[str] = ()) -> tuple[ToolCall, ...]:
+        """Drops blocks with low scores until `excess` tokens are freed, net of their ids; names the shorter list."""
+        safe_ids = set(safe)
+        order = sorted(view.blocks, key=lambda block: self.score_of(block.id))
+        dropped: list[str] = []
+        for block in order[: max(0, len(order) - unpruned)]:
+            if excess <= 0:
+                break
+            if block.id not in safe_ids:
+                dropped.append(block.id)
+                excess -= block.tokens - self._id_tokens()
+        if not dropped:
+            return ()
+        dropped_ids = set(dropped)
+        staying = [block.id for block in view.editable if block.id not in dropped_ids]
+        arguments = {"all_but": staying} if 0 < len(staying) < len(dropped) else {"chunk_ids": dropped}
+        return (ToolCall("prune_chunks", arguments),)
+
+    def expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
+        """Tokens and chunks that a search will probably show."""
+        sizes = [candidate.tokens for candidate in self.notes.candidates]
+        typical = int(np.quantile(sizes, 0.7)) if sizes else TYPICAL_TOKENS
+        limit = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
+        tokens = min(view.budget.per_call, limit * typical)
+        return tokens, max(1, tokens // typical)
+
+    def _id_tokens(self) -> int:
+        longest = max((len(candidate.id) for candidate in self.notes.candidates[-20:]), default=20)
+        return int(longest / ID_CHARACTERS) + 3
+
+    def score_of(self, chunk_id: str) -> float:
+        """Return the latest score of a chunk; 0 for one that was not seen."""
+        row = self.notes.rows.get(chunk_id)
+        return float(self._scores[row]) if row is not None else 0.0
+
+    def ranked(self) -> list[tuple[ChunkCandidate, float]]:
+        """Return the candidates with their latest scores, best first."""
+        order = np.argsort(-self._scores, kind="stable").tolist()
+        return [(self.notes.candidates[row], float(self._scores[row])) for row in order]
+
+    def _by_score(self) -> list[ChunkCandidate]:
+        return [candidate for candidate, _ in self.ranked()]
+
+    def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
+        """Restores the best of what was pruned, in place of worse blocks; nothing if all of it is in view."""
+        if not self._effort.prune or RESTORE not in view.tools:
+            return ()
+        citable = {block.id for block in view.citable_blocks}
+        hidden = {block.id: block.tokens for block in view.pruned if block.id not in citable}
+        visible = {block.id: block.tokens for block in view.blocks}
+        text_tokens = view.tokens - sum(visible.values())
+        room = view.budget.hard - text_tokens - 2 * TURN_TOKENS - self._id_tokens() * (len(visible) // 2)
+        best: dict[str, ChunkCandidate] = {}
+        for candidate in self._by_score():
+            best.setdefault(candidate.document_id, candidate)
+        restored: list[str] = []
+        safe: set[str] = set()
+        for candidate in list(best.values())[: self._effort.ranking]:
+            restore = candidate.id in hidden
+            size = hidden[candidate.id] + self._id_tokens() if restore else visible.get(candidate.id, 0)
+            if size and size <= room:
+                room -= size
+                (restored.append if restore else safe.add)(candidate.id)
+        if not restored:
+            return ()
+        needed = sum(hidden[chunk_id] + self._id_tokens() for chunk_id in restored) + 2 * TURN_TOKENS
+        edits = self._prune(view, view.tokens + needed - view.budget.hard, 0, safe)
+        return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
+
+    def ranking(self, view: View) -> tuple[RankedId, ...]:
+        """Return the citable documents by score, as many as the output has room for, at least one."""
+        citable = {block.id for block in view.citable_blocks}
+        room = (view.max_output - TURN_TOKENS) // (self._id_tokens() + LINE_TOKENS)
+        relevance = self._assessment().relevance
+        ranking: dict[str, RankedId] = {}
+        for candidate in self._by_score():
+            if candidate.id in citable:
+                ranking.setdefault(candidate.document_id, RankedId(candidate.id, relevance[candidate.id]))
+        return tuple(ranking.values())[: min(self._effort.ranking, max(1, room))]
+
+
+def _unpruned(view: View) -> int:
+    """Best blocks that are not pruned during the search: more if a prune cannot be undone."""
+    return UNPRUNED if RESTORE in view.tools else UNPRUNED_WITHOUT_RESTORE
+
+
+def search_call(query: str, limit: int) -> ToolCall:
+    """Return a search that may show `limit` chunks."""
+    return ToolCall("search_corpus", {"query": query, "limit": limit})
+
+
+def _call_cost(call: ToolCall) -> int:
+    query = call.arguments["query"] if isinstance(call.arguments, dict) else ""
+    return CALL_TOKENS + len(str(query)) // 4
