@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -178,18 +180,24 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to write that takes the place of `path` when the block ends, synced to disk; an error leaves `path`
-    alone.
+def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
+    """Yield a file to write. When the block ends, it takes the place of `path`, synced to disk.
 
-    Creates missing parent folders. Raises `OSError`.
+    After an error, `path` is as before. Missing parent folders are created.
+
+    Args:
+        path: The file to replace.
+        shared: If True, other users may read the file, and several processes may replace it at the same time.
+
+    Raises:
+        OSError: If the file cannot be written.
     """
     private_folder(path.parent)
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial" if shared else f".{path.name}.partial")
     try:
-        # What is there was left by a killed process, or is a link out of the folder: it is not written through.
+        # A file that is there was left by a killed process, or is a link out of the folder. It is not written through.
         partial.unlink(missing_ok=True)
-        with open_private(partial, "xb") as file:
+        with partial.open("xb") if shared else open_private(partial, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -197,6 +205,34 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         sync_path(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to write. When the block ends, it takes the place of `path`, synced to disk.
+
+    After an error, or if the process is killed, `path` is as before.
+
+    Args:
+        path: The folder. It must not exist, or be empty.
+
+    Raises:
+        OSError: If the folder cannot be written, or `path` is a file or a folder that is not empty.
+    """
+    path = path.resolve()
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # a killed process left it
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for written in (*partial.rglob("*"), partial):
+            sync_path(written)
+        if path.exists():
+            path.rmdir()
+        partial.rename(path)
+        sync_path(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

@@ -158,7 +158,7 @@ def evaluate(
 
 def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool) -> list[PreparedBenchmark]:
     """Return the benchmarks, indexed and checked. With `own_index`, `index` replaces the corpus of the benchmark."""
-    from context_agent.eval.benchmarks.corpus_cache import default_cache_folder
+    from context_agent._support.folders import cache_folder
     from context_agent.eval.evaluation import prepare
 
     benchmarks = [_limited(benchmark, data.limit) for benchmark in _benchmarks(data)]
@@ -174,7 +174,7 @@ def _prepare(data: DataOptions, index: options.CorpusOptions, *, own_index: bool
                 prepare(
                     benchmark,
                     open_corpus,
-                    cache=data.cache or default_cache_folder(),
+                    cache=data.cache or cache_folder() / "eval",
                     embedder=index.opening.embedder or "static",
                     reranker=index.opening.reranker,
                     progress=advance,

@@ -416,12 +416,12 @@ def _home(folder: Path) -> Path:
     """Return the folder of the index in the user's cache: named after the source folder, and different for each
     path.
     """
-    from platformdirs import user_cache_path
+    from context_agent._support.folders import cache_folder
 
     resolved = folder.resolve()
     name = re.sub(r"[^\w.-]+", "-", resolved.name).strip("-.")[:40] or "folder"
     digest = blake2b(str(resolved).encode(errors="surrogateescape"), digest_size=DIGEST_SIZE).hexdigest()
-    return user_cache_path("context-agent") / "ui" / f"{name}-{digest}"
+    return cache_folder() / "ui" / f"{name}-{digest}"
 
 
 def _port(port: int | None) -> int:

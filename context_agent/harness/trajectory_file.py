@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.journal import open_private, private_folder
+from context_agent._support.journal import open_private, private_folder, replace_file
 from context_agent._support.small_files import MAX_BYTES, parse_json, read_bytes
 from context_agent.errors import ConfigError, DataError, TrajectoryError
 from context_agent.harness.profile import SUMMARIZE, Profile
@@ -75,10 +75,8 @@ class TrajectoryWriter:
 
 
 def write(trajectory: Trajectory, path: Path) -> None:
-    """Writes a whole trajectory."""
-    writer = TrajectoryWriter(path, trajectory.header)
-    for event in trajectory.events:
-        writer(event)
+    """Write a whole trajectory, all or nothing. Only its owner may read the file."""
+    replace_file(path, "".join(f"{line}\n" for line in to_lines(trajectory)))
 
 
 def read(path: str | Path) -> Trajectory:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import replacing_folder
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import import_libraries, model_folder, with_adapter
@@ -120,20 +121,13 @@ def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, b
     """Write the folder, all or nothing."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not empty: name another folder with --out")
-    partial = out.parent / f".{out.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
-        write(partial)
-        if out.exists():
-            out.rmdir()
-        partial.rename(out)
+        with replacing_folder(out) as partial:
+            write(partial)
     except (ConfigError, MissingExtraError):
-        shutil.rmtree(partial, ignore_errors=True)
         raise
     # safetensors has an error of its own for a disk that is full.
     except Exception as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise DataError(f"{out} could not be written: {error}") from error
     size = sum(path.stat().st_size for path in out.iterdir())
     return ExportedModel(out, found.folder, base, size, (out / "chat_template.jinja").is_file())

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from context_agent._support.journal import open_private, private_folder
+from context_agent._support.journal import open_private, private_folder, replace_file
 from context_agent._support.small_files import read_json, require_files
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.train.rows import TrainingRow
@@ -83,9 +83,7 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
         os.fsync(lines.fileno())
     about = RowFolder(folder, tokenizer, count, tokens, trained, longest)
     data = {key: value for key, value in asdict(about).items() if key != "path"}
-    partial = folder / f"{ABOUT}.partial"
-    partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    partial.replace(folder / ABOUT)
+    replace_file(folder / ABOUT, json.dumps(data, indent=1) + "\n")
     return about
 
 

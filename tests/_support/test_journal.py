@@ -19,7 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent._support import journal
-from context_agent._support.journal import AppendLog, encode_line, file_lock, read_log, replace_file, replacing
+from context_agent._support.journal import (
+    AppendLog,
+    encode_line,
+    file_lock,
+    read_log,
+    replace_file,
+    replacing,
+    replacing_folder,
+)
 from context_agent.errors import ConfigError, CorpusLockedError, DataError
 
 RECORDS = [{"n": 1, "text": "ä\n\u2028"}, {"n": 2, "text": "x" * 40}, {"n": 3, "nested": {"a": [1.5, None]}}]
@@ -143,3 +151,30 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     replace_file(path, b"new")
     assert path.read_text() == "new"
     assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    with pytest.raises(FileNotFoundError), replacing_folder(out) as partial:
+        (partial / "weights").write_text((tmp_path / "missing").read_text())
+    assert list(tmp_path.iterdir()) == []
+    out.mkdir()
+    (tmp_path / ".model.partial").mkdir()
+    (tmp_path / ".model.partial" / "old").write_text("left by a killed process")
+    with replacing_folder(out) as partial:
+        (partial / "weights").write_text("whole")
+        assert not (out / "weights").exists()
+    assert [path.name for path in out.iterdir()] == ["weights"]
+    with pytest.raises(OSError), replacing_folder(out) as partial:  # noqa: PT011 - the number differs by system
+        (partial / "weights").write_text("other")
+    assert (out / "weights").read_text() == "whole"
+
+
+def test_two_processes_may_replace_a_shared_file_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "current.json"
+    with replacing(path, shared=True) as first, replacing(path, shared=True) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert path.read_bytes() == b"first"
+    assert path.stat().st_mode & 0o077
+    assert [file.name for file in tmp_path.iterdir()] == ["current.json"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent._support.journal import file_lock, replacing
+from context_agent._support.journal import file_lock, replacing, replacing_folder
 from context_agent._support.small_files import parse_json, read_lines, require_files
 from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError
 from context_agent.types import Chunk, Document
@@ -63,13 +63,6 @@ class CachedCorpus:
             ) from error
         embedder = load_embedder(self.embedder)
         return MemoryCorpus(chunks, embedder=embedder, vectors=vectors, reranker=load_reranker(self.reranker))
-
-
-def default_cache_folder() -> Path:
-    """Return the folder for cached corpora inside the user's cache folder."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("context-agent") / "eval"
 
 
 def cached_corpus(
@@ -130,13 +123,10 @@ def _build(documents: Sequence[Document], folder: Path, embedder: str, progress:
         texts = [part.indexed_text for part in chunks[start : start + CHUNKS_PER_PART]]
         parts.append(_vectors(work / f"{start:010}.npy", texts, model))
         progress(min(start + CHUNKS_PER_PART, len(chunks)), len(chunks))
-    complete = work / "complete"
-    shutil.rmtree(complete, ignore_errors=True)
-    complete.mkdir()
-    np.save(complete / VECTORS_FILE, np.concatenate(parts))
-    lines = "".join(json.dumps(asdict(part)) + "\n" for part in chunks)
-    (complete / CHUNKS_FILE).write_text(lines, encoding="utf-8")
-    complete.rename(folder)
+    with replacing_folder(folder) as complete:
+        np.save(complete / VECTORS_FILE, np.concatenate(parts))
+        lines = "".join(json.dumps(asdict(part)) + "\n" for part in chunks)
+        (complete / CHUNKS_FILE).write_text(lines, encoding="utf-8")
     shutil.rmtree(work, ignore_errors=True)
 
 

@@ -22,6 +22,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from context_agent._support.folders import cache_folder
 from context_agent._support.journal import file_lock
 from context_agent.errors import (
     ConfigError,
@@ -40,7 +41,6 @@ from context_agent.retrieval.chroma.location import (
     OWN_FOLDER,
     WRITER_LOCK,
     Location,
-    cache_folder,
     make_folder,
     own_folder,
     without_links,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from context_agent._support.folders import cache_folder
 from context_agent._support.small_files import require_files
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
 from context_agent.retrieval.chroma.database import DATABASE
@@ -100,15 +101,6 @@ def without_links(folder: Path, *names: str) -> Path:
                 f"{folder} is a link, but an index keeps its files in its own folder: delete the link"
             )
     return folder
-
-
-def cache_folder(cache: str | Path | None = None) -> Path:
-    """Return the given folder, else the platform's cache folder for this package."""
-    if cache is not None:
-        return Path(cache).expanduser()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("context-agent", appauthor=False)
 
 
 def _settings(collection: Collection) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from context_agent._support.journal import file_lock, sync_path
+from context_agent._support.journal import file_lock, replacing
 from context_agent._support.small_files import read_json
 
 
@@ -57,18 +55,9 @@ class Publication:
 
 
 def publish(root: Path, publication: Publication) -> None:
-    """Makes this the current snapshot of the folder, synced to disk. Other users may read the file."""
-    draft = root / f"{POINTER}.{secrets.token_hex(4)}"
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(asdict(publication), file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(root / POINTER)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    sync_path(root)
+    """Make this the current snapshot of the folder, synced to disk. Other users may read the file."""
+    with replacing(root / POINTER, shared=True) as file:
+        file.write(json.dumps(asdict(publication)).encode())
 
 
 def published(root: Path) -> Publication | None:

@@ -24,6 +24,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, cast
 
+from context_agent._support.journal import replacing
 from context_agent._support.small_files import parse_json
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.errors import BudgetError, ConfigError, DataError, PolicyError, TrajectoryError
@@ -74,9 +75,7 @@ class EpisodePlayer:
             raise PolicyError(message)
         trajectory, name = result.trajectories[0], file_name(task, rollout)
         path = self._folder / name
-        partial = path.with_name(f"{name}.partial")
-        write(_without_timestamps(trajectory, path.stem), partial)
-        partial.replace(path)
+        write(_without_timestamps(trajectory, path.stem), path)
         return KeptRows((_episode(task, rollout, result, gold, path).to_json(),))
 
     async def _gold(self, question: Question) -> Gold:
@@ -459,9 +458,8 @@ def write_selection(
     target = folder / KEPT
     target.mkdir(parents=True, exist_ok=True)
     for row in selected:
-        partial = target / f".{row.path.name}.partial"
-        shutil.copyfile(row.path, partial)
-        partial.replace(target / row.path.name)
+        with row.path.open("rb") as source, replacing(target / row.path.name) as copy:
+            shutil.copyfileobj(source, copy)
     for name in _indexed_names(folder / INDEX) - set(names):
         (target / name).unlink(missing_ok=True)
     write_rows(folder / INDEX, ({"file": row.path.name, **row.row} for row in selected))

@@ -18,7 +18,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from context_agent._support.journal import replacing, replacing_folder
 from context_agent._support.small_files import parse_json, read_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.eval.gold import leaks
@@ -107,11 +107,9 @@ def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[s
 
 def write_corpus(path: Path, documents: Iterable[Document]) -> None:
     """Writes the documents as gzipped JSONL; equal documents give equal bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
     # Neither a name nor a time in the gzip header, so that the bytes depend on the documents alone.
     with (
-        partial.open("wb") as raw,
+        replacing(path) as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
     ):
@@ -120,7 +118,6 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
                 encode_row({**document.metadata, "id": document.id, "title": document.title, "text": document.text})
                 + "\n"
             )
-    partial.replace(path)
 
 
 def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
@@ -169,11 +166,8 @@ def export(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) ->
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not empty: use another folder")
     tables = dataset(splits)
-    partial = out.resolve().with_name(f".{out.resolve().name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    files = _write_parquet(tables, partial) if to == "parquet" else _write_datasets(tables, partial)
-    partial.replace(out.resolve())
+    with replacing_folder(out) as partial:
+        files = _write_parquet(tables, partial) if to == "parquet" else _write_datasets(tables, partial)
     return [out / path.relative_to(partial) for path in files]
 
 

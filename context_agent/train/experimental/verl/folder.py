@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.journal import replacing
 from context_agent._support.question_files import question_of
 from context_agent._support.small_files import parse_json
 from context_agent.errors import ConfigError, DataError, MissingExtraError
@@ -144,18 +145,15 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
         from pyarrow import parquet
     except ImportError:
         raise MissingExtraError("pyarrow", "verl") from None
-    partial = path.with_name(f"{path.name}.partial")
     path.unlink(missing_ok=True)
-    count, writer = 0, None
-    try:
-        for chunk in chunked(rows, CHUNK):
-            table = pa.Table.from_pylist(chunk, writer.schema if writer is not None else None)
-            writer = writer or parquet.ParquetWriter(partial, table.schema)
-            writer.write_table(table)
+    chunks = chunked(rows, CHUNK)
+    if not (first := next(chunks, None)):
+        return 0
+    count = len(first)
+    table = pa.Table.from_pylist(first)
+    with replacing(path) as file, parquet.ParquetWriter(file, table.schema) as writer:
+        writer.write_table(table)
+        for chunk in chunks:
+            writer.write_table(pa.Table.from_pylist(chunk, table.schema))
             count += len(chunk)
-    finally:
-        if writer is not None:
-            writer.close()
-    if count:
-        partial.replace(path)
     return count
