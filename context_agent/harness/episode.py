@@ -248,7 +248,6 @@ class Episode:
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             where=where,
             parent=request.parent,
-            assessed=assess is not None,
         )
         self._opening = self._prompt(question, self.profile.instructions() if instructions is None else instructions)
         self.view = View(question, self.budget, tools=self.profile.tools)

@@ -25,12 +25,8 @@ from context_agent.pruning.view import (
     fold,
 )
 
-SCHEMA = 3
-"""Version of the file format; a reader refuses a newer one."""
-WITHOUT_CONFIDENCE = 2
-"""The version before policies assessed their evidence; still written if the policy does not."""
-WITHOUT_SUMMARIES = 1
-"""The version before there were summaries, either; still written if the profile has none."""
+TRAJECTORY_SCHEMA = 4
+"""Version of the file format. No other version is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,6 @@ class Header:
     """The metadata filter that every call was under."""
     parent: str | None = None
     """Of a sub-agent's episode: the id of the one that started it."""
-    assessed: bool = False
-    """Whether the policy assesses its evidence, so that the closing event may have a confidence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Trajectories on disk: JSONL, one file an episode, first line the header, then an event a line.
 
-The field names here are the file format; `trajectory.SCHEMA` is its version. `read_all` reads files and folders, in
+The field names here are the file format; `TRAJECTORY_SCHEMA` is its version. `read_all` reads files and folders, in
 which some may be cut, of another version, or still being written: a file that cannot be read is reported, with the
 reason, and the others are read. Other files are counted.
 """
@@ -17,8 +17,8 @@ from typing import Any
 from context_agent._support.journal import open_private, private_folder, replace_file
 from context_agent._support.small_files import MAX_BYTES, parse_json, read_bytes
 from context_agent.errors import ConfigError, DataError, TrajectoryError
-from context_agent.harness.profile import SUMMARIZE, Profile
-from context_agent.harness.trajectory import SCHEMA, WITHOUT_CONFIDENCE, WITHOUT_SUMMARIES, Header, Trajectory
+from context_agent.harness.profile import Profile
+from context_agent.harness.trajectory import TRAJECTORY_SCHEMA, Header, Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
@@ -137,23 +137,23 @@ def _size(event: Event) -> int:
 
 
 def encode_header(header: Header) -> dict[str, Any]:
-    """Return the first line of a file. Its schema is the oldest that has all that the episode can hold."""
-    schema = WITHOUT_CONFIDENCE if SUMMARIZE in header.profile.tools else WITHOUT_SUMMARIES
-    entries = asdict(header)
-    if header.assessed:
-        schema = SCHEMA
-    else:
-        del entries["assessed"]
-    return {"kind": "header", "schema": schema, **entries, "profile": header.profile.to_json()}
+    """Return the first line of a file as data."""
+    entries = {**asdict(header), "profile": header.profile.to_json()}
+    return {"kind": "header", "schema": TRAJECTORY_SCHEMA, **entries}
 
 
 def decode_header(data: dict[str, Any]) -> Header:
-    """Raises `TrajectoryError` for a newer schema, `KeyError` or `ValueError` for what is no header."""
+    """Return the header of a first line's data.
+
+    Raises `TrajectoryError` for another schema, and `KeyError` or `ValueError` for data that are not a header.
+    """
     if data["kind"] != "header":
         raise ValueError(f"kind is {data['kind']!r}")
-    if data["schema"] > SCHEMA:
+    if data["schema"] != TRAJECTORY_SCHEMA:
+        older = data["schema"] < TRAJECTORY_SCHEMA
+        remedy = "Search again with `ctx1 search --save FOLDER`" if older else "Update context-agent"
         raise TrajectoryError(
-            f"the trajectory has schema {data['schema']}; this version reads up to {SCHEMA}: update context-agent"
+            f"the trajectory has schema {data['schema']}; this version reads schema {TRAJECTORY_SCHEMA}. {remedy}."
         )
     field_names = {entry.name for entry in fields(Header)}
     values = {key: value for key, value in data.items() if key in field_names}
@@ -172,11 +172,11 @@ def encode(event: Event) -> dict[str, Any]:
                 "action": _action(event.action),
                 "text": event.text,
                 "tokens": event.tokens,
-                "shown": event.fits,
+                "fits": event.fits,
                 "seconds": event.seconds,
             }
         case EditApplied():
-            return {"kind": "edit", "turn": event.turn, **_edit(event.edit), **asdict(event.cost)}
+            return {"kind": "edit", "turn": event.turn, **asdict(event.edit), **asdict(event.cost)}
         case ToolResult():
             return {
                 "kind": "result",
@@ -187,15 +187,12 @@ def encode(event: Event) -> dict[str, Any]:
                 "segments": [_text(item) if isinstance(item, Text) else _block(item) for item in event.segments],
                 "mistake": event.mistake,
                 "seconds": event.seconds,
-                **({"delegated": [asdict(record) for record in event.delegated]} if event.delegated else {}),
+                "delegated": [asdict(record) for record in event.delegated],
             }
         case TurnClosed():
             return {"kind": "usage", "turn": event.turn, "segment": _text(event.segment), "total": event.total}
         case EpisodeEnded():
-            entries = asdict(event)
-            if event.confidence is None:
-                del entries["confidence"]
-            return {"kind": "end", **entries}
+            return {"kind": "end", **asdict(event)}
 
 
 def decode(data: dict[str, Any]) -> Event:
@@ -205,13 +202,13 @@ def decode(data: dict[str, Any]) -> Event:
             return PromptShown(tuple(_to_text(item) for item in data["segments"]))
         case "action":
             action = _to_action(data["action"])
-            return ActionTaken(data["turn"], action, data["text"], data["tokens"], data["shown"], data["seconds"])
+            return ActionTaken(data["turn"], action, data["text"], data["tokens"], data["fits"], data["seconds"])
         case "edit":
             return EditApplied(data["turn"], _to_edit(data), EditCost(data["freed"], data["recomputed"]))
         case "result":
             segments = tuple(_to_text(item) if "role" in item else _to_block(item) for item in data["segments"])
             head = (data["turn"], data["call"], data["name"], data["arguments"])
-            delegated = tuple(SubAgentRecord(**record) for record in data.get("delegated", ()))
+            delegated = tuple(SubAgentRecord(**record) for record in data["delegated"])
             return ToolResult(*head, segments, data["mistake"], data["seconds"], delegated)
         case "usage":
             return TurnClosed(data["turn"], _to_text(data["segment"]), data["total"])
@@ -221,17 +218,9 @@ def decode(data: dict[str, Any]) -> Event:
     raise ValueError(f"unknown kind {data['kind']!r}")
 
 
-def _edit(edit: Edit) -> dict[str, Any]:
-    """Prunes and restores; the fields of summaries only if they are not empty, as in files of schema 1."""
-    entries = asdict(edit)
-    entries["kept"] = entries.pop("protected")
-    return {name: value for name, value in entries.items() if value or name in ("pruned", "restored")}
-
-
 def _to_edit(data: dict[str, Any]) -> Edit:
-    keys = {name: tuple(data.get(name, ())) for name in ("pruned", "restored", "replaced")}
-    protected = tuple(data.get("kept", ()))
-    return Edit(**keys, protected=protected, summaries=tuple(_to_summary(item) for item in data.get("summaries", ())))
+    keys = {name: tuple(data[name]) for name in ("pruned", "restored", "replaced", "protected")}
+    return Edit(**keys, summaries=tuple(_to_summary(item) for item in data["summaries"]))
 
 
 def _to_summary(data: dict[str, Any]) -> Summary:
@@ -258,13 +247,15 @@ def _block(block: Block) -> dict[str, Any]:
         del chunk["text"]
     hit = {name: getattr(block.hit, name) for name in ("score", "rank", "dense", "sparse")}
     block_fields = {name: getattr(block, name) for name in _BLOCK_FIELDS}
-    return {**block_fields, "whole": block.complete, "source": block.source.value, "hit": hit, "chunk": chunk}
+    return {**block_fields, "complete": block.complete, "source": block.source.value, "hit": hit, "chunk": chunk}
 
 
 def _to_block(data: dict[str, Any]) -> Block:
     chunk = Chunk(**{"text": data["body"], **data["chunk"]})
     block_fields = {name: data[name] for name in _BLOCK_FIELDS}
-    return Block(**block_fields, complete=data["whole"], source=Source(data["source"]), hit=Hit(chunk, **data["hit"]))
+    return Block(
+        **block_fields, complete=data["complete"], source=Source(data["source"]), hit=Hit(chunk, **data["hit"])
+    )
 
 
 def _action(action: Action) -> dict[str, Any]:

@@ -89,9 +89,6 @@ def test_a_run_of_an_earlier_version_can_be_resumed(tmp_path: Path) -> None:
     assert RECORD in read_records(folder)
 
 
-def test_the_trajectories_of_an_earlier_version_are_found_and_replay() -> None:
-    files = read_all([OLD_RUN / "trajectories"])
-    assert len(files.loaded) == 2
-    assert all(loaded.problem is None for loaded in files.loaded)
-    paths = {OLD_RUN / path for record in read_records(OLD_RUN) for path in record.trajectories}
-    assert {loaded.path for loaded in files.loaded} == paths
+def test_the_trajectories_of_an_earlier_version_are_refused_with_the_remedy() -> None:
+    with pytest.raises(DataError, match=r"schema 1.*Search again"):
+        read_all([OLD_RUN / "trajectories"])

@@ -11,8 +11,8 @@ import pytest
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import context_1, default, profile, summary
-from context_agent.harness.trajectory import WITHOUT_CONFIDENCE, Trajectory
-from context_agent.harness.trajectory_file import encode_header, read, write
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read, write
 from context_agent.pruning.view import Edit, EditApplied, ToolResult
 from context_agent.testing.actions import call, prune, restore, search, summarize
 
@@ -273,13 +273,12 @@ async def test_ids_that_a_summary_would_take_are_left_to_the_corpus() -> None:
     assert [block.id for block in play.view.summaries] == ["summary:2"]
 
 
-async def test_the_file_has_a_schema_of_its_own_and_replays(play: Play, tmp_path: Path) -> None:
+async def test_a_file_with_summaries_replays(play: Play, tmp_path: Path) -> None:
     a, b, c, d, *_ = play.ids
     await play.do(summarize("Comets.", a, b), summarize("Less.", "summary:1", c), restore(a), prune(d))
     write(play.episode.trajectory, tmp_path / "t.jsonl")
     trajectory = read(tmp_path / "t.jsonl")
     assert trajectory == play.episode.trajectory
-    assert encode_header(trajectory.header)["schema"] == WITHOUT_CONFIDENCE == 2
     trajectory.verify()
     *_, final = trajectory.views()
     assert final == play.view

@@ -10,7 +10,7 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
 from context_agent.errors import TrajectoryError
-from context_agent.harness.trajectory import SCHEMA, WITHOUT_SUMMARIES
+from context_agent.harness.trajectory import TRAJECTORY_SCHEMA
 from context_agent.harness.trajectory_file import read, write
 from context_agent.pruning.view import TurnClosed
 from context_agent.testing.actions import rank_all, search
@@ -31,26 +31,17 @@ def path(trajectory: Trajectory, tmp_path: Path) -> Path:
 def test_the_first_line_is_a_header_with_its_schema(path: Path) -> None:
     header = json.loads(path.read_text().splitlines()[0])
     assert header["kind"] == "header"
-    assert header["schema"] == WITHOUT_SUMMARIES
+    assert header["schema"] == TRAJECTORY_SCHEMA
     assert header["question"] == "comets?"
     assert header["profile"]["name"] == "default"
     assert header["budget"]["window"] == 32_768
 
 
-def test_the_schema_is_the_oldest_that_holds_the_episode(trajectory: Trajectory, tmp_path: Path) -> None:
+def test_a_confidence_survives_writing_and_reading(trajectory: Trajectory, tmp_path: Path) -> None:
     assert trajectory.end is not None
-    assessed = replace(
-        trajectory,
-        header=replace(trajectory.header, assessed=True),
-        events=(*trajectory.events[:-1], replace(trajectory.end, confidence=0.25)),
-    )
+    assessed = replace(trajectory, events=(*trajectory.events[:-1], replace(trajectory.end, confidence=0.25)))
     write(assessed, tmp_path / "assessed.jsonl")
-    write(trajectory, tmp_path / "plain.jsonl")
-    assert json.loads((tmp_path / "assessed.jsonl").read_text().splitlines()[0])["schema"] == SCHEMA == 3
     assert read(tmp_path / "assessed.jsonl") == assessed
-    plain = (tmp_path / "plain.jsonl").read_text()
-    assert "confidence" not in plain
-    assert "assessed" not in plain
 
 
 def test_a_file_cut_anywhere_gives_the_events_before_the_cut(path: Path, trajectory: Trajectory) -> None:
@@ -70,10 +61,11 @@ def test_a_damaged_line_is_named(path: Path) -> None:
         read(path)
 
 
-def test_a_newer_schema_is_refused(path: Path) -> None:
-    text = path.read_text().replace(f'"schema":{WITHOUT_SUMMARIES}', f'"schema":{SCHEMA + 1}', 1)
+@pytest.mark.parametrize(("schema", "remedy"), [(TRAJECTORY_SCHEMA + 1, "Update context-agent"), (1, "--save FOLDER")])
+def test_another_schema_is_refused_with_the_remedy(path: Path, schema: int, remedy: str) -> None:
+    text = path.read_text().replace(f'"schema":{TRAJECTORY_SCHEMA}', f'"schema":{schema}', 1)
     path.write_text(text)
-    with pytest.raises(TrajectoryError, match="update context-agent"):
+    with pytest.raises(TrajectoryError, match=remedy):
         read(path)
 
 

@@ -84,7 +84,7 @@ def test_any_value_in_any_field_of_a_row_is_read_or_named(tmp_path: Path, load: 
 
 @pytest.mark.parametrize(
     "header",
-    [NESTED, "[]", "1", "", "\0", '{"kind":"header","schema":1,"profile":[],"budget":[]}', '{"kind":"header"}'],
+    [NESTED, "[]", "1", "", "\0", '{"kind":"header","schema":4,"profile":[],"budget":[]}', '{"kind":"header"}'],
 )
 def test_a_header_of_a_stranger_is_no_trajectory(tmp_path: Path, header: str) -> None:
     (tmp_path / "t1.jsonl").write_text(header, encoding="utf-8")
