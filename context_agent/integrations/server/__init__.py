@@ -2,10 +2,11 @@
 
 | module | content |
 |---|---|
-| `app` | the application and its endpoints |
-| `middleware` | what every request passes through: id, host, origin, token, log line, metrics |
-| `schema` | requests and answers as models, and the OpenAPI document |
-| `bodies` | bodies of requests, read within limits |
+| `app` | the application: paths, endpoints, and the OpenAPI document |
+| `endpoints` | what each endpoint does with a request |
+| `middleware` | the layer that every request passes: id, host, origin, token, log line, metrics |
+| `schema` | requests and answers as models |
+| `bodies` | bodies of requests, read within limits and validated |
 | `errors` | the errors that a client gets |
 | `answers`, `completions`, `streams` | the answer to a search: as JSON, as a chat completion, as events |
 | `json_encoding` | JSON for clients |

@@ -2,323 +2,191 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager
-from functools import cached_property, partial
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from context_agent._support.extras import extra
-from context_agent.agent import Progress, SearchAgent
-from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
-from context_agent.harness.policy import AdjustableEffort
-from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
-from context_agent.integrations.pruning import (
-    ConversationPruners,
-    conversation_digest,
-)
-from context_agent.integrations.server.answers import ServedAnswer
-from context_agent.integrations.server.bodies import read_body
-from context_agent.integrations.server.completions import Completion, question_of
-from context_agent.integrations.server.conversations import prune_conversation
-from context_agent.integrations.server.disconnects import unless_gone
-from context_agent.integrations.server.episodes import episode_data
-from context_agent.integrations.server.errors import INTERNAL, Problem, invalid_body
-from context_agent.integrations.server.json_encoding import Json, encode
-from context_agent.integrations.server.logs import REQUEST_ID, log
-from context_agent.integrations.server.metrics import CONTENT_TYPE, labeled_by_worker
-from context_agent.integrations.server.middleware import CLIENT_CLOSED, CLIENT_GONE, HEALTH, RequestRecord, assemble
-from context_agent.integrations.server.pages import ROUTES
+from context_agent.agent import SearchAgent
+from context_agent.integrations.server.bodies import JsonRoute
+from context_agent.integrations.server.endpoints import Endpoints
+from context_agent.integrations.server.middleware import ERROR_HANDLERS, HEALTH_PATH, RequestMiddleware
+from context_agent.integrations.server.pages import PAGE_ROUTES
 from context_agent.integrations.server.peers import WorkerPeers
 from context_agent.integrations.server.schema import (
     AgentDescription,
-    ChatRequest,
-    FeedbackRequest,
+    ErrorAnswer,
+    FeedbackAnswer,
     Health,
-    PruneRequest,
-    RetrieveRequest,
-    document,
+    PruneAnswer,
+    RetrieveAnswer,
 )
-from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
+from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
-from context_agent.integrations.server.streams import (
-    HEARTBEAT,
-    EventResponse,
-    error_event,
-    search_events,
-    with_heartbeat,
-)
 from context_agent.version import __version__
 
 with extra("serve"):
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
+    from fastapi import FastAPI
+    from starlette.responses import PlainTextResponse
     from starlette.types import ASGIApp
 
-
-M = TypeVar("M", bound=BaseModel)
-MODEL_CREATED = 0
-"""The creation time of the model, a field that OpenAI's clients require."""
-PRUNE = "/v1/prune"
-METRICS_TIMEOUT = 2.0
-"""Seconds for the other workers to send their metrics."""
+BODY_ERRORS: dict[int | str, str] = {
+    400: "Invalid JSON, a question that is too long, an invalid filter, or an unknown id of a passage",
+    408: "The body did not arrive in time",
+    413: "The body or the judgement is too large",
+    415: "The body is not application/json",
+    422: "Invalid fields",
+}
+SEARCH_ERRORS: dict[int | str, str] = {
+    429: "The queue is full; Retry-After says when to try again",
+    502: "The policy failed",
+    503: "The server is shutting down, the index is not available, or the deadline passed in the queue",
+}
+SEARCH_EVENTS = (
+    "The answer. Server-sent events: `turn` (the policy's calls), `edit` (chunks pruned and restored), `result` "
+    "(chunks shown), then `end` (the answer) or `error`."
+)
 
 
 def application(agent: SearchAgent, settings: Settings | None = None) -> ASGIApp:
-    """Return an ASGI application on an agent, which the caller closes. Its trajectories can be judged."""
+    """Return an ASGI application on an agent, whose trajectories can be judged.
+
+    Args:
+        agent: The agent. The caller closes it.
+        settings: The limits of the server, and who may call it.
+    """
     return application_of(Service.of(agent, settings))
 
 
 def application_of(service: Service, peers: WorkerPeers | None = None) -> ASGIApp:
-    """Return the application of a service; `peers` are the other processes that serve the same address."""
+    """Return the ASGI application of a service.
+
+    Args:
+        service: The searches. The application follows and closes its index.
+        peers: The other processes that serve the same address, by default none.
+    """
     peers = peers or WorkerPeers()
-    routes = Routes(service, peers)
-    table = [
-        Route("/v1/retrieve", routes.retrieve, methods=["POST"]),
-        Route("/v1/chat/completions", routes.complete, methods=["POST"]),
-        Route("/v1/feedback", routes.judge, methods=["POST"]),
-        Route(PRUNE, routes.prune, methods=["POST"]),
-        Route("/v1/agent", routes.agent),
-        Route("/v1/trajectories/{name}", routes.trajectory),
-        Route("/v1/models", routes.models),
-        Route("/v1/models/{name}", routes.model),
-        Route(HEALTH, routes.health),
-        Route("/metrics", routes.metrics),
-        Route("/openapi.json", routes.schema),
-        *ROUTES,
-    ]
 
     @asynccontextmanager
-    async def running() -> AsyncIterator[None]:
+    async def running(_: FastAPI) -> AsyncIterator[None]:
         async with service.following(), peers.listening():
             yield
 
-    return assemble(table, service, running)
+    app = _DocumentedApp(service.settings, lifespan=running)
+    _add_endpoints(app, Endpoints(service, peers))
+    app.router.routes.extend(PAGE_ROUTES)
+    return RequestMiddleware(app, service)
 
 
-class Routes:
-    """The endpoints of one service."""
+class _DocumentedApp(FastAPI):
+    """FastAPI's application. Its OpenAPI document names the chat model, and the token if the server needs one."""
 
-    def __init__(self, service: Service, peers: WorkerPeers) -> None:
-        self._service, self._peers = service, peers
-        self._settings = service.settings
-        self._judging = asyncio.Lock()
-        self._pruners = ConversationPruners()
-        peers.handlers |= {"metrics": self._metrics_for_peer, "prune": self._prune_for_peer}
-
-    async def retrieve(self, request: Request) -> Response:
-        """`POST /v1/retrieve`."""
-        body = await self._read(request, RetrieveRequest)
-        search = self._service.admit(
-            SearchRequest(body.question, body.k, request.scope["path"], body.where, body.deadline, body.id, body.effort)
-        )
-        record: RequestRecord = request.state.record
-        if body.stream or "text/event-stream" in request.headers.get("accept", ""):
-            return EventResponse(self._stream(search, record, search_events, error_event), _leave(search, record))
-        answer = await self._answer(request, search)
-        return Json(answer.to_json())
-
-    async def complete(self, request: Request) -> Response:
-        """`POST /v1/chat/completions`."""
-        body = await self._read(request, ChatRequest)
-        self._check_model(body.model)
-        search = self._service.admit(
-            SearchRequest(question_of(body), body.k, request.scope["path"], body.where, body.deadline)
-        )
-        completion = Completion(f"chatcmpl-{REQUEST_ID.get()}", body.model)
-        if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
-            chunks = partial(completion.chunks, with_usage=with_usage)
-            record: RequestRecord = request.state.record
-            stream = self._stream(search, record, chunks, completion.failure, [completion.opening()])
-            return EventResponse(stream, _leave(search, record))
-        return Json(completion.whole(await self._answer(request, search)))
-
-    async def judge(self, request: Request) -> Response:
-        """`POST /v1/feedback`."""
-        body = await self._read(request, FeedbackRequest)
-        feedback = self._service.feedback
-        if feedback is None:
-            raise Problem(404, "no_trajectories", "this server writes no trajectories, so searches cannot be judged")
-        try:
-            # One at a time: the log has one writer, and waiting judgements must not block the threads of searches.
-            async with self._judging:
-                entry, created = await asyncio.to_thread(_judge, feedback, body)
-        except FeedbackLimitError as error:
-            raise Problem(413, "feedback_limit", str(error)) from None
-        except TrajectoryError as error:
-            raise Problem(404, "unknown_trajectory", str(error)) from None
-        except ConfigError as error:
-            raise Problem(422, "invalid_request", str(error)) from None
-        except DataError as error:
-            raise Problem(409, "conflict", str(error), "id") from None
-        return Json({"id": entry.id, "trajectory": entry.trajectory, "created": created}, 201 if created else 200)
-
-    async def prune(self, request: Request) -> Response:
-        """`POST /v1/prune`."""
-        body = await self._read(request, PruneRequest)
-        if self._peers.count == 1:
-            answer = await self._prune(body)
-        else:
-            # The worker that remembers what it removed from the conversation.
-            owner = self._peers.owner(await asyncio.to_thread(conversation_digest, body.messages))
-            answer = await self._peers.call(owner, "prune", body.model_dump(), seconds=self._settings.deadline)
-        if (report := answer["report"]) is not None:
-            request.state.record.notes |= {name: report[name] for name in ("outcome", "freed", "cached_lost")}
-        return Json(answer)
-
-    async def _prune(self, body: PruneRequest) -> Any:
-        async with self._service.step(PRUNE):
-            try:
-                answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
-            except ConfigError as error:
-                raise Problem(400, "unknown_passage", str(error), "restore") from None
-        return answer.model_dump()
-
-    async def _prune_for_peer(self, fields: Any) -> Any:
-        return await self._prune(PruneRequest.model_validate(fields))
-
-    async def agent(self, request: Request) -> Response:
-        """`GET /v1/agent`."""
-        service, index, budget = self._service, self._service.index, self._service.index.budget
-        description = AgentDescription(
-            title=self._settings.title or index.name.partition(":")[2].partition("@")[0] or index.name,
-            corpus=index.name,
-            chunks=index.chunks,
-            window=budget.window,
-            soft=budget.soft,
-            hard=budget.hard,
-            efforts=list(index.policy.efforts) if isinstance(index.policy, AdjustableEffort) else [],
-            records=service.feedback is not None,
+    def __init__(self, settings: Settings, lifespan: Callable[[FastAPI], Any]) -> None:
+        secured = settings.token is not None
+        super().__init__(
+            title="context-agent",
             version=__version__,
+            description="Multi-step retrieval: a question in, ranked documents out.",
+            docs_url=None,
+            redoc_url=None,
+            generate_unique_id_function=lambda route: route.name,
+            exception_handlers=ERROR_HANDLERS,
+            responses=_errors(
+                {"default": "Any other error"} | ({401: "The token is missing or wrong"} if secured else {})
+            ),
+            lifespan=lifespan,
         )
-        return Json(description.model_dump())
+        self.router.route_class = JsonRoute
+        self.state.max_body = settings.max_body
+        self._settings = settings
 
-    async def trajectory(self, request: Request) -> Response:
-        """`GET /v1/trajectories/{name}`."""
-        if self._service.feedback is None:
-            raise Problem(404, "no_trajectories", "this server writes no trajectories: start it with --trajectories")
-        try:
-            data = await asyncio.to_thread(episode_data, self._service.feedback, request.path_params["name"])
-        except DataError as error:
-            raise Problem(404, "unknown_trajectory", str(error)) from None
-        return Json(data, headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
-
-    async def models(self, request: Request) -> Response:
-        """`GET /v1/models`."""
-        return Json({"object": "list", "data": [self._model()]})
-
-    async def model(self, request: Request) -> Response:
-        """`GET /v1/models/{name}`."""
-        self._check_model(request.path_params["name"])
-        return Json(self._model())
-
-    async def health(self, request: Request) -> Response:
-        """`GET /health`: 503 while no questions are accepted."""
-        service = self._service
-        state = Health(live=True, ready=service.ready, draining=service.draining)
-        return Json(state.model_dump(), 200 if service.ready else 503)
-
-    async def metrics(self, request: Request) -> Response:
-        """`GET /metrics`: of several workers, those that answer in time."""
-        if self._peers.count == 1:
-            text = self._service.metrics.text()
-        else:
-            text = labeled_by_worker(await self._peers.call_all("metrics", None, seconds=METRICS_TIMEOUT))
-        return Response(text, headers={"Content-Type": CONTENT_TYPE})
-
-    async def _metrics_for_peer(self, _: Any) -> Any:
-        return self._peers.number, self._service.metrics.text()
-
-    async def schema(self, request: Request) -> Response:
-        """`GET /openapi.json`."""
-        return Response(self._document, media_type="application/json")
-
-    @cached_property
-    def _document(self) -> bytes:
-        """The OpenAPI document; cached, because no other answer without a search takes as long."""
-        return encode(document(self._settings.model, secured=self._settings.token is not None))
-
-    def _model(self) -> dict[str, Any]:
-        return {"id": self._settings.model, "object": "model", "created": MODEL_CREATED, "owned_by": "context-agent"}
-
-    def _check_model(self, name: str) -> None:
-        if name != self._settings.model:
-            raise Problem(404, "model_not_found", f"the only model here is {self._settings.model!r}", "model")
-
-    async def _answer(self, request: Request, search: AdmittedSearch) -> ServedAnswer:
-        try:
-            answer = await unless_gone(request, self._service.answer(search))
-        finally:
-            search.leave()
-        _note(request.state.record, answer)
-        return answer
-
-    async def _stream(
-        self,
-        search: AdmittedSearch,
-        record: RequestRecord,
-        parts: Callable[[Progress | ServedAnswer], Iterable[bytes]],
-        failure: Callable[[Problem], bytes],
-        opening: Iterable[bytes] = (),
-    ) -> AsyncGenerator[bytes]:
-        """Yield a search as a stream: the `opening`, the `parts` of its progress and answer, heartbeats, and any
-        failure.
-        """
-        for part in opening:
-            yield part
-        try:
-            async with aclosing(with_heartbeat(self._service.stream(search), self._settings.heartbeat)) as stream:
-                async for item in stream:
-                    if isinstance(item, ServedAnswer):
-                        _note(record, item)
-                    for part in [HEARTBEAT] if item is None else parts(item):
-                        yield part
-        except Exception as error:  # noqa: BLE001 (the response has started: the failure is its last part)
-            if not isinstance(error, Problem):
-                log("unexpected", logging.ERROR, error=error)
-            problem = error if isinstance(error, Problem) else INTERNAL
-            record.code = problem.code
-            yield failure(problem)
-
-    async def _read(self, request: Request, model: type[M]) -> M:
-        """Return the request's body as the model. Raises `Problem`."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise Problem(415, "unsupported_media_type", "the body must be application/json")
-        body = await read_body(request, self._settings.max_body)
-        try:
-            return model.model_validate_json(body)
-        except ValidationError as error:
-            raise invalid_body(error) from None
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        document, model = super().openapi(), self._settings.model
+        chat = document["components"]["schemas"]["ChatRequest"]
+        chat["properties"]["model"]["enum"] = [model]
+        chat["examples"] = [{"model": model, "messages": [{"role": "user", "content": "Who directed Rope?"}]}]
+        if self._settings.token is not None:
+            document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"bearer": []}]
+            health = document["paths"][HEALTH_PATH]["get"]
+            health["security"] = []
+            del health["responses"]["401"]
+        return document
 
 
-def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:
-    """Return the judgement, and whether it is new to the log."""
-    trajectory = feedback.trajectory_of(body.request_id) if body.request_id is not None else body.trajectory or ""
-    entry = judgement(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
-    return entry, feedback.add(entry)
+def _add_endpoints(app: FastAPI, endpoints: Endpoints) -> None:
+    app.add_api_route(
+        "/v1/retrieve",
+        endpoints.retrieve,
+        methods=["POST"],
+        response_model=RetrieveAnswer,
+        responses={
+            200: {"description": SEARCH_EVENTS, "content": _event_stream("event", "data")},
+            **_errors(BODY_ERRORS | SEARCH_ERRORS),
+        },
+    )
+    app.add_api_route(
+        "/v1/chat/completions",
+        endpoints.complete,
+        methods=["POST"],
+        response_model=dict[str, Any],
+        responses={
+            200: {"description": "A completion, or its chunks", "content": _event_stream("data")},
+            **_errors(BODY_ERRORS | SEARCH_ERRORS | {404: "No such model"}),
+        },
+    )
+    app.add_api_route(
+        "/v1/feedback",
+        endpoints.judge,
+        methods=["POST"],
+        status_code=201,
+        response_model=FeedbackAnswer,
+        responses={
+            200: {"description": "The log already has it", "model": FeedbackAnswer},
+            **_errors(BODY_ERRORS | {404: "No such trajectory", 409: "Another judgement has the id"}),
+        },
+    )
+    app.add_api_route(
+        "/v1/prune",
+        endpoints.prune,
+        methods=["POST"],
+        response_model=PruneAnswer,
+        responses=_errors(BODY_ERRORS | SEARCH_ERRORS),
+    )
+    _add_get(app, "/v1/agent", endpoints.agent, response_model=AgentDescription)
+    _add_get(
+        app,
+        "/v1/trajectories/{name}",
+        endpoints.trajectory,
+        response_model=dict[str, Any],
+        responses=_errors({404: "No such trajectory, or the server writes none"}),
+    )
+    _add_get(app, "/v1/models", endpoints.models, response_model=dict[str, Any])
+    _add_get(
+        app,
+        "/v1/models/{name}",
+        endpoints.model,
+        response_model=dict[str, Any],
+        responses=_errors({404: "No such model"}),
+    )
+    not_ready = {"model": Health, "description": "No questions are accepted"}
+    _add_get(app, HEALTH_PATH, endpoints.health, response_model=Health, responses={503: not_ready})
+    _add_get(app, "/metrics", endpoints.metrics, response_class=PlainTextResponse)
 
 
-def _leave(search: AdmittedSearch, record: RequestRecord) -> Callable[[bool], None]:
-    """Return a function that ends the search of a stream, and notes whether the client left early."""
-
-    def leave(complete: bool) -> None:
-        search.leave()
-        if not complete:
-            record.status, record.code = CLIENT_CLOSED, CLIENT_GONE
-
-    return leave
+def _add_get(app: FastAPI, path: str, endpoint: Callable[..., Any], **documented: Any) -> None:
+    """Add an endpoint for GET, and for HEAD, which FastAPI does not add by itself."""
+    app.add_api_route(path, endpoint, **documented)
+    app.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
 
 
-def _note(record: RequestRecord, answer: ServedAnswer) -> None:
-    """Adds what the log line has about a search."""
-    result = answer.result
-    record.notes |= {"stop_reason": result.stop_reason, "documents": len(result.documents), **answer.usage()}
-    record.notes["seconds_searched"] = round(record.notes.pop("seconds") - answer.queued, 4)
-    if answer.trajectory is not None:
-        record.notes["trajectory"] = answer.trajectory
+def _errors(reasons: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": ErrorAnswer, "description": reason} for status, reason in reasons.items()}
+
+
+def _event_stream(*fields: str) -> dict[str, Any]:
+    """Return the content of a response of server-sent events, each with these fields."""
+    event = {"type": "object", "properties": {name: {"type": "string"} for name in fields}, "required": list(fields)}
+    return {"text/event-stream": {"schema": event}}

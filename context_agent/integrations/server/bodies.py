@@ -1,20 +1,75 @@
-"""Bodies of requests: read within a limit of bytes and of seconds."""
+"""Bodies of requests: read within a limit of bytes and of seconds, and validated as JSON."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from context_agent._support.extras import extra
 from context_agent.integrations.server.connections import BODY_TIMEOUT
 from context_agent.integrations.server.disconnects import ClientGone
-from context_agent.integrations.server.errors import Problem
+from context_agent.integrations.server.errors import Problem, invalid_body
 
 with extra("serve"):
+    from fastapi.routing import APIRoute
     from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+
+
+class JsonRoute(APIRoute):
+    """A route that reads the body within the server's limits and validates it before FastAPI does.
+
+    FastAPI would read a body for as long as the client sends one, and its errors would name Python's types instead of
+    JSON's. The limit in bytes is `max_body` in the state of the application.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the function that answers a request."""
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+        model = self.body_field.field_info.annotation
+        assert isinstance(model, type)
+        assert issubclass(model, BaseModel)
+
+        async def handle_json(request: Request) -> Response:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise Problem(415, "unsupported_media_type", "the body must be application/json")
+            content = await read_body(request, request.app.state.max_body)
+            try:
+                value = model.model_validate_json(content)
+            except ValidationError as error:
+                raise invalid_body(error) from None
+            return await handle(_ReadRequest(request, content, value))
+
+        return handle_json
+
+
+class _ReadRequest(Request):
+    """A request whose body was read and validated."""
+
+    def __init__(self, request: Request, content: bytes, value: BaseModel) -> None:
+        super().__init__(request.scope, request.receive)
+        self._content, self._value = content, value
+
+    async def body(self) -> bytes:
+        return self._content
+
+    async def json(self) -> BaseModel:
+        return self._value
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body of at most `limit` bytes. Raises `Problem`, and `ClientGone`."""
+    """Return the body of a request.
+
+    Raises:
+        Problem: If the body has more than `limit` bytes, or does not arrive in time.
+        ClientGone: If the client disconnects first.
+    """
     try:
         async with asyncio.timeout(BODY_TIMEOUT):
             return await _bounded_body(request, limit)

@@ -11,29 +11,33 @@ from context_agent.agent import Progress
 from context_agent.integrations.server.answers import ServedAnswer
 from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.json_encoding import encode
-from context_agent.integrations.server.schema import MAX_QUESTION, ChatRequest
+from context_agent.integrations.server.schema import MAX_QUESTION_CHARACTERS, ChatRequest
 
 STREAM_END = b"data: [DONE]\n\n"
 
 
 def question_of(request: ChatRequest) -> str:
-    """Return the last user message. Raises `Problem` if there is none, or if it is empty or too long."""
+    """Return the last user message.
+
+    Raises:
+        Problem: If there is no user message, or if the last one is empty or too long.
+    """
     question = next((message.text for message in reversed(request.messages) if message.role == "user"), None)
     if question is None or not question.strip():
         reason = "there is no user message" if question is None else "the last user message is empty"
         raise Problem(400, "no_question", f"{reason}; it is the question to search for", "messages")
-    if len(question) > MAX_QUESTION:
-        message = f"the last user message has {len(question):,} characters; the limit is {MAX_QUESTION:,}"
+    if len(question) > MAX_QUESTION_CHARACTERS:
+        message = f"the last user message has {len(question):,} characters; the limit is {MAX_QUESTION_CHARACTERS:,}"
         raise Problem(400, "question_too_long", message, "messages")
     return question
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer as a chat completion in OpenAI's format, whole or in chunks.
+    """A chat completion in OpenAI's format, in one piece or in chunks.
 
-    The content lists the best passage of each document, numbered, with its id. The field `documents`, which OpenAI's
-    clients keep, has the documents as data.
+    The content lists the best passage of each document with a number and the id. The field `documents` has the
+    documents as data; OpenAI's clients keep fields that they do not know.
     """
 
     id: str
@@ -41,17 +45,21 @@ class Completion:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
-        """Return the completion in one piece."""
+        """Return the whole completion as JSON values."""
         message = {"role": "assistant", "content": answer.text(), "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(answer)}
         return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(answer), **_search_fields(answer)}
 
     def opening(self) -> bytes:
-        """Return the first chunk, which has the role."""
+        """Return the first chunk, which names the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def chunks(self, answer: Progress | ServedAnswer, *, with_usage: bool) -> Iterator[bytes]:
-        """Yield the chunks after the first: one per passage, one with the documents, on request the usage."""
+        """Yield the chunks after the first one.
+
+        Each passage is a chunk, the documents are the next, and `with_usage` adds one with the tokens. Progress has no
+        chunk.
+        """
         if isinstance(answer, Progress):
             return
         for number, paragraph in enumerate(answer.paragraphs()):
@@ -62,7 +70,7 @@ class Completion:
         yield STREAM_END
 
     def failure(self, problem: Problem) -> bytes:
-        """Return a chunk with an error, which ends the stream."""
+        """Return the chunk that ends a failed stream."""
         return _data(problem.to_json())
 
     def _head(self, kind: str) -> dict[str, Any]:
@@ -78,7 +86,7 @@ def _finish_reason(answer: ServedAnswer) -> str:
 
 
 def _usage(answer: ServedAnswer) -> dict[str, int]:
-    """Return the tokens of the whole search: those that the policy wrote as completion, all others as prompt."""
+    """Return the tokens of the search. Those that the policy wrote are the completion, all others the prompt."""
     total, written = answer.result.tokens, answer.output_tokens
     return {"prompt_tokens": total - written, "completion_tokens": written, "total_tokens": total}
 

@@ -1,12 +1,11 @@
-"""What every request passes through: its id, the checks of host, origin and token, its log line and metrics."""
+"""The layer that every request passes: its id, the checks of host, origin and token, its log line and metrics."""
 
 from __future__ import annotations
 
 import hmac
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,40 +25,28 @@ with extra("serve"):
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 
-HEALTH = "/health"
+HEALTH_PATH = "/health"
 METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
-"""Methods that the log names. A client can invent others, as long as a header allows."""
+"""Methods that the log and the metrics name. A client can invent others, as long as a header may be."""
 CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"
 """The status and the code of a request whose client left before it had the complete answer."""
 
 
-def assemble(
-    table: Sequence[Route],
-    service: LimitedService,
-    running: Callable[[], AbstractAsyncContextManager[None]],
-    scope_problem: Callable[[Scope], Problem | None] = lambda scope: None,
-) -> ASGIApp:
-    """Return an application of some routes: errors in one shape, ids, logs and metrics. `running` spans its lifetime.
-
-    `scope_problem` returns the error for a request that is refused before it is routed.
-    """
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with running():
-            yield
-
-    handlers = {Problem: _on_problem, HTTPException: _on_refusal, ClientGone: _on_gone, Exception: _on_failure}
-    inner = Starlette(routes=list(table), lifespan=lifespan, exception_handlers=handlers)
-    return RequestMiddleware(inner, service, frozenset(route.path for route in table), scope_problem)
-
-
 @dataclass(slots=True)
 class RequestRecord:
-    """The outcome of a request, for the log and the metrics. `notes` are what its route adds to the log line."""
+    """The outcome of a request, for the log and the metrics.
+
+    Attributes:
+        method: The method, or `other`.
+        path: The path of the route, or `other`.
+        started: When the request began, on the clock of `time.perf_counter`.
+        status: The status of the response. 0 until it starts.
+        code: The code of the error, or an empty text.
+        notes: What the endpoint adds to the log line.
+    """
 
     method: str
     path: str
@@ -70,24 +57,33 @@ class RequestRecord:
 
 
 class RequestMiddleware:
-    """The outermost layer of every request: id, host and token, log line and metrics."""
+    """The outermost layer of every request: id, host and token, log line and metrics.
+
+    The metrics name the paths of the application's routes; any other path is `other`.
+    """
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: Starlette,
         service: LimitedService,
-        paths: frozenset[str],
-        scope_problem: Callable[[Scope], Problem | None],
+        scope_problem: Callable[[Scope], Problem | None] = lambda scope: None,
     ) -> None:
-        """`paths` are those that the metrics name; `scope_problem` as in `assemble`."""
-        self._app, self._service, self._paths, self._scope_problem = app, service, paths, scope_problem
+        """Wrap an application.
+
+        Args:
+            app: The application. Its error handlers are `ERROR_HANDLERS`.
+            service: The service, which has the settings and the metrics.
+            scope_problem: Returns the error for a request that is refused before it is routed, or None.
+        """
+        self._app, self._service, self._scope_problem = app, service, scope_problem
+        self._paths = {route.path for route in app.routes if isinstance(route, Route)}
         token = service.settings.token
         self._token = None if token is None else token.encode()
         self._hosts = frozenset(name.lower() for name in service.settings.hosts)
         self._origins = frozenset(origin.lower() for origin in service.settings.origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -124,9 +120,9 @@ class RequestMiddleware:
             record.code = record.code or INTERNAL.code
 
     def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
-        """Return the error for a wrong host name, a page of another origin, a wrong token, and a refused path.
+        """Return the error for a wrong host name, a page of another origin, a wrong token or a refused path.
 
-        The health and the page's own files need no token: they contain nothing of the index.
+        The health and the page's own files need no token, because they have nothing of the index.
         """
         path, name = scope["path"], host_name(headers.get("host", ""))
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
@@ -137,7 +133,7 @@ class RequestMiddleware:
                 "ctx1 proxy and ctx1 mcp admit those that --allow-origin names"
             )
             return Problem(403, "origin_not_allowed", message)
-        if self._token is None or path == HEALTH or is_public(path):
+        if self._token is None or path == HEALTH_PATH or is_public(path):
             return self._scope_problem(scope)
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(credentials.strip().encode("latin-1"), self._token):
@@ -158,30 +154,30 @@ class RequestMiddleware:
 
 
 def _problem_response(problem: Problem, record: RequestRecord) -> Response:
-    """Return the response for a problem, which is noted in the record."""
+    """Return the response for a problem, and note its code in the record."""
     record.code = problem.code
     body = {**problem.to_json(), "request_id": REQUEST_ID.get()}
     return Json(body, problem.status, headers=dict(problem.headers))
 
 
-def _on_failure(request: Request, error: Exception) -> Response:
-    """Return the response to an unexpected exception; Starlette raises it again, so that it is logged."""
+async def _on_failure(request: Request, error: Exception) -> Response:
+    """Return the response to an unexpected exception. Starlette raises the exception again, so it is logged."""
     return _problem_response(INTERNAL, request.state.record)
 
 
-def _on_gone(request: Request, error: Exception) -> Response:
-    """Return a response that nobody reads."""
+async def _on_gone(request: Request, error: Exception) -> Response:
+    """Return a response for a client that has left. Nobody reads it."""
     request.state.record.code = CLIENT_GONE
     return Response(status_code=CLIENT_CLOSED)
 
 
-def _on_problem(request: Request, problem: Exception) -> Response:
+async def _on_problem(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Problem)
     return _problem_response(problem, request.state.record)
 
 
-def _on_refusal(request: Request, error: Exception) -> Response:
-    """Return the response to what Starlette refuses: an unknown path, a wrong method."""
+async def _on_refusal(request: Request, error: Exception) -> Response:
+    """Return the response to a request that Starlette refuses for its path or its method."""
     assert isinstance(error, HTTPException)
     reasons = {
         404: ("not_found", "there is no such path"),
@@ -191,3 +187,12 @@ def _on_refusal(request: Request, error: Exception) -> Response:
     return _problem_response(
         Problem(error.status_code, code, message, headers=dict(error.headers or {})), request.state.record
     )
+
+
+ERROR_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    Problem: _on_problem,
+    HTTPException: _on_refusal,
+    ClientGone: _on_gone,
+    Exception: _on_failure,
+}
+"""The handlers of an application that `RequestMiddleware` wraps."""

@@ -17,7 +17,7 @@ with extra("serve"):
 
 
 def is_public(path: str) -> bool:
-    """Return whether the path is one of the page's own, which need no token."""
+    """Return True if the path is one of the page's own, which need no token."""
     return path == "/" or path.startswith(("/ui/", "/episodes/"))
 
 
@@ -29,21 +29,21 @@ def _answer(request: Request, name: str) -> Response:
 
 
 async def _ask(request: Request) -> Response:
-    """`GET /`."""
+    """Return the page where a user asks questions."""
     return _answer(request, "ask.html")
 
 
 async def _episode(request: Request) -> Response:
-    """`GET /episodes/{name}`; the viewer fetches the episode."""
+    """Return the viewer, which then fetches the episode."""
     return _answer(request, "episode.html")
 
 
 async def _asset(request: Request) -> Response:
-    """`GET /ui/{name}`."""
+    """Return a script or a style of the pages."""
     name = request.path_params["name"]
     if name not in ui.ASSETS:
         raise HTTPException(404)
     return _answer(request, name)
 
 
-ROUTES = (Route("/", _ask), Route("/episodes/{name}", _episode), Route("/ui/{name}", _asset))
+PAGE_ROUTES = (Route("/", _ask), Route("/episodes/{name}", _episode), Route("/ui/{name}", _asset))

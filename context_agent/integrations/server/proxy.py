@@ -45,9 +45,10 @@ from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.middleware import (
     CLIENT_CLOSED,
     CLIENT_GONE,
+    ERROR_HANDLERS,
     METHODS,
+    RequestMiddleware,
     RequestRecord,
-    assemble,
 )
 from context_agent.integrations.server.origins import host_name, is_loopback
 from context_agent.integrations.server.savings import PrunedRequest, SavingsReport, model_in_path
@@ -58,6 +59,7 @@ from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pruner import PruneReport
 
 with extra("serve"):
+    from starlette.applications import Starlette
     from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
@@ -220,7 +222,8 @@ def proxy_application(proxy: Proxy) -> ASGIApp:
         Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(METHODS)),
         Route("/{path:path}", proxy.relay, methods=sorted(METHODS)),
     ]
-    return assemble(table, proxy, proxy.connected, path_problem)
+    app = Starlette(routes=table, lifespan=lambda _: proxy.connected(), exception_handlers=ERROR_HANDLERS)
+    return RequestMiddleware(app, proxy, path_problem)
 
 
 async def no_such_path(request: Request) -> ASGIApp:
