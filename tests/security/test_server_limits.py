@@ -27,7 +27,7 @@ from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
 from context_agent.integrations.server.logs import LOGGER
 from context_agent.integrations.server.schema import ChatRequest
-from context_agent.integrations.server.streams import BUFFERED, with_heartbeat
+from context_agent.integrations.server.streams import MAX_BUFFERED_EVENTS, with_heartbeat
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
 from tests.support.served_index import CALL, DOCUMENTS, address_of, called, serving
 from tests.support.servers import Running, one_search, running
@@ -358,7 +358,7 @@ def test_a_slow_reader_holds_up_the_search() -> None:
         await stream.aclose()
 
     asyncio.run(read_two())
-    assert produced <= BUFFERED + 4
+    assert produced <= MAX_BUFFERED_EVENTS + 4
 
 
 def test_a_made_up_method_does_not_fill_the_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The queue that admits work: a number of slots, and a bounded line of work that waits for one."""
+"""The queue that admits work: a number of slots, and a limited number of places to wait for one."""
 
 from __future__ import annotations
 
@@ -7,47 +7,54 @@ from collections import deque
 
 
 class QueueFull(Exception):
-    """The queue has no room for another search."""
+    """Every slot is in use, and every waiting place is taken."""
 
 
 class AdmissionQueue:
-    """Lets `slots` searches run and `queue` searches wait, first come, first served. Used from one event loop."""
+    """Runs up to `slots` pieces of work at a time and lets up to `places` more wait, first come, first served.
 
-    def __init__(self, slots: int, queue: int) -> None:
-        self.slots, self.queue = slots, queue
+    It is used from one event loop.
+    """
+
+    def __init__(self, slots: int, places: int) -> None:
+        self.slots, self.places = slots, places
         self.running = 0
         self.empty = asyncio.Event()
-        """Set while nothing runs; then nothing waits either."""
+        """Set while nothing runs. Nothing waits then either."""
         self.empty.set()
-        self._queued: deque[Ticket] = deque()
+        self._waiting: deque[Ticket] = deque()
 
     @property
     def waiting(self) -> int:
-        """Tickets that wait for a slot."""
-        return len(self._queued)
+        """The number of tickets that wait for a slot."""
+        return len(self._waiting)
 
     def enter(self) -> Ticket:
-        """Return a ticket, which must be left in any case. Raises `QueueFull`."""
+        """Return a ticket, which the caller must leave whatever happens.
+
+        Raises:
+            QueueFull: If every slot is in use and every waiting place is taken.
+        """
         ticket = Ticket(self)
         if self.running < self.slots:
             self._start(ticket)
-        elif self.waiting < self.queue:
-            self._queued.append(ticket)
+        elif self.waiting < self.places:
+            self._waiting.append(ticket)
         else:
             raise QueueFull
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Frees the slot of the ticket, or removes it from the queue. Idempotent."""
+        """Free the slot or the waiting place of a ticket. Leaving twice does nothing."""
         if ticket.left:
             return
         ticket.left = True
         if not ticket.turn.is_set():
-            self._queued.remove(ticket)
+            self._waiting.remove(ticket)
             return
         self.running -= 1
-        if self._queued:
-            self._start(self._queued.popleft())
+        if self._waiting:
+            self._start(self._waiting.popleft())
         elif not self.running:
             self.empty.set()
 
@@ -58,7 +65,7 @@ class AdmissionQueue:
 
 
 class Ticket:
-    """An entry of the queue; `turn` is set when its search may run."""
+    """One piece of work in the queue. The event `turn` is set when the work may run."""
 
     def __init__(self, admission: AdmissionQueue) -> None:
         self.turn = asyncio.Event()
@@ -66,5 +73,5 @@ class Ticket:
         self._admission = admission
 
     def leave(self) -> None:
-        """See `AdmissionQueue.leave`."""
+        """Free the slot or the waiting place. Leaving twice does nothing."""
         self._admission.leave(self)

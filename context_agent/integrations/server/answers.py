@@ -13,13 +13,20 @@ from context_agent.pruning.view import ActionTaken
 from context_agent.text.highlights import best_sentences
 from context_agent.text.passages import passage_text
 
-COMPLETE = (StopReason.FINISHED, StopReason.NO_RANKING)
+COMPLETE_REASONS = (StopReason.FINISHED, StopReason.NO_RANKING)
 """Stop reasons of searches that were not cut short."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedAnswer:
-    """The result of a search, its request, and the seconds that it took and waited."""
+    """The answer to one search.
+
+    Attributes:
+        request_id: The id of the request.
+        result: What the agent found.
+        seconds: The time from the request's arrival to the answer, the wait in the queue included.
+        queued: The seconds that the search waited in the queue.
+    """
 
     request_id: str
     result: SearchResult
@@ -28,23 +35,23 @@ class ServedAnswer:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that the policy wrote."""
+        """The number of tokens that the policy wrote."""
         events = (event for trajectory in self.result.trajectories for event in trajectory.events)
         return sum(event.tokens for event in events if isinstance(event, ActionTaken))
 
     @property
     def trajectory(self) -> str | None:
-        """The id of the first trajectory, which is its file's name without the suffix; None if none was written."""
+        """The id of the first trajectory: its file's name without the suffix. None if no trajectory was written."""
         return self.result.trajectory.stem if self.result.trajectory else None
 
     @property
     def complete(self) -> bool:
-        """Whether no limit cut the search short."""
-        return self.result.stop_reason in COMPLETE
+        """True if neither a limit nor a failure cut the search short."""
+        return self.result.stop_reason in COMPLETE_REASONS
 
     @property
     def error(self) -> str | None:
-        """The kind of failure that cut the search short; None without a failure."""
+        """The kind of failure that cut the search short, or None."""
         if self.result.error is None:
             return None
         return POLICY_FAILURE if self.result.stop_reason == StopReason.POLICY_ERROR else INDEX_FAILURE
@@ -64,7 +71,11 @@ class ServedAnswer:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """As `SearchResult.to_json`, but with the trajectory's id instead of its path and the kind of a failure."""
+        """Return the answer as JSON values.
+
+        They are those of `SearchResult.to_json`. The trajectory's id replaces its path, and the kind of a failure
+        replaces its message.
+        """
         return {
             "request_id": self.request_id,
             **self.result.to_json(),
@@ -75,7 +86,7 @@ class ServedAnswer:
         }
 
     def usage(self) -> dict[str, Any]:
-        """Turns, tokens and seconds."""
+        """Return the cost of the search: turns, tokens and seconds."""
         return {
             "turns": self.result.turns,
             "tokens": self.result.tokens,
@@ -85,12 +96,13 @@ class ServedAnswer:
         }
 
     def text(self) -> str:
-        """Return the numbered best passage of each document with its id, as a model reads it."""
+        """Return the best passage of each document as one text for a model."""
         return "\n\n".join(self.paragraphs())
 
     def paragraphs(self) -> list[str]:
-        """Return the passages, after a sentence that says so if they are only the nearest; a sentence alone without
-        them.
+        """Return the best passage of each document for a model.
+
+        If the passages are only the nearest ones, the first paragraph says so. Without passages, one sentence says so.
         """
         passages = self.passages()
         if not passages:

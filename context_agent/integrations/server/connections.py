@@ -1,8 +1,8 @@
 """Bounded connections: a deadline for each phase of a request, and a limit on how many are open.
 
 A client can hold a connection open by sending nothing. `BoundedConnection` therefore sets a deadline for each phase of
-a request, and `ConnectionTable` limits the number of connections: if the table is full, the connection that has waited
-longest for its client is closed for the next one. A request that is being answered is never cut off.
+a request, and `ConnectionTable` limits the number of connections. If the table is full, it closes the connection that
+has waited longest for its client to make room for the next one. It never cuts off a request that is being answered.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ with extra("serve"):
 MAX_HEADER = 16_384
 """Bytes of a request line and its header fields."""
 HEADER_TIMEOUT = 10
-"""Seconds for a request's header, counted from the opening of the connection or the end of the last answer."""
+"""Seconds for a request's header, from the opening of the connection or the end of the last answer."""
 BODY_TIMEOUT = 30
 """Seconds for a request's body."""
 WRITE_TIMEOUT = 30
-"""Seconds in which a client must continue reading when the buffers of the server are full."""
+"""Seconds that a client may stop reading while the buffers of the server are full."""
 ANSWER_MARGIN = 5
-"""Seconds after `BODY_TIMEOUT` for the application to answer that the body is late."""
+"""Seconds after `BODY_TIMEOUT` in which the application answers that the body is late."""
 
 
 class Connection(Protocol):
     """A connection as the table sees it."""
 
     def evict(self) -> None:
-        """Closes the connection at once."""
+        """Close the connection at once."""
 
 
 class ConnectionTable:
-    """The open connections of a server, at most `limit`. Used from one event loop."""
+    """The open connections of a server, at most `limit`. It is used from one event loop."""
 
     def __init__(self, limit: int, refusals: Counter) -> None:
-        """`refusals` counts the connections that a limit ended, by the code of the limit."""
+        """Count in `refusals` the connections that a limit ends, by the code of the limit."""
         self.limit, self.refusals = limit, refusals
         self._open: set[Connection] = set()
         # Connections that wait for their client, the longest waiting first.
@@ -56,9 +56,10 @@ class ConnectionTable:
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Adds a connection; a full table closes the longest waiting one for it.
+        """Add a connection. If the table is full, close the one that has waited longest for its client.
 
-        False if the table is full and the server is busy with all of its connections.
+        Returns:
+            False if the table is full and the server is answering on every connection.
         """
         if len(self._open) >= self.limit:
             longest_waiting = next(iter(self._waiting), None)
@@ -72,32 +73,36 @@ class ConnectionTable:
         return True
 
     def wait(self, connection: Connection) -> None:
-        """From now on the connection waits for its client."""
+        """Note that the connection waits for its client from now on."""
         self._waiting.pop(connection, None)
         if connection in self._open:
             self._waiting[connection] = None
 
     def serve(self, connection: Connection) -> None:
-        """From now on the server is busy with the connection, which cannot be evicted."""
+        """Note that the server is answering on the connection, which cannot be evicted from now on."""
         self._waiting.pop(connection, None)
 
     def remove(self, connection: Connection) -> None:
-        """Removes a connection. Idempotent."""
+        """Remove a connection. Removing it twice does nothing."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
 
 class StrictHttp(h11.Connection):
-    """h11's parser, without what two servers on the way of a request could read in different ways."""
+    """h11's parser. It also refuses a request that two servers could read in different ways."""
 
     reason = ""
-    """Why a request was refused, for the end of a sentence."""
+    """The reason for a refusal, with a colon before it. Empty for a fault that h11 found."""
 
     def __init__(self, max_header: int | None) -> None:
         super().__init__(h11.SERVER, max_header or MAX_HEADER)
 
     def next_event(self) -> Any:
-        """As h11's. Raises `h11.RemoteProtocolError`, too, for a request that is ambiguous."""
+        """Return the next event, as h11 does.
+
+        Raises:
+            h11.RemoteProtocolError: Also if the request is ambiguous.
+        """
         event = super().next_event()
         if isinstance(event, h11.Request) and (reason := _ambiguity(event)):
             self.reason = f": {reason}"
@@ -106,10 +111,10 @@ class StrictHttp(h11.Connection):
 
 
 def _ambiguity(request: h11.Request) -> str:
-    """Return what makes the end or the version of a request ambiguous; empty if nothing does.
+    """Return what makes the end or the version of a request ambiguous, or an empty text.
 
-    RFC 9112, section 6.1: a message with both fields of length may be an attempt at request smuggling, and a version
-    before 1.1 knows no chunks.
+    By RFC 9112, section 6.1, a message with both fields of length may be an attempt at request smuggling. A version
+    before 1.1 has no chunks.
     """
     names = {name for name, _ in request.headers}
     if {b"content-length", b"transfer-encoding"} <= names:
@@ -122,7 +127,7 @@ def _ambiguity(request: h11.Request) -> str:
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's connection with a deadline for each phase, and an entry in the server's table of connections."""
+    """uvicorn's connection, with a deadline for each phase and an entry in the server's table of connections."""
 
     conn: StrictHttp
 
@@ -143,7 +148,7 @@ class BoundedConnection(H11Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Enters the table, or refuses the connection."""
+        """Enter the table, or refuse the connection if the table has no room."""
         super().connection_made(transport)
         if self._table.admit(self):
             self._follow_phase()
@@ -153,7 +158,7 @@ class BoundedConnection(H11Protocol):
             self._refuse(Problem(503, "too_many_connections", message, headers={"Retry-After": "1"}))
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn's, but in pieces: h11 does not limit a header that arrives at once."""
+        """Pass the data on in pieces, because h11 does not limit a header that arrives at once."""
         for start in range(0, len(data), MAX_HEADER):
             if self.transport.is_closing():
                 return
@@ -161,7 +166,7 @@ class BoundedConnection(H11Protocol):
         self._follow_phase()
 
     def on_response_complete(self) -> None:
-        """As uvicorn's; then the next request begins."""
+        """End the answer as uvicorn does. Then the next request begins."""
         super().on_response_complete()
         if self.transport.is_closing():
             self._table.wait(self)
@@ -171,7 +176,7 @@ class BoundedConnection(H11Protocol):
             self._follow_phase()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is not HTTP, and a header beyond the limit."""
+        """Refuse what is not HTTP, and a header beyond the limit."""
         if len(self.conn.trailing_data[0]) > MAX_HEADER:
             message = f"the request's header has more than {MAX_HEADER:,} bytes: send fewer or shorter header fields"
             self._refuse(Problem(431, "header_too_large", message))
@@ -179,17 +184,17 @@ class BoundedConnection(H11Protocol):
             self._refuse(Problem(400, "invalid_http", f"the request is not valid HTTP/1.1{self.conn.reason}"))
 
     def pause_writing(self) -> None:
-        """As uvicorn's; the client must continue reading within `WRITE_TIMEOUT`."""
+        """Stop writing as uvicorn does. The client must continue reading within `WRITE_TIMEOUT`."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_TIMEOUT, self._expire, "slow_reader")
 
     def resume_writing(self) -> None:
-        """As uvicorn's."""
+        """Go on writing as uvicorn does, and end the client's deadline."""
         super().resume_writing()
         _cancel(self._write_timer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As uvicorn's; leaves the table."""
+        """Leave the table, and end the connection as uvicorn does."""
         self._table.remove(self)
         _cancel(self._phase_timer)
         _cancel(self._write_timer)
@@ -197,11 +202,11 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def evict(self) -> None:
-        """Closes the connection at once, for another one."""
+        """Close the connection at once to make room for another one."""
         self.transport.abort()
 
     def _follow_phase(self) -> None:
-        """Starts the deadline of the request's current phase, unless it is already running."""
+        """Start the deadline of the request's current phase, unless it is already running."""
         phase = self.conn.their_state
         if phase is self._phase or self.transport.is_closing():
             return
@@ -224,7 +229,7 @@ class BoundedConnection(H11Protocol):
             self.transport.abort()
 
     def _refuse(self, problem: Problem) -> None:
-        """Answers instead of the application, and closes the connection."""
+        """Answer instead of the application, and close the connection."""
         self._table.refusals.labels(problem.code).inc()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and cycle.response_started and not cycle.response_complete:

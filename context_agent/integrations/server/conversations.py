@@ -12,7 +12,11 @@ from context_agent.pruning.selection import Prices
 
 
 def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> PruneAnswer:
-    """Return the pruned or restored conversation of a request. Raises `ConfigError` for an unknown id."""
+    """Prune the conversation of a request, or restore passages in it.
+
+    Raises:
+        ConfigError: If an id to restore is unknown.
+    """
     options = request.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
     scope = encode(options)
     if request.restore:

@@ -16,11 +16,15 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The client closed the connection."""
+    """The client closed the connection before it had the answer."""
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work. If the client disconnects first, cancels the work and raises `ClientGone`."""
+    """Return the result of the work, unless the client disconnects first.
+
+    Raises:
+        ClientGone: If the client disconnected. The work is canceled.
+    """
     work_task, disconnect_task = asyncio.create_task(work), asyncio.create_task(_disconnect(request.receive))
     try:
         await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)

@@ -21,9 +21,16 @@ from context_agent.web.viewer.model import view_data
 
 
 def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
-    """Return a recorded episode and those of its sub-agents, as the viewer reads them, without paths.
+    """Return a recorded episode and the episodes of its sub-agents, as the viewer reads them.
 
-    Raises `DataError` for a trajectory that is unknown or cannot be shown.
+    The data names no path.
+
+    Args:
+        log: The log in the folder of the trajectories.
+        name: The id of the trajectory.
+
+    Raises:
+        DataError: If the trajectory is unknown or cannot be shown.
     """
     log.header(name)
     main = log.folder / f"{name}.jsonl"
@@ -39,7 +46,7 @@ def episode_data(log: FeedbackLog, name: str) -> dict[str, Any]:
 
 
 def _sub_agents(log: FeedbackLog, trajectory: Trajectory) -> Iterator[Path]:
-    """Yield the files of the sub-agents that the trajectory started, if they are there."""
+    """Yield the existing files of the sub-agents that the trajectory started."""
     for event in trajectory.events:
         for sub_agent in event.delegated if isinstance(event, ToolResult) else ():
             with suppress(TrajectoryError):

@@ -1,7 +1,7 @@
 """The errors that a client gets: a status, a code for programs, and a sentence for people.
 
-Errors have the shape of OpenAI's on every path. They never contain a path, a key or a stack trace: the details of a
-failure inside the server go to the log, and the client learns only what kind of failure it was.
+Errors have the shape of OpenAI's on every path. They never contain a path of a file, a key or a stack trace. The
+details of a failure inside the server go to the log, and the client learns only the kind of failure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,15 @@ _ERROR_TYPES = {
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """An error for the client: a status, a code for programs, a sentence for people. `param` is the wrong field."""
+    """An error for the client.
+
+    Attributes:
+        status: The HTTP status.
+        code: The kind of error, for programs.
+        message: A sentence for people.
+        param: The field of the request that is wrong, or None.
+        headers: Header fields of the response.
+    """
 
     status: int
     code: str
@@ -44,7 +52,7 @@ class Problem(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body of the response."""
+        """Return the body of the response, without the id of the request."""
         kind = _ERROR_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
@@ -53,9 +61,9 @@ INTERNAL = Problem(500, "internal", "an internal error of the server; its log ha
 
 
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
-    """Return the client's error for an exception of a search; None for an unexpected exception.
+    """Return the client's error for an exception of a search, or None for an unexpected exception.
 
-    A `ConfigError` of a search with a filter is due to the filter, because everything else was set up at the start.
+    If the search has a filter, a `ConfigError` is about the filter: everything else was checked at the start.
     """
     match error:
         case Problem():
@@ -72,12 +80,15 @@ def problem_of(error: Exception, where: Where | None = None) -> Problem | None:
 
 
 def index_problem() -> Problem:
-    """Return the error for an index that cannot be searched now."""
+    """Return the error for an index that cannot be searched at the moment."""
     return Problem(503, "index_error", INDEX_FAILURE, headers={"Retry-After": "5"})
 
 
 def invalid_body(error: ValidationError) -> Problem:
-    """Return the error for a body that is not JSON (400) or has wrong fields (422). It does not repeat their values."""
+    """Return the error for a body that pydantic refused.
+
+    The status is 400 for a body that is not JSON, and 422 for wrong fields. The message repeats no value.
+    """
     ((field, problem), *_) = problems(error)
     if error.errors(include_url=False, include_input=False, include_context=False)[0]["type"] == "json_invalid":
         return Problem(400, "invalid_json", f"the body is not valid JSON: {problem.partition(': ')[2]}")
@@ -85,6 +96,6 @@ def invalid_body(error: ValidationError) -> Problem:
 
 
 def shutting_down() -> Problem:
-    """Return the error while the server drains."""
+    """Return the error for a request that arrives while the server drains."""
     message = "the server is shutting down: use another server, or try again later"
     return Problem(503, "shutting_down", message, headers={"Connection": "close", "Retry-After": "1"})

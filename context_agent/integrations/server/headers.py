@@ -1,4 +1,4 @@
-"""Which header fields `ctx1 proxy` passes on, in both directions.
+"""The header fields that `ctx1 proxy` passes on, in both directions.
 
 Fields of one connection end at the proxy (RFC 9110, section 7.6.1). Fields that speak for the proxy itself, such as its
 report, come from the proxy alone. The framing of a message is computed anew, so that both sides agree on its end.
@@ -13,7 +13,7 @@ from context_agent.integrations.server.errors import Problem
 
 RawHeaders = list[tuple[bytes, bytes]]
 OWN_PREFIX = b"x-context-"
-"""The proxy's own fields begin with it. Clients believe them, so an upstream cannot set one."""
+"""The beginning of the proxy's own fields. Clients trust them, so an upstream cannot set one."""
 REPORT_HEADER = b"x-context-pruned"
 _HOP_BY_HOP = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-authorization",
@@ -21,7 +21,7 @@ _HOP_BY_HOP = frozenset((
 ))  # fmt: skip
 """Fields that belong to one connection."""
 _RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
-"""Fields of a request that the client of the upstream writes itself."""
+"""Fields of a request that the proxy's HTTP client writes itself."""
 _OF_THE_BODY = frozenset((b"content-encoding", b"content-digest", b"repr-digest", b"digest", b"content-md5"))
 """Fields of a request that describe the bytes of its body."""
 _OF_THE_ORIGIN = frozenset((b"alt-svc", b"strict-transport-security"))
@@ -29,7 +29,7 @@ _OF_THE_ORIGIN = frozenset((b"alt-svc", b"strict-transport-security"))
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = False) -> RawHeaders:
-    """Return the fields of a client's request that go to the upstream, names in lower case.
+    """Return the fields of a client's request that go to the upstream, with names in lower case.
 
     Fields for the proxy itself stay here, and so does the encoding and the digest of a body that was `recoded`.
     """
@@ -38,7 +38,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = F
 
 
 def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return the fields of an upstream's response that go to the client, names in lower case.
+    """Return the fields of an upstream's response that go to the client, with names in lower case.
 
     Raises:
         Problem: If a field holds a control character, or if the length of the body is stated in two ways.
@@ -55,7 +55,10 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
 
 
 def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: Collection[bytes]) -> RawHeaders:
-    """Return the fields without those of the connection, those that `Connection` names, and the `dropped` ones."""
+    """Return the fields without the `dropped` ones and without those of the connection.
+
+    The field `Connection` may name more fields of the connection.
+    """
     fields = [(name.lower(), value) for name, value in headers]
     listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
     gone = _HOP_BY_HOP.union(dropped, (name.strip() for name in listed))

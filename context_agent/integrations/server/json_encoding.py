@@ -1,4 +1,4 @@
-"""JSON for clients: numbers and texts that JSON or UTF-8 lacks are replaced."""
+"""JSON for clients. Values that JSON or UTF-8 cannot express are replaced."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ with extra("serve"):
 
 
 def encode(value: Any) -> bytes:
-    """Return the value as JSON in UTF-8. A number that is not finite becomes null, half a surrogate pair `?`.
+    """Return the value as JSON in UTF-8.
 
-    Both occur: in the metadata of foreign collections, in the output of a model, in texts that were cut.
+    A number that is not finite becomes null, and half of a surrogate pair becomes `?`. Both occur in the metadata of
+    other programs' collections, in the output of models, and in truncated texts.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -33,8 +34,8 @@ def _finite(value: Any) -> Any:
 
 
 class Json(JSONResponse):
-    """A JSON response, encoded by `encode`."""
+    """A JSON response that `encode` writes."""
 
     def render(self, content: Any) -> bytes:
-        """Return the body."""
+        """Return the body of the response."""
         return encode(content)

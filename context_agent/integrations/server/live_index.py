@@ -26,13 +26,13 @@ from context_agent.retrieval.corpus import Corpus
 
 @runtime_checkable
 class ChangingCorpus(Protocol):
-    """A corpus on an index that others may write to."""
+    """A corpus on an index that other programs may write to."""
 
     def stale(self) -> bool:
-        """Return whether it has changed since it was opened."""
+        """Return True if the index has changed since it was opened."""
 
     def close(self) -> None:
-        """Closes the index."""
+        """Close the index."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,14 +50,21 @@ class _Revision:
 
 
 class LiveIndex:
-    """The agent on the current revision. Used from one event loop; opens and closes in threads."""
+    """The agent on the current revision of its index.
+
+    It is used from one event loop. Indexes are opened and closed in threads.
+    """
 
     def __init__(
         self, agent: SearchAgent, reopen: Callable[[], Corpus] | None = None, *, concurrent: bool = False
     ) -> None:
-        """`reopen` opens the current state of the index; None for an index that never changes, which the caller closes.
+        """Serve an agent whose index may change.
 
-        `concurrent` if the index may be open twice at a time.
+        Args:
+            agent: The agent on the first revision. The others have its policy and its budget.
+            reopen: Opens the current state of the index. None is for an index that never changes; the caller closes
+                that one.
+            concurrent: True if the index may be open twice at a time.
         """
         self._revision: _Revision | None = _Revision(agent)
         self._template = agent
@@ -66,13 +73,13 @@ class LiveIndex:
         self._loaded.set()
         self._retired: set[asyncio.Task[None]] = set()
         self.stale = False
-        """Whether the index is known to have changed since it was loaded."""
+        """True while the index is known to have changed since it was loaded."""
         self.checked = time.time()
-        """When the index was last loaded or found unchanged, in seconds since the epoch."""
+        """The time when the index was last loaded or found unchanged, in seconds since the epoch."""
 
     @property
     def ready(self) -> bool:
-        """Whether there is an index to search."""
+        """True if there is an index to search, or one is being loaded."""
         return self._revision is not None or not self._loaded.is_set()
 
     @property
@@ -87,18 +94,20 @@ class LiveIndex:
 
     @property
     def name(self) -> str:
-        """The name of the corpus with the revision that is served; empty without one."""
+        """The name of the corpus and its revision, or an empty text while no index is open."""
         return self._revision.agent.corpus.name if self._revision else ""
 
     @property
     def chunks(self) -> int:
-        """Chunks of the revision that is served."""
+        """The number of chunks in the current revision."""
         return self._revision.agent.corpus.count() if self._revision else 0
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[SearchAgent]:
-        """Yield the agent, whose index stays open until the block ends. Raises `Problem` if the index is not
-        available.
+        """Yield the agent. Its index stays open until the block ends.
+
+        Raises:
+            Problem: If no index could be loaded.
         """
         await self._loaded.wait()
         revision = self._revision
@@ -113,7 +122,11 @@ class LiveIndex:
                 revision.unused.set()
 
     async def follow(self) -> bool | None:
-        """Reloads the index if it has changed. True if it was reloaded, None if checking or loading failed."""
+        """Reload the index if it has changed.
+
+        Returns:
+            True if the index was reloaded, False if it has not changed, and None if checking or loading failed.
+        """
         if self._reopen is None:
             return False
         try:
@@ -129,7 +142,7 @@ class LiveIndex:
         return True
 
     async def close(self) -> None:
-        """Closes the revisions that were opened here."""
+        """Close the revisions that were opened here."""
         if self._retired:
             await asyncio.wait(self._retired, timeout=1.0)
         if self._reopen is not None and self._revision is not None:
@@ -145,7 +158,7 @@ class LiveIndex:
         return True
 
     async def _swap(self, reopen: Callable[[], Corpus]) -> None:
-        """Opens the new revision; the old one is closed when its last search ends."""
+        """Open the new revision. The old one is closed when its last search ends."""
         fresh = await self._opened(reopen)
         former, self._revision = self._revision, fresh
         if former is not None:
@@ -154,7 +167,7 @@ class LiveIndex:
             task.add_done_callback(self._retired.discard)
 
     async def _replace(self, reopen: Callable[[], Corpus]) -> None:
-        """Closes the old revision, then opens the new one."""
+        """Close the old revision, then open the new one."""
         self._loaded.clear()
         try:
             if self._revision is not None:

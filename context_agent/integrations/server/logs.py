@@ -13,20 +13,24 @@ from typing import IO, Any
 
 LOGGER = logging.getLogger("context_agent.server")
 REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
-"""The id of the current request; everything that runs for the request sees it."""
+"""The id of the current request. Everything that runs for the request sees it."""
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class JsonLines(logging.Formatter):
-    """`time`, `level`, `event`, `worker`, `request_id`, and the entries of `extra={"fields": {...}}`."""
+    """Formats a record as one line of JSON.
+
+    The line has `time`, `level`, `event` and the entries of `extra={"fields": {...}}`. It has `worker` and `request_id`
+    where they are known, and `trace` for an exception.
+    """
 
     def __init__(self, worker: int | None = None) -> None:
-        """`worker` is the number of this process if several serve one address."""
+        """Format the records of one process. `worker` is its number if several processes serve one address."""
         super().__init__()
         self._worker = {} if worker is None else {"worker": worker}
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return the line of a record."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -42,7 +46,13 @@ class JsonLines(logging.Formatter):
 
 
 def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: int | None = None) -> None:
-    """Sends the logs of the server and of uvicorn to a stream (stderr by default) as JSON lines."""
+    """Send the logs of the server and of uvicorn to a stream as JSON lines.
+
+    Args:
+        stream: The stream, by default stderr.
+        level: The lowest level of the server's own records. uvicorn's begin with warnings.
+        worker: The number of this process if several serve one address.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(worker))
     for logger, lowest in ((LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
@@ -51,10 +61,10 @@ def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: 
 
 
 def log(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: Any) -> None:
-    """Logs one line; `error` adds its stack trace."""
+    """Log an event with its fields. `error` adds a stack trace."""
     LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
 
 
 def request_id(header: str | None) -> str:
-    """Return the client's id if it is short and plain, else a new one."""
+    """Return the client's id for the request if it is short and plain, else a new id."""
     return header if header is not None and _SAFE_ID.fullmatch(header) else uuid.uuid4().hex

@@ -1,7 +1,7 @@
-"""Which web pages may call a server of this package.
+"""The web pages that may call a server of this package.
 
-A browser sends the requests of any page that its user opens, also to the user's own machine. It says which page a
-request is from in `Origin` and `Sec-Fetch-Site`, which no script can change. Programs send neither, and are not asked.
+A browser sends the requests of any page that its user opens, also to the user's own machine. It names the page in
+`Origin` and `Sec-Fetch-Site`, which no script can change. Programs send neither field, and these checks let them pass.
 
 The order of the checks is that of Go's `http.CrossOriginProtection` (Filippo Valsorda, 2025).
 """
@@ -12,17 +12,17 @@ import ipaddress
 from collections.abc import Collection, Mapping
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names that only this machine's programs can mean. If a page's own name was made to resolve to this machine, its
-requests are recognized by their Host header."""
+"""Names that always mean this machine. If a page's own name was made to resolve to this machine, its requests have
+another name in the Host header."""
 _SAME_ORIGIN = ("same-origin", "none")
-"""Values of `Sec-Fetch-Site` for the server's own pages, and for what the user entered."""
+"""Values of `Sec-Fetch-Site` for the server's own pages, and for an address that the user entered."""
 
 
 def is_foreign_page(headers: Mapping[str, str], origins: Collection[str] = ()) -> bool:
     """Return True if the request is from a web page of another origin.
 
     Args:
-        headers: The header fields of the request; names are found in any case.
+        headers: The header fields of the request. The case of their names does not matter.
         origins: Origins that may call, such as `https://app.example`. `http://localhost:*` allows every port.
     """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
@@ -37,13 +37,13 @@ def is_foreign_page(headers: Mapping[str, str], origins: Collection[str] = ()) -
 
 
 def is_navigation(method: str, headers: Mapping[str, str]) -> bool:
-    """Return True if the user followed a link to the address, so that a page elsewhere neither sends nor reads it."""
+    """Return True if the user followed a link. Then no page elsewhere wrote the request or reads the answer."""
     is_top_level = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return method in ("GET", "HEAD") and is_top_level and "origin" not in headers
 
 
 def is_rebindable(headers: Mapping[str, str]) -> bool:
-    """Return True if a web page sends the request to a name, which its owner can make resolve to any address."""
+    """Return True if a web page sends the request to a name that could resolve to any address."""
     if "origin" not in headers and "sec-fetch-site" not in headers:
         return False
     name = host_name(headers.get("host", ""))

@@ -1,7 +1,7 @@
 """Calls between the workers of a server, over Unix sockets in a folder that only their user can open.
 
-What must be in one process, such as the memory of a conversation that was pruned, belongs to one worker, and the others
-call it. A call is a connection with one JSON value in each direction.
+Some things must be in one process, such as the memory of a conversation that was pruned. One worker owns them, and the
+other workers call it. A call is a connection with one JSON value in each direction.
 """
 
 from __future__ import annotations
@@ -25,33 +25,41 @@ from context_agent.integrations.server.logs import REQUEST_ID, log
 CALL_QUEUE = 128
 """Calls of other workers that may wait in the kernel."""
 Handler = Callable[[Any], Awaitable[Any]]
-"""The answer to a request, both JSON values. It may raise `Problem`."""
+"""A function that answers a request of another worker. Both are JSON values. It may raise `Problem`."""
 
 
 class WorkerPeers:
-    """The workers of a server, as one of them calls the others. Used from one event loop."""
+    """The workers of a server, as one of them sees them. It is used from one event loop."""
 
     def __init__(self, number: int = 0, addresses: Sequence[str] = (), listener: socket.socket | None = None) -> None:
-        """`addresses` are the sockets of all workers by number, `listener` is this one's; without them it is alone."""
+        """Join the workers of a server. Without addresses, this worker is the only one.
+
+        Args:
+            number: The number of this worker.
+            addresses: The addresses of the sockets of all workers, by number.
+            listener: The socket on which this worker is called.
+        """
         self.number = number
         self.handlers: dict[str, Handler] = {}
-        """What this worker answers, by name."""
+        """The calls that this worker answers, by name."""
         self._addresses, self._listener = tuple(addresses), listener
 
     @property
     def count(self) -> int:
-        """Number of workers, this one included."""
+        """The number of workers, this one included."""
         return max(1, len(self._addresses))
 
     def owner(self, digest: bytes) -> int:
-        """Return the worker that owns what has this digest."""
+        """Return the number of the worker that owns the thing with this digest."""
         return int.from_bytes(digest, "big") % self.count
 
     async def call(self, worker: int, name: str, request: Any, *, seconds: float) -> Any:
-        """Return the answer of a worker's handler. Raises its `Problem`, and one of status 503 without an answer in
-        time.
+        """Return the answer of a worker's handler.
 
-        The call of a worker that died waits for the process that replaces it.
+        If the worker has died, the call waits for the process that replaces it.
+
+        Raises:
+            Problem: The handler's, or one of status 503 if no answer comes within `seconds`.
         """
         if worker == self.number:
             return await self.handlers[name](request)
@@ -66,7 +74,7 @@ class WorkerPeers:
         return reply["answer"]
 
     async def call_all(self, name: str, request: Any, *, seconds: float) -> list[Any]:
-        """Return the answers of all workers, in their order, without those that raise a `Problem`."""
+        """Return the answers of all workers, ordered by number. A worker that raises `Problem` is left out."""
 
         async def answer(worker: int) -> list[Any]:
             with suppress(Problem):
@@ -77,7 +85,7 @@ class WorkerPeers:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Answers the calls of the other workers while the block runs."""
+        """Answer the calls of the other workers while the block runs."""
         if self._listener is None:
             yield
             return
@@ -106,7 +114,7 @@ class WorkerPeers:
 
 
 async def _exchange(address: str, request: Any) -> Any:
-    """Sends a JSON value and returns the one that comes back. Raises `OSError`, and `ValueError` for half a value."""
+    """Send a JSON value, and return the one that comes back. An incomplete value raises `ValueError`."""
     reader, writer = await asyncio.open_unix_connection(address)
     with closing(writer):
         writer.write(encode(request))
@@ -115,7 +123,11 @@ async def _exchange(address: str, request: Any) -> Any:
 
 
 def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
-    """Return a Unix socket for each worker, in a new folder that is removed with the stack. Raises `ConfigError`."""
+    """Return a Unix socket for each worker, in a new folder that the stack removes.
+
+    Raises:
+        ConfigError: If the folder's path is too long for a socket.
+    """
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="ctx1-")))
     listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
     for number, listener in enumerate(listeners):

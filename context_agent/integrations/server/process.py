@@ -1,4 +1,4 @@
-"""The process that serves: it binds an address, listens, and drains before it ends."""
+"""The process that serves. It binds an address, listens, and drains before it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ with extra("serve"):
 
 
 ACCEPT_BATCH = 32
-"""Connections accepted in one turn of the event loop. An evicted one is closed four turns later."""
+"""Connections accepted in one turn of the event loop. An evicted connection is closed four turns later."""
 SPARE_DESCRIPTORS = 4 * ACCEPT_BATCH + 128
 """File descriptors for connections outside the table, the index and trajectories."""
 ACCEPT_QUEUE = 1_024
@@ -32,7 +32,10 @@ CLOSE_TIMEOUT = 2
 
 
 def available_connections(limit: int) -> int:
-    """Return the part of `limit` that the process has file descriptors for; raises the soft limit if allowed."""
+    """Return how many of `limit` connections the process has file descriptors for.
+
+    The soft limit on descriptors is raised as far as the hard limit allows.
+    """
     try:
         import resource
     except ImportError:  # Windows has no such limit.
@@ -47,7 +50,7 @@ def available_connections(limit: int) -> int:
 
 
 class ServerProcess(uvicorn.Server):
-    """A uvicorn server that drains the service at the first signal and ends at once at the second."""
+    """A uvicorn server that drains the service at the first signal and ends at the second one."""
 
     def __init__(
         self,
@@ -58,9 +61,14 @@ class ServerProcess(uvicorn.Server):
         dated: bool = True,
         accept_batch: int = ACCEPT_BATCH,
     ) -> None:
-        """`on_ready` is called with the address once the server listens. `dated` responses get a Date header here.
+        """Prepare to serve an application.
 
-        `accept_batch` is the number of connections accepted in one turn of the event loop.
+        Args:
+            service: The service, which has the settings and the metrics.
+            app: The application.
+            on_ready: Called with the address once the server listens.
+            dated: True if the server adds a Date header to responses.
+            accept_batch: The number of connections accepted in one turn of the event loop.
         """
         table = ConnectionTable(available_connections(service.settings.max_connections), service.metrics.refusals)
         open_connections = Gauge("ctx1_connections", "Open connections.", registry=service.metrics.registry)
@@ -87,7 +95,7 @@ class ServerProcess(uvicorn.Server):
         self._ending: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's."""
+        """Listen on the sockets, then call `on_ready`."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if sockets:
@@ -96,7 +104,7 @@ class ServerProcess(uvicorn.Server):
             self._on_ready(socket_url(sockets[0]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handles a signal."""
+        """Drain at the first signal, and end at the second one."""
         if self.signalled is not None or self._loop is None:
             self.should_exit = self.force_exit = True
             return
@@ -120,7 +128,22 @@ def serve(
     *,
     dated: bool = True,
 ) -> bool:
-    """Serves until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`. `dated` as in `ServerProcess`."""
+    """Serve until a signal comes.
+
+    Args:
+        service: The service, which has the settings and the metrics.
+        app: The application.
+        host: The address to listen on.
+        port: The port, or 0 for any free one.
+        on_ready: Called with the URL once the server listens.
+        dated: True if the server adds a Date header to responses.
+
+    Returns:
+        True if the signal was SIGINT (Ctrl-C).
+
+    Raises:
+        ConfigError: If the address cannot be used.
+    """
     process = ServerProcess(service, app, on_ready, dated=dated)
     with bind_socket(host, port) as bound:
         process.run(sockets=[bound])
@@ -128,7 +151,11 @@ def serve(
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket; port 0 selects a free port. Raises `ConfigError` if the address cannot be used."""
+    """Return a socket that is bound to an address. Port 0 selects a free port.
+
+    Raises:
+        ConfigError: If the address cannot be used.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)

@@ -31,15 +31,25 @@ with extra("serve"):
     from prometheus_client.metrics_core import GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
-FINAL_GRACE = 5.0
-"""Seconds for searches to return what they have, after the grace period."""
-MAX_REASON = 500
-"""Characters of Chroma's message for the client: the message quotes the filter."""
+FINAL_GRACE_SECONDS = 5.0
+"""The time for searches to return what they have found, after the grace period."""
+MAX_REASON_CHARACTERS = 500
+"""Characters of Chroma's message that the client gets. The message quotes the filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A question for the service. `path` is the endpoint, for the metrics."""
+    """A question for the service.
+
+    Attributes:
+        question: The question.
+        k: The number of documents to return.
+        path: The endpoint, for the metrics.
+        where: A filter on metadata in Chroma's syntax.
+        deadline: The client's own time limit in seconds.
+        id: The id of the question, for the record.
+        effort: The effort of the policy, or None for its default.
+    """
 
     question: str
     k: int
@@ -52,7 +62,14 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedSearch:
-    """A search that may wait for its turn; `leave` must be called in any case."""
+    """A search in the queue. Its owner must call `leave` whatever happens.
+
+    Attributes:
+        request: The question.
+        ticket: The search's entry in the queue.
+        deadline: The end of its time, which a shutdown may bring forward.
+        arrival: When the request arrived, on the clock of `time.perf_counter`.
+    """
 
     request: SearchRequest
     ticket: Ticket
@@ -60,18 +77,18 @@ class AdmittedSearch:
     arrival: float = field(default_factory=time.perf_counter)
 
     def leave(self) -> None:
-        """Frees the slot or the entry in the queue."""
+        """Free the slot or the waiting place."""
         self.ticket.leave()
 
 
 class LimitedService:
-    """What every server of this package has: settings, metrics, an admission queue, and an orderly shutdown.
+    """What the servers of this package share: settings, metrics, an admission queue, and an orderly shutdown.
 
     It is used from one event loop.
     """
 
     work = "requests"
-    """What is admitted, for messages."""
+    """The noun for what is admitted, in messages."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -82,8 +99,10 @@ class LimitedService:
         self._typical_seconds = 0.5
 
     def enter(self) -> Ticket:
-        """Return a ticket, which must be left in any case. Raises `Problem` for a full queue, and during the
-        shutdown.
+        """Return a ticket, which the caller must leave whatever happens.
+
+        Raises:
+            Problem: If the queue is full, or if the server is shutting down.
         """
         if self.draining:
             raise shutting_down()
@@ -96,7 +115,10 @@ class LimitedService:
             raise Problem(429, "queue_full", message, headers={"Retry-After": str(wait)}) from None
 
     async def drain(self) -> None:
-        """Refuses new work, and returns when all admitted work is answered. After the grace, cuts searches short."""
+        """Refuse new work, and return when all admitted work is done.
+
+        Searches that still run after the grace period return what they have found by then.
+        """
         self.draining = True
         log("draining", running=self.admission.running, waiting=self.admission.waiting)
         with suppress(TimeoutError):
@@ -106,12 +128,12 @@ class LimitedService:
         for deadline in list(self._deadlines):
             deadline.expire()
         with suppress(TimeoutError):
-            async with asyncio.timeout(FINAL_GRACE):
+            async with asyncio.timeout(FINAL_GRACE_SECONDS):
                 await self.admission.empty.wait()
 
 
 class Service(LimitedService):
-    """Runs searches for a server. Used from one event loop."""
+    """Runs searches for a server. It is used from one event loop."""
 
     work = "searches"
 
@@ -122,17 +144,27 @@ class Service(LimitedService):
 
     @classmethod
     def of(cls, agent: SearchAgent, settings: Settings | None = None, index: LiveIndex | None = None) -> Service:
-        """Return the service of an agent, by default on an index that never changes. Its trajectories can be judged."""
+        """Return the service of an agent. If the agent writes trajectories, they can be judged.
+
+        Args:
+            agent: The agent. The caller closes it.
+            settings: The settings of the server.
+            index: The index that changes, or None for one that never does.
+        """
         feedback = None if agent.trajectories is None else FeedbackLog(agent.trajectories)
         return cls(index or LiveIndex(agent), settings or Settings(), feedback)
 
     @property
     def ready(self) -> bool:
-        """Whether the service accepts questions."""
+        """True if the service accepts questions."""
         return self.index.ready and not self.draining
 
     def admit(self, request: SearchRequest) -> AdmittedSearch:
-        """Admits the search. Raises `Problem` for a bad filter or effort, a full queue, and during the shutdown."""
+        """Check a search and put it into the queue.
+
+        Raises:
+            Problem: If the filter or the effort is wrong, if the queue is full, or if the server is shutting down.
+        """
         check_filter(request.where)
         check_effort(self.index.policy, request.effort)
         ticket = self.enter()
@@ -140,7 +172,11 @@ class Service(LimitedService):
         return AdmittedSearch(request, ticket, deadline)
 
     async def answer(self, search: AdmittedSearch) -> ServedAnswer:
-        """Return the answer. Raises `Problem`. Cancelling it ends the search and frees its slot."""
+        """Run a search and return its answer. A cancellation ends the search and frees its slot.
+
+        Raises:
+            Problem: If the search fails, or if its time ends in the queue.
+        """
         request = search.request
         async with self._running(search) as agent:
             queued_seconds = time.perf_counter() - search.arrival
@@ -155,7 +191,11 @@ class Service(LimitedService):
         return await self._answered(search, result, queued_seconds)
 
     async def stream(self, search: AdmittedSearch) -> AsyncGenerator[Progress | ServedAnswer]:
-        """Yield the progress as it happens, and then the answer. Raises `Problem`."""
+        """Run a search. Yield its progress as it happens, and at the end its answer.
+
+        Raises:
+            Problem: If the search fails, or if its time ends in the queue.
+        """
         request, result = search.request, None
         async with self._running(search) as agent:
             queued_seconds = time.perf_counter() - search.arrival
@@ -178,7 +218,11 @@ class Service(LimitedService):
 
     @asynccontextmanager
     async def step(self, path: str, where: Where | None = None) -> AsyncIterator[Corpus]:
-        """Yield the corpus for a single step, which takes a slot as a search does. Raises `Problem` as `admit`."""
+        """Yield the corpus for a single step, which takes a slot as a search does.
+
+        Raises:
+            Problem: As `admit`, or if the time of the step ends in the queue.
+        """
         search = self.admit(SearchRequest("", 1, path, where))
         try:
             await self._wait_for_turn(search)
@@ -189,7 +233,7 @@ class Service(LimitedService):
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Reloads a changed index while the block runs, and closes the index at its end."""
+        """Reload a changed index while the block runs, and close the index at the end of the block."""
         task = asyncio.create_task(self._follow())
         try:
             yield
@@ -207,7 +251,7 @@ class Service(LimitedService):
 
     @asynccontextmanager
     async def _running(self, search: AdmittedSearch) -> AsyncIterator[SearchAgent]:
-        """Yield the agent, when it is the search's turn. Raises failures of the block as `Problem`."""
+        """Wait for the search's turn, then yield the agent. Failures of the block are raised as `Problem`."""
         self._deadlines.add(search.deadline)
         try:
             await self._wait_for_turn(search)
@@ -253,7 +297,7 @@ class Service(LimitedService):
 
 
 class _CurrentState(Collector):
-    """The gauges of a service, which are read when Prometheus asks."""
+    """The gauges of a service. They are read when Prometheus asks for them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -272,7 +316,7 @@ class _CurrentState(Collector):
 
 
 def check_effort(policy: Policy, effort: str | None) -> None:
-    """Raises `Problem` for an effort that the policy does not have."""
+    """Raise `Problem` for an effort that the policy does not have."""
     if effort is None:
         return
     try:
@@ -282,7 +326,7 @@ def check_effort(policy: Policy, effort: str | None) -> None:
 
 
 def check_filter(where: Where | None) -> None:
-    """Raises `Problem` for a filter beyond the limits of `check_where`, or one that Chroma refuses."""
+    """Raise `Problem` for a filter beyond the limits of `check_where`, or one that Chroma refuses."""
     if where is None:
         return
     from chromadb.api.types import validate_where
@@ -293,5 +337,5 @@ def check_filter(where: Where | None) -> None:
     except ConfigError as error:
         raise Problem(400, "invalid_filter", str(error), "where") from None
     except ValueError as error:
-        reason = shorten(str(error), MAX_REASON, placeholder=" ...")
+        reason = shorten(str(error), MAX_REASON_CHARACTERS, placeholder=" ...")
         raise Problem(400, "invalid_filter", f"Chroma refuses the metadata filter: {reason}", "where") from None

@@ -20,22 +20,25 @@ with extra("serve"):
 
 
 HEARTBEAT = b": alive\n\n"
-BUFFERED = 64
-"""Events of a search that wait for a slow reader."""
+MAX_BUFFERED_EVENTS = 64
+"""Events of a search that may wait for a slow reader."""
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-"""Proxies must neither store a stream nor buffer it."""
+"""Header fields that tell proxies neither to store a stream nor to buffer it."""
 T = TypeVar("T")
 
 
 class EventResponse(StreamingResponse):
-    """A response of events. At its end it calls `leave` with whether all were sent, even if none was."""
+    """A response that streams server-sent events.
+
+    At its end it calls `leave`, with True if every event was sent. It does so even if the stream never began.
+    """
 
     def __init__(self, events: AsyncGenerator[bytes], leave: Callable[[bool], None]) -> None:
         super().__init__(events, media_type="text/event-stream", headers=STREAM_HEADERS)
         self._events, self._leave = events, leave
 
     async def stream_response(self, send: Send) -> None:
-        """Sends the events."""
+        """Send the events."""
         complete = False
         try:
             async with aclosing(self._events):
@@ -46,12 +49,13 @@ class EventResponse(StreamingResponse):
 
 
 async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerator[T | None]:
-    """Yield the items of the source, and None after each `every` seconds of silence. Closing this closes the source.
+    """Yield the items of a source, and None after each `every` seconds of silence.
 
-    At most `BUFFERED` items wait for a reader; then the source waits, too.
+    At most `MAX_BUFFERED_EVENTS` items wait for the reader. Beyond that the source waits for the reader, too. Closing
+    the generator closes the source.
     """
     queue: asyncio.Queue[tuple[T] | tuple[()]] = asyncio.Queue()
-    room = asyncio.Semaphore(BUFFERED)
+    room = asyncio.Semaphore(MAX_BUFFERED_EVENTS)
 
     async def pump() -> None:
         async for item in source:
@@ -79,8 +83,9 @@ async def with_heartbeat(source: AsyncIterator[T], every: float) -> AsyncGenerat
 
 
 def search_events(item: Progress | ServedAnswer) -> Iterator[bytes]:
-    """Yield the server-sent events of a search's progress and of its answer; none for events that clients do not
-    get.
+    """Yield the server-sent event for a step of a search or for its answer.
+
+    Some steps have no event for clients. They yield nothing.
     """
     if isinstance(item, ServedAnswer):
         yield _event("end", item.to_json())

@@ -1,9 +1,11 @@
 """Several worker processes behind one address, and the supervisor that starts and restarts them.
 
-The supervisor binds the address and starts the workers with the spawn method: a fork would inherit locks that other
-threads hold. The workers accept connections from one socket, which outlives them, so a worker that dies loses only the
-requests that it was answering. uvicorn's supervisor does not fit: its workers do not drain a service, and would
-take Ctrl-C in a terminal, which reaches every process, and the supervisor's own signal for two.
+The supervisor binds the address and starts the workers with the spawn method, because a fork would inherit locks that
+other threads hold. The workers accept connections from one socket, which outlives them. A worker that dies loses only
+the requests that it was answering.
+
+uvicorn has a supervisor, too. Its workers do not drain a service. They would also count two signals when a user presses
+Ctrl-C: the terminal's, which reaches every process, and the supervisor's own.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.peers import WorkerPeers, call_listeners
 from context_agent.integrations.server.process import CLOSE_TIMEOUT, ServerProcess
-from context_agent.integrations.server.service import FINAL_GRACE, LimitedService
+from context_agent.integrations.server.service import FINAL_GRACE_SECONDS, LimitedService
 
 with extra("serve"):
     from starlette.types import ASGIApp
@@ -39,7 +41,7 @@ with extra("serve"):
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 RESTART_PAUSE = 5.0
-"""Seconds until a worker that ended before it listened is started again."""
+"""Seconds before a worker is started again that ended before it listened."""
 TICK = 0.5
 """Seconds between the supervisor's looks at the clock."""
 END_MARGIN = 5.0
@@ -48,27 +50,40 @@ END_MARGIN = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServerWorker:
-    """A worker as its own process sees it: its sockets for clients and for the other workers, and their addresses."""
+    """A worker, as its own process sees it.
+
+    Attributes:
+        number: The number of the worker.
+        bound: The socket for clients, which all workers share.
+        listener: The socket on which the other workers call this one.
+        addresses: The addresses of the workers' sockets, by number.
+        started: The pipe that tells the supervisor when the worker listens.
+    """
 
     number: int
     bound: socket.socket
     listener: socket.socket
     addresses: tuple[str, ...]
     started: Connection
-    """Tells the supervisor that the worker listens."""
 
     def peers(self) -> WorkerPeers:
-        """Return the workers, as this one calls them."""
+        """Return the workers of the server, as this one calls them."""
         return WorkerPeers(self.number, self.addresses, self.listener)
 
     def serve(self, service: LimitedService, app: ASGIApp, description: Any) -> None:
-        """Serves until SIGTERM or the end of the supervisor, which gets the description once the worker listens."""
+        """Serve until SIGTERM comes or the supervisor ends.
+
+        Args:
+            service: The service, which has the settings and the metrics.
+            app: The application.
+            description: What the supervisor is sent once the worker listens.
+        """
         server = _WorkerServer(service, app, lambda url: self.started.send(description), accept_batch=1)
         server.run(sockets=[self.bound])
 
 
 class _WorkerServer(ServerProcess):
-    """Drains at SIGTERM, however often it comes: only the supervisor ends a worker at once, by killing it."""
+    """Drains at SIGTERM, however often it comes. Only the supervisor ends a worker at once, by killing it."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         supervisor = parent_process()
@@ -86,12 +101,12 @@ class _WorkerServer(ServerProcess):
 
 
 WorkerTarget = Callable[[ServerWorker], None]
-"""The work of a worker's process. It is pickled."""
+"""The function that a worker's process runs. It is pickled."""
 
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """A worker as the supervisor sees it."""
+    """A worker, as the supervisor sees it."""
 
     number: int
     process: BaseProcess
@@ -100,19 +115,26 @@ class _Child:
 
 
 class ServerSupervisor:
-    """Runs workers until a signal, and restarts those that end before. Used from the main thread."""
+    """Runs workers until a signal comes, and restarts those that end before. It is used from the main thread."""
 
     def __init__(self, target: WorkerTarget, count: int, grace: float, on_ready: Callable[[Any], None]) -> None:
-        """`on_ready` gets a worker's description once all listen. `grace` is that of the workers' settings.
+        """Prepare to run the workers.
 
-        Raises `ConfigError` on Windows.
+        Args:
+            target: The function that each worker's process runs.
+            count: The number of workers.
+            grace: The seconds that the workers' settings grant to running searches.
+            on_ready: Called with a worker's description once all of them listen.
+
+        Raises:
+            ConfigError: On Windows, which has no sockets for the calls between workers.
         """
         if not hasattr(socket, "AF_UNIX"):
             raise ConfigError(
                 "--workers needs Linux or macOS: start several servers on ports of their own, behind a load balancer"
             )
         self._target, self._count, self._on_ready = target, count, on_ready
-        self._patience = grace + FINAL_GRACE + CLOSE_TIMEOUT + END_MARGIN
+        self._patience = grace + FINAL_GRACE_SECONDS + CLOSE_TIMEOUT + END_MARGIN
         self._threads = str(max(1, available_cores() // count))
         self._children: dict[int, _Child] = {}
         # The number of each worker to start, and when, on the monotonic clock.
@@ -123,9 +145,14 @@ class ServerSupervisor:
         self._failure: int | None = None
 
     def run(self, bound: socket.socket) -> int:
-        """Serves on a bound socket. The exit code is 0, 130 after SIGINT, or that of a worker that cannot start.
+        """Serve on a bound socket.
 
-        Raises `ConfigError`, and `ContextAgentError` if a signal ended a worker before all listened.
+        Returns:
+            The exit code: 0, or 130 after SIGINT, or that of a worker that cannot start.
+
+        Raises:
+            ConfigError: If the sockets for the calls between workers cannot be made.
+            ContextAgentError: If a signal ends a worker before all of them listen.
         """
         ensure_running()  # When `_start` calls it for the first time, it unblocks signals.
         with ExitStack() as stack:
@@ -146,7 +173,7 @@ class ServerSupervisor:
         return self._signal is not None or self._failure is not None
 
     def _step(self) -> None:
-        """Starts the workers that are due, and handles what happens within a tick."""
+        """Start the workers that are due, and handle what happens within a tick."""
         now = time.monotonic()
         for number in [number for number, due in list(self._due.items()) if due <= now]:
             self._start(number)
@@ -179,7 +206,7 @@ class ServerSupervisor:
             worker_end.close()
 
     def _note_start(self, child: _Child) -> None:
-        """A worker listens, or it has closed the pipe because it ends."""
+        """Note that a worker listens. If it closed the pipe, it is about to end."""
         try:
             description = child.started.recv()
         except EOFError:
@@ -210,7 +237,7 @@ class ServerSupervisor:
         self._due[child.number] = time.monotonic() + (0.0 if child.listens else RESTART_PAUSE)
 
     def _stop(self, sig: int, frame: FrameType | None) -> None:
-        """Handles a signal: the first lets the workers drain, the second kills them."""
+        """Let the workers drain at the first signal, and kill them at the second one."""
         is_first = self._signal is None
         self._signal = self._signal or sig
         self._due.clear()
@@ -228,19 +255,19 @@ class ServerSupervisor:
 
 
 def _work(target: WorkerTarget, worker: ServerWorker) -> None:
-    """The main function of a worker's process."""
+    """Run a worker in its own process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     target(worker)
 
 
 def _events(child: _Child) -> list[Any]:
-    """Return what to wait for: the end of the process, and before that its start."""
+    """Return what the supervisor waits for: the end of the process, and before that its start."""
     return [child.process.sentinel] if child.listens else [child.process.sentinel, child.started]
 
 
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles the signals that stop a server while the block runs."""
+    """Handle the signals that stop a server while the block runs."""
     before = {sig: signal.signal(sig, handler) for sig in STOPPING}
     try:
         yield

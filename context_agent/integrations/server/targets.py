@@ -1,4 +1,4 @@
-"""Which request targets `ctx1 proxy` relays: paths that no server can read as one outside its base path.
+"""The request targets that `ctx1 proxy` relays: paths that no server can read as one outside its base path.
 
 Servers read a path in different ways. Some decode it twice, take a backslash for a slash, cut a segment at a semicolon,
 or fold a character that only looks like a dot. The proxy does not guess which of them it stands before. It refuses a
@@ -11,11 +11,11 @@ import re
 import unicodedata
 
 MAX_ENCODINGS = 3
-"""How often a path may be percent-encoded over. Clients encode once; a proxy in between may do it again."""
+"""How many times a path may be percent-encoded. Clients encode once, and a proxy in between may do it again."""
 _ENCODED = re.compile(rb"%(?:u([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
 """A percent-encoded byte, or the form `%uXXXX` that IIS reads."""
 _OVERLONG = re.compile(rb"[\xc0\xc1]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")
-"""The beginning of a character that takes more bytes than UTF-8 allows, as in `%c0%ae` for a dot."""
+"""The beginning of a character with more bytes than UTF-8 allows, such as `%c0%ae` for a dot."""
 _SEPARATORS = str.maketrans({**dict.fromkeys("\\⁄∕⧸∖⧵⧹¥₩", "/"), "。": "."})
 """What a server may read as a slash or a dot, beyond what Unicode's compatibility forms already fold."""
 _PARENT = re.compile(r"/\.\.+(?=[/;:?#]|$)")
@@ -24,7 +24,7 @@ _AUTHORITY = re.compile(r"/(?:\.(?:;[^/]*)?/)*(?:;[^/]*)?/")
 
 
 def path_fault(path: bytes) -> str:
-    """Return why a server could read the path as one outside its base path; empty if none can.
+    """Return why a server could read the path as one outside its base path, or an empty text.
 
     Args:
         path: The raw path of a request's target, without the query.
