@@ -326,9 +326,9 @@ def _observers(*, otel: bool, log_level: str, worker: int | None = None) -> Iter
 
 
 def _traced(app: Any) -> Any:
-    from context_agent.integrations.otel import continued
+    from context_agent.integrations.otel import with_remote_traces
 
-    return continued(app)
+    return with_remote_traces(app)
 
 
 def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> None:

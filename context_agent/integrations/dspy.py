@@ -18,23 +18,33 @@ with extra("dspy"):
 
 
 class ContextAgentRetriever:
-    """`retriever(question).passages` are texts, best first, with `ids`, `titles`, `scores` and `metadata` alongside.
+    """A retriever for DSPy's programs. A copy of a program, as optimizers make them, shares its retriever.
 
-    A copy of a program, as optimizers make them, shares its retriever.
+    `retriever(question)` returns a prediction. Its `passages` are texts, best first, and `ids`, `titles`, `scores` and
+    `metadata` are in the same order.
     """
 
     def __init__(
         self, agent: SearchAgent, *, k: int = DEFAULT_K, where: Where | None = None, per_document: int | None = 1
     ) -> None:
-        """`where` applies to every question; `per_document=None` returns all passages that remained in view."""
+        """Retrieve with an open agent.
+
+        Args:
+            agent: The agent. The caller closes it.
+            k: The number of documents.
+            where: A filter for every question, in Chroma's syntax.
+            per_document: The number of passages for each document. None returns all that remained in view.
+        """
         self._retriever = PassageRetriever(agent, k, where, per_document)
         self._handle: OpenAgent | None = None
 
     @classmethod
     def from_chroma(cls, collection: Any = None, **options: Any) -> Self:
-        """On an existing Chroma collection: Chroma's own object, or its name in the folder `path` or at `url`.
+        """Return a retriever on a Chroma collection.
 
-        `corpus` holds options of `ChromaCorpus.open`; other options are the retriever's or `SearchAgent`'s.
+        Args:
+            collection: Chroma's own object, or a name in the folder `path` or on the server at `url`.
+            options: Options of `open_agent`, of the retriever, or of `SearchAgent`.
         """
         fields = {name: options.pop(name) for name in ("k", "where", "per_document") if name in options}
         with open_agent(collection, **options) as handle:
@@ -43,15 +53,15 @@ class ContextAgentRetriever:
             return retriever
 
     def __call__(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
-        """Return the passages for a question; blocks."""
+        """Return the passages for a question. The call blocks."""
         return _prediction(self._retriever.search(query, k=k, where=where))
 
     async def acall(self, query: str, k: int | None = None, where: Where | None = None) -> dspy.Prediction:
-        """Return the same without blocking."""
+        """Return the passages for a question without blocking."""
         return _prediction(await self._retriever.asearch(query, k=k, where=where))
 
     def tool(self) -> Callable[..., str]:
-        """Return a function for `dspy.ReAct(signature, tools=[...])`: numbered passages with their ids, as text."""
+        """Return a function for `dspy.ReAct(signature, tools=[...])`. It answers with numbered passages."""
         retriever = self._retriever
         tool = SearchTool(retriever.agent, k=retriever.k, where=retriever.where, per_document=retriever.per_document)
 
@@ -62,7 +72,7 @@ class ContextAgentRetriever:
         return search_documents
 
     def close(self) -> None:
-        """Closes what `from_chroma` opened. An agent or a collection that the caller passed stays open."""
+        """Close what `from_chroma` opened. An agent or a collection that the caller passed stays open."""
         if self._handle is not None:
             self._handle.close()
 

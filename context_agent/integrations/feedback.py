@@ -6,8 +6,8 @@
 `feedback.jsonl` has one judgement per line, `served.jsonl` the trajectories of each request. A judgement whose id is
 already in the log is not written again. `ctx1 synth from-feedback` turns the log into training tasks.
 
-Both files are read once, and after that only the bytes that were added. The cost of a judgement does not depend on the
-length of the log.
+Both files are read once. After that only the bytes that were added are read, so the cost of a judgement does not depend
+on the length of the log.
 """
 
 from __future__ import annotations
@@ -31,22 +31,33 @@ from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import MALFORMED, decode_header
 from context_agent.integrations.line_index import LineIndex
 
-JUDGEMENTS, SERVED = "feedback.jsonl", "served.jsonl"
-SCHEMA = 1
-RATINGS = range(1, 6)
-MAX_JUDGEMENT = 65_536
-"""Bytes of a judgement as a line of the log."""
+JUDGEMENTS_FILE, SERVED_FILE = "feedback.jsonl", "served.jsonl"
+LOG_SCHEMA = 1
+VALID_RATINGS = range(1, 6)
+MAX_JUDGEMENT_BYTES = 65_536
+"""The size of a judgement as a line of the log."""
 MAX_JUDGEMENTS = 1_000_000
-"""Judgements in a log. Memory holds the offset of each, about 150 bytes."""
+"""Judgements in a log. Each takes about 150 bytes of memory."""
 MAX_REQUESTS = 200_000
-"""Latest requests that can be judged by request id. Earlier ones can be judged by trajectory id."""
+"""The latest requests, which can be judged by request id. Earlier ones can be judged by trajectory id."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _LOCK = ".feedback.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Someone's judgement on a search. The ids are of documents or of passages; `time` is UTC in ISO 8601."""
+    """Someone's judgement on a search.
+
+    Attributes:
+        id: The id of the judgement.
+        trajectory: The id of the search's trajectory.
+        relevant: Ids of documents or passages that answer the question.
+        irrelevant: Ids of documents or passages that do not.
+        rating: A rating from 1 to 5, or None.
+        comment: What the user wrote.
+        user: Who judges.
+        time: When the judgement was made, in UTC and ISO 8601.
+    """
 
     id: str
     trajectory: str
@@ -59,7 +70,7 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """Return the judgement as a row of the log."""
-        return {"schema": SCHEMA, **asdict(self)}
+        return {"schema": LOG_SCHEMA, **asdict(self)}
 
 
 def judgement(
@@ -73,17 +84,28 @@ def judgement(
     id: str | None = None,
     time: str | None = None,
 ) -> Judgement:
-    """Return a new judgement. The default of `id` is a digest of everything but the time, the default of `time` is now.
+    """Return a new judgement.
 
-    Raises `ConfigError` for a judgement without content, for a document that is both relevant and irrelevant, and for a
-    rating outside 1 to 5.
+    Args:
+        trajectory: The id of the search's trajectory.
+        relevant: Ids of documents or passages that answer the question.
+        irrelevant: Ids of documents or passages that do not.
+        rating: A rating from 1 to 5.
+        comment: What the user wrote.
+        user: Who judges.
+        id: The id of the judgement, by default a digest of everything but the time.
+        time: When the judgement was made, by default now.
+
+    Raises:
+        ConfigError: If the judgement is empty, if an id is both relevant and irrelevant, or if the rating is not from
+            1 to 5.
     """
     both = sorted(set(relevant) & set(irrelevant))
     if both:
         raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant: remove it from one of them")
     if not (relevant or irrelevant or comment or rating is not None):
         raise ConfigError("the judgement is empty: give relevant or irrelevant ids, a rating or a comment")
-    if rating is not None and rating not in RATINGS:
+    if rating is not None and rating not in VALID_RATINGS:
         raise ConfigError(f"a rating is a whole number from 1 to 5; got {rating}")
     content = Judgement("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -91,26 +113,33 @@ def judgement(
 
 
 def load_judgements(source: Source, *, problems: list[str] | None = None) -> list[Judgement]:
-    """Return the judgements of a log, in order; `problems` as in `load_questions`."""
+    """Return the judgements of a log in order.
+
+    Args:
+        source: The log, as in `load_questions`.
+        problems: As in `load_questions`.
+    """
     return load_rows(source, _judgement, problems=problems)
 
 
 class FeedbackLog:
-    """The log in a folder of trajectories. Safe to use from several threads and processes at once."""
+    """The log in a folder of trajectories. Several threads and processes may use it at once."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._judgements = LineIndex(self.folder / JUDGEMENTS, _judgement_id)
-        self._requests = LineIndex(self.folder / SERVED, _request_id, latest=MAX_REQUESTS)
+        self._judgements = LineIndex(self.folder / JUDGEMENTS_FILE, _judgement_id)
+        self._requests = LineIndex(self.folder / SERVED_FILE, _request_id, latest=MAX_REQUESTS)
 
     def record_request(self, request: str, trajectories: Sequence[str]) -> None:
-        """Records the trajectories of a request, so that it can be judged by its own id."""
+        """Record the trajectories of a request, so the request can be judged by its own id."""
         with self._locked():
-            _append(self.folder / SERVED, encode_line({"request": request, "trajectories": list(trajectories)}))
+            _append(self.folder / SERVED_FILE, encode_line({"request": request, "trajectories": list(trajectories)}))
 
     def trajectory_of(self, request: str) -> str:
-        """Return the first trajectory of a request; of its latest use if the id was used twice. Raises
-        `TrajectoryError`.
+        """Return the id of the first trajectory of a request. If two requests had the id, it is that of the later one.
+
+        Raises:
+            TrajectoryError: If the log does not know the request.
         """
         line = self._requests.line_of(request)
         if _request_id(line) == request:
@@ -121,7 +150,11 @@ class FeedbackLog:
         )
 
     def resolve(self, name: str) -> str:
-        """Return the trajectory with that id, or of the request with that id. Raises `TrajectoryError`."""
+        """Return the id of a trajectory, given its own id or the id of its request.
+
+        Raises:
+            TrajectoryError: If neither is known.
+        """
         try:
             self.header(name)
             return name
@@ -129,7 +162,11 @@ class FeedbackLog:
             return self.trajectory_of(name)
 
     def header(self, trajectory: str) -> Header:
-        """Return the header of a trajectory's file. Raises `TrajectoryError` if there is no such trajectory."""
+        """Return the header of a trajectory's file.
+
+        Raises:
+            TrajectoryError: If there is no such trajectory.
+        """
         if not _NAME.fullmatch(trajectory):
             raise TrajectoryError(f"{trajectory[:140]!r} is not a trajectory id")
         try:
@@ -139,15 +176,20 @@ class FeedbackLog:
             raise TrajectoryError(f"no trajectory {trajectory!r} is known here") from None
 
     def add(self, judgement: Judgement) -> bool:
-        """Writes the judgement; False if the log already has it.
+        """Write a judgement to the log.
 
-        Raises `TrajectoryError` for an unknown trajectory, `FeedbackLimitError` for a judgement that is too large or a
-        log that is full, and `DataError` for an id that another judgement in the log has.
+        Returns:
+            False if the log already has the judgement.
+
+        Raises:
+            TrajectoryError: If the trajectory is unknown.
+            FeedbackLimitError: If the judgement is too large, or if the log is full.
+            DataError: If another judgement in the log has the id.
         """
         line = encode_line(judgement.to_json())
-        if len(line) > MAX_JUDGEMENT:
+        if len(line) > MAX_JUDGEMENT_BYTES:
             raise FeedbackLimitError(
-                f"the judgement has {len(line):,} bytes, and at most {MAX_JUDGEMENT:,} are allowed: name fewer "
+                f"the judgement has {len(line):,} bytes, and at most {MAX_JUDGEMENT_BYTES:,} are allowed: name fewer "
                 "documents or shorten the comment"
             )
         self.header(judgement.trajectory)
@@ -159,15 +201,15 @@ class FeedbackLog:
                 raise DataError(f"judgement {judgement.id!r} has other content in the log: give it another id")
             if len(self._judgements) >= MAX_JUDGEMENTS:
                 raise FeedbackLimitError(
-                    f"the log is full ({MAX_JUDGEMENTS:,} judgements): move {JUDGEMENTS} out of {self.folder}"
+                    f"the log is full ({MAX_JUDGEMENTS:,} judgements): move {JUDGEMENTS_FILE} out of {self.folder}"
                 )
-            _append(self.folder / JUDGEMENTS, line, sync=True)
+            _append(self.folder / JUDGEMENTS_FILE, line, sync=True)
             return True
 
     def _logged(self, identifier: str) -> Judgement | None:
-        """Return the judgement with that id in the log."""
+        """Return the judgement that has the id in the log, or None."""
         line = self._judgements.line_of(identifier)
-        return _judgement(_decoded(line), 0, JUDGEMENTS) if _judgement_id(line) == identifier else None
+        return _judgement(_decoded(line), 0, JUDGEMENTS_FILE) if _judgement_id(line) == identifier else None
 
     def _locked(self) -> AbstractContextManager[None]:
         return file_lock(self.folder / _LOCK, timeout=-1)
@@ -175,7 +217,7 @@ class FeedbackLog:
 
 def _judgement_id(line: bytes) -> str | None:
     try:
-        return _judgement(_decoded(line), 0, JUDGEMENTS).id
+        return _judgement(_decoded(line), 0, JUDGEMENTS_FILE).id
     except DataError:  # A line that a crash cut, or of another program: `load_judgements` reports it.
         return None
 
@@ -188,7 +230,7 @@ def _request_id(line: bytes) -> str | None:
 
 
 def _append(path: Path, line: bytes, *, sync: bool = False) -> None:
-    """Appends a line. If a crash left the last line without its end, that line is ended first."""
+    """Append a line. If a crash left the last line of the file without its end, end that line first."""
     with open_private(path, "ab+") as stream:
         size = stream.seek(0, os.SEEK_END)
         if size:
@@ -209,12 +251,12 @@ def _decoded(line: bytes) -> dict[str, Any]:
 
 
 def _judgement(row: object, number: int, location: str) -> Judgement:
-    """Return the judgement of a decoded row. Raises `DataError` naming the `location`."""
+    """Return the judgement in a decoded row. The `location` of the row is for messages."""
     data = row if isinstance(row, dict) else {}
     schema = data.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
+    if isinstance(schema, int) and schema > LOG_SCHEMA:
         raise DataError(
-            f"{location}: a judgement of schema {schema}; this version reads up to {SCHEMA}: update context-agent"
+            f"{location}: a judgement of schema {schema}; this version reads up to {LOG_SCHEMA}: update context-agent"
         )
     texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
     ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
@@ -223,7 +265,7 @@ def _judgement(row: object, number: int, location: str) -> Judgement:
         texts["trajectory"]
         and all(isinstance(text, str) for text in texts.values())
         and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
-        and (rating is None or rating in RATINGS)
+        and (rating is None or rating in VALID_RATINGS)
     ):
         raise DataError(f'{location}: not a judgement like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
     entry = Judgement(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)

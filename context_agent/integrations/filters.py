@@ -14,7 +14,7 @@ from typing import Any
 from context_agent.errors import ConfigError
 from context_agent.retrieval.filters import MAX_DEPTH, Where
 
-OPERATORS = {
+CHROMA_OPERATORS = {
     "==": "$eq",
     "!=": "$ne",
     ">": "$gt",
@@ -25,22 +25,33 @@ OPERATORS = {
     "nin": "$nin",
     "not in": "$nin",
 }
-"""Operators of LlamaIndex (`nin`) and Haystack (`not in`); the others are the same in both."""
+"""Chroma's operators by those of LlamaIndex and Haystack. Only `nin` and `not in` differ between the two."""
 _NEGATED = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
 
 
 def all_of(*filters: Where | None) -> Where | None:
-    """Return a filter that requires all of these filters; None if all of them are empty."""
+    """Return a filter that requires all of the filters, or None if all of them are empty."""
     return _junction("$and", filters)
 
 
 def from_haystack(filters: Mapping[str, Any] | None) -> Where | None:
-    """Haystack's filter, a comparison or AND, OR and NOT over conditions; fields are `meta.KEY`, or `KEY`."""
+    """Translate a filter of Haystack.
+
+    Args:
+        filters: A comparison, or AND, OR or NOT over conditions. A field is `meta.KEY` or `KEY`.
+
+    Raises:
+        ConfigError: If Chroma cannot express the filter.
+    """
     return _haystack(filters, MAX_DEPTH, negated=False) if filters else None
 
 
 def from_llamaindex(filters: Any) -> Where | None:
-    """LlamaIndex's `MetadataFilters`, also nested. NOT means that none of its filters holds."""
+    """Translate `MetadataFilters` of LlamaIndex, which may be nested. NOT means that none of its filters holds.
+
+    Raises:
+        ConfigError: If Chroma cannot express the filter.
+    """
     return None if filters is None else _llamaindex(filters, MAX_DEPTH, negated=False)
 
 
@@ -83,9 +94,9 @@ def _llamaindex(filters: Any, levels: int, *, negated: bool) -> Where | None:
 
 
 def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
-    if operator not in OPERATORS:
-        raise ConfigError(f"Chroma has no filter {operator!r} (on {key!r}): use one of {', '.join(OPERATORS)}")
-    name = OPERATORS[operator]
+    if operator not in CHROMA_OPERATORS:
+        raise ConfigError(f"Chroma has no filter {operator!r} (on {key!r}): use one of {', '.join(CHROMA_OPERATORS)}")
+    name = CHROMA_OPERATORS[operator]
     if negated:
         if name not in _NEGATED:
             raise ConfigError(

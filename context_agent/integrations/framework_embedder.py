@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkEmbedder:
-    """A framework's embedding model as an `Embedder`; its vectors are used as they are."""
+    """A framework's embedding model as an `Embedder`. Its vectors are used as they are.
+
+    Attributes:
+        name: The name of the model.
+        dimension: The dimension of its vectors.
+        documents: Embeds texts of documents.
+        query: Embeds a query.
+    """
 
     name: str
     dimension: int
@@ -26,18 +33,33 @@ class FrameworkEmbedder:
 
     @classmethod
     def of(cls, collection: Collection, model: object, documents: str, query: str) -> Self:
-        """Return the model that embedded a user's collection; `documents` and `query` are the names of its methods."""
+        """Return the model that embedded a user's collection.
+
+        Args:
+            collection: The collection, which has the dimension of the vectors.
+            model: The framework's model.
+            documents: The name of the model's method that embeds texts of documents.
+            query: The name of its method that embeds a query.
+        """
         from context_agent.retrieval.chroma.collection import CollectionRecords
 
         name = f"{type(model).__module__.partition('.')[0]}:{type(model).__name__}"
         return cls(name, CollectionRecords(collection).dimension(), getattr(model, documents), getattr(model, query))
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, shape (n, d)."""
+        """Return the vectors of texts, shape (n_texts, dimension).
+
+        Raises:
+            EmbedderError: If the model fails.
+        """
         return self._call(self.documents, list(texts))
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Vector of a query, shape (d,)."""
+        """Return the vector of a query, shape (dimension,).
+
+        Raises:
+            EmbedderError: If the model fails.
+        """
         return self._call(self.query, text)
 
     def _call(self, embed: Callable[[Any], Any], argument: list[str] | str) -> NDArray[np.float32]:

@@ -1,4 +1,6 @@
-"""The agent as a function that a reasoning model calls: its definition for four APIs, its execution, and citations.
+"""The agent as a function that a reasoning model calls.
+
+It is defined for four APIs, runs the calls, and finds the passages that an answer cites.
 
     tool = SearchTool(agent)
     tools = [tool.definition("openai")]
@@ -30,17 +32,17 @@ from context_agent.text.markers import escape_markers, escaped_line
 from context_agent.text.passages import passage_text
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
-NAME = "search_documents"
+TOOL_NAME = "search_documents"
 DESCRIPTION = (
     "Answers one question with passages from the documents, best first. It searches in several steps by itself, so ask "
     "the whole question in words, even if it takes several facts. Cite a passage by its number, like [1]."
 )
 TOOL_DESCRIPTION = DESCRIPTION.replace("by its number, like [1]", "by its id")
-"""For tools that number the passages of each call from 1."""
+"""The description for tools that number the passages of each call from 1."""
 DEFAULT_K = 5
-MAX_K = 20
-"""Documents that a model may request."""
-MAX_ARGUMENTS = 100_000
+MAX_DOCUMENTS = 20
+"""Documents that a model may ask for."""
+MAX_ARGUMENT_CHARACTERS = 100_000
 """Characters of raw arguments that are parsed."""
 NO_PASSAGES = "Nothing was found."
 ONLY_NEAREST = "Nothing relevant was found. The nearest passages:"
@@ -50,19 +52,25 @@ ONLY_NEAREST = "Nothing relevant was found. The nearest passages:"
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
     question: str = Field(min_length=1)
-    k: int | None = Field(default=None, ge=1, le=MAX_K)
+    k: int | None = Field(default=None, ge=1, le=MAX_DOCUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The result of a call. `passages` are by number; `mistake` marks unusable arguments, which `text` explains."""
+    """The result of a call.
+
+    Attributes:
+        text: What the model reads.
+        passages: The passages by their numbers.
+        mistake: True if the arguments cannot be used. The text says why.
+    """
 
     text: str
     passages: Mapping[int, RetrievedPassage] = field(default_factory=dict)
     mistake: bool = False
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Anthropic's search result blocks, which Claude cites by itself; `source` is the passage's id."""
+        """Return Anthropic's search result blocks, which Claude cites by itself. `source` is the passage's id."""
         if not self.passages:
             return [{"type": "text", "text": self.text}]
         return [
@@ -76,8 +84,14 @@ class ToolAnswer:
             for number, passage in self.passages.items()
         ]
 
-    def message(self, provider: Provider, call_id: str, *, name: str = NAME) -> dict[str, Any]:
-        """Return the answer in the provider's format: a message, an item, a content block or a part."""
+    def message(self, provider: Provider, call_id: str, *, name: str = TOOL_NAME) -> dict[str, Any]:
+        """Return the answer in the provider's format: a message, an item, a content block or a part.
+
+        Args:
+            provider: The API.
+            call_id: The id of the call that is answered.
+            name: The name of the tool.
+        """
         match _checked_provider(provider):
             case "openai":
                 return {"role": "tool", "tool_call_id": call_id, "content": self.text}
@@ -96,14 +110,27 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Citations:
-    """The passages that a text cites, in the order of first mention, and the numbers that belong to no passage."""
+    """The citations of a text.
+
+    Attributes:
+        passages: The cited passages, in the order of their first mention.
+        unknown: The numbers that belong to no passage.
+    """
 
     passages: tuple[RetrievedPassage, ...]
     unknown: tuple[int, ...]
 
 
 class SearchTool:
-    """The tool's definition. Any number of conversations can share it, as they can share the agent."""
+    """The agent as a tool. Any number of conversations can share it, as they can share the agent.
+
+    Example:
+        ```python
+        tool = SearchTool(agent)
+        request = {"tools": [tool.definition("openai")]}
+        answer = tool.conversation().run({"question": "Who directed Rope?"})
+        ```
+    """
 
     def __init__(
         self,
@@ -112,17 +139,32 @@ class SearchTool:
         k: int = DEFAULT_K,
         where: Where | None = None,
         per_document: int | None = 1,
-        name: str = NAME,
+        name: str = TOOL_NAME,
         description: str = DESCRIPTION,
     ) -> None:
-        """`k` is the number of documents for a call that does not say; `where` is a filter that no call can lift."""
+        """Describe the tool.
+
+        Args:
+            agent: The agent. The caller closes it.
+            k: The number of documents for a call that does not name one.
+            where: A filter in Chroma's syntax that no call can lift.
+            per_document: The number of passages for each document. None returns all that remained in view.
+            name: The name of the tool.
+            description: What the model reads about the tool.
+
+        Raises:
+            ConfigError: If the name is not one that the APIs accept.
+        """
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name):
-            raise ConfigError(f"{name!r} is not a tool name: use at most 64 letters, digits, _ and -")
+            raise ConfigError(
+                f"{name!r} cannot be the name of a tool: begin with a letter or _, and use at most 64 "
+                "letters, digits, _ and -"
+            )
         self.retriever = PassageRetriever(agent, k, where, per_document)
         self.name, self.description = name, description
 
     def definition(self, provider: Provider) -> dict[str, Any]:
-        """One entry of the request's `tools`; for Gemini, of `function_declarations` in it."""
+        """Return an entry for the `tools` of a request. For Gemini it is an entry of `function_declarations` in it."""
         function = {"name": self.name, "description": self.description}
         schema = self._schema()
         match _checked_provider(provider):
@@ -136,18 +178,21 @@ class SearchTool:
                 return {**function, "parameters": schema}
 
     def conversation(self) -> Conversation:
-        """Return a new numbering of passages, for one conversation."""
+        """Return a conversation, which numbers its passages from 1."""
         return Conversation(self.retriever)
 
     def _schema(self) -> dict[str, Any]:
-        """Return the arguments in the subset of JSON Schema that all four APIs accept."""
+        """Return the schema of the arguments, in the subset of JSON Schema that all four APIs accept."""
         question = {"type": "string", "description": "the question, complete and in words"}
-        k = {"type": "integer", "description": f"how many documents, 1 to {MAX_K}; {self.retriever.k} by default"}
+        k = {
+            "type": "integer",
+            "description": f"how many documents, 1 to {MAX_DOCUMENTS}; {self.retriever.k} by default",
+        }
         return {"type": "object", "properties": {"question": question, "k": k}, "required": ["question"]}
 
 
 class Conversation:
-    """Runs calls and numbers their passages. Calls may run at the same time."""
+    """Runs the calls of one conversation and numbers their passages. Calls may run at the same time."""
 
     def __init__(self, retriever: PassageRetriever) -> None:
         self._retriever = retriever
@@ -156,9 +201,16 @@ class Conversation:
         self._lock = threading.Lock()
 
     def run(self, arguments: Mapping[str, Any] | str) -> ToolAnswer:
-        """Executes a call; `arguments` as the model wrote them, parsed or not. Blocks.
+        """Run a call. It blocks.
 
-        The answer explains a mistake of the model. Raises what a failing policy or corpus raises.
+        Args:
+            arguments: The arguments as the model wrote them, parsed or not.
+
+        Returns:
+            The passages, or an explanation of the model's mistake.
+
+        Raises:
+            ContextAgentError: If the policy or the corpus fails.
         """
         try:
             call = _parsed(arguments)
@@ -167,7 +219,7 @@ class Conversation:
             return ToolAnswer(f"Error: {error}", mistake=True)
 
     async def arun(self, arguments: Mapping[str, Any] | str) -> ToolAnswer:
-        """Return the same without blocking."""
+        """Run a call without blocking, as `run` does."""
         try:
             call = _parsed(arguments)
             return self._numbered(await self._retriever.asearch(call.question, k=call.k))
@@ -194,15 +246,17 @@ class Conversation:
 
 
 class _MistakeError(Exception):
-    """Arguments that cannot be used; the model reads the text."""
+    """Arguments that cannot be used. The model reads the text."""
 
 
 def _parsed(arguments: Mapping[str, Any] | str) -> _Arguments:
     try:
         if not isinstance(arguments, str):
             return _Arguments.model_validate(dict(arguments))
-        if len(arguments) > MAX_ARGUMENTS:
-            raise _MistakeError(f"arguments of {len(arguments):,} characters: use at most {MAX_ARGUMENTS:,}")
+        if len(arguments) > MAX_ARGUMENT_CHARACTERS:
+            raise _MistakeError(
+                f"the arguments have {len(arguments):,} characters; use at most {MAX_ARGUMENT_CHARACTERS:,}"
+            )
         return _Arguments.model_validate_json(arguments)
     except ValidationError as error:
         reasons = explain(error, whole="arguments")

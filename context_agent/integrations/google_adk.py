@@ -21,19 +21,27 @@ Message = dict[str, Any]
 
 
 class ContentPruningFilter:
-    """Prunes the function responses of each model request; the session keeps all of them.
+    """Prunes the function responses of each model request. The session keeps all of them.
 
-        App(name="harbour", root_agent=agent, plugins=[ContextFilterPlugin(custom_filter=ContentPruningFilter())])
+    Any number of agents and sessions can share one filter. It blocks the event loop while it judges passages.
 
-    Any number of agents and sessions can share it. It blocks the event loop while it judges.
+    Example:
+        ```python
+        App(name="harbor", root_agent=agent, plugins=[ContextFilterPlugin(custom_filter=ContentPruningFilter())])
+        ```
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        """Prune with a pruner for each conversation.
+
+        Args:
+            budget: The tokens of tool results to keep.
+            options: The other options of `ContextPruner`.
+        """
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, contents: list[Content]) -> list[Content]:
-        """Return the contents with pruned function responses. Contents that stay as they are are the same objects."""
+        """Return the contents with pruned function responses. Contents without a change are the same objects."""
         sources: list[tuple[int, int]] = []
         messages: list[Message] = []
         for message, source in _chat(contents):
@@ -50,9 +58,9 @@ class ContentPruningFilter:
 
 
 def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int]]]:
-    """Yield the contents as chat messages, each with the numbers of its content and of its part.
+    """Yield the contents as chat messages, each with the number of its content and of its part.
 
-    The kit removes its own ids of calls from a request. A response answers the first open call of its function.
+    The kit removes its own ids of calls from a request, so a response answers the first open call of its function.
     """
     open_calls: dict[str, deque[str]] = {}
     for row, content in enumerate(contents):
@@ -75,7 +83,7 @@ def _chat(contents: Sequence[Content]) -> Iterator[tuple[Message, tuple[int, int
 
 
 def _text_of(response: FunctionResponse) -> str:
-    """Return what the function returned: its text if it returned one, else JSON."""
+    """Return what the function returned, as text or as JSON."""
     value = response.response
     if _is_text(value):
         return str(value["result"])
@@ -83,12 +91,12 @@ def _text_of(response: FunctionResponse) -> str:
 
 
 def _is_text(value: Mapping[str, Any] | None) -> bool:
-    """Return whether the kit wrapped a text, as it does if a function does not return a dict."""
+    """Return True if the function returned a text, which the kit wraps in a dict."""
     return value is not None and value.keys() == {"result"} and isinstance(value["result"], str)
 
 
 def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
-    """Return a copy of the content with other texts in these parts."""
+    """Return a copy of the content. `texts` are the new texts of some of its parts, by their numbers."""
     parts = list(content.parts or [])
     for number, text in texts.items():
         response = parts[number].function_response
@@ -100,7 +108,7 @@ def _rewritten(content: Content, texts: Mapping[int, str]) -> Content:
 
 
 def _value_of(text: str, *, is_text: bool) -> dict[str, Any]:
-    """Return the response for a pruned text; JSON of small values is pruned as lines, which are no JSON any more."""
+    """Return the response for a pruned text. JSON that was pruned by lines may no longer be JSON."""
     if not is_text:
         try:
             value = json.loads(text)

@@ -21,7 +21,11 @@ with extra("haystack"):
 
 @component
 class ContextAgentRetriever:
-    """A document for each ranked document: its best passage, with score; the rest is in `meta` under `ctx1_` names."""
+    """A retriever component that a pipeline can save and load.
+
+    It returns a Haystack document for each ranked document: the best passage with its score. `meta` has the metadata of
+    the chunk. Names that begin with `ctx1_` hold what the search adds.
+    """
 
     def __init__(
         self,
@@ -39,12 +43,21 @@ class ContextAgentRetriever:
         top_k: int = DEFAULT_K,
         per_document: int | None = 1,
     ) -> None:
-        """A collection in the folder `path` or on the server at `url`, which gets `token` as a bearer token.
+        """Retrieve from a Chroma collection, which is opened at its first use.
 
-        `corpus` holds options of `ChromaCorpus.open` (`title_key`, `embedder`), `agent` of `SearchAgent` (`budget`,
-        `trajectories`), `limits` of `Limits`; `policy` and `policy_options` are those of `load_policy`. `filters` apply
-        to every question, together with those of the call. `per_document` is the number of passages per document; None
-        returns all in view. The collection is opened at its first use.
+        Args:
+            path: The folder of the collection.
+            url: The address of the Chroma server, instead of a folder.
+            collection: The name of the collection.
+            token: The bearer token for the server.
+            corpus: Options of `ChromaCorpus.open`, such as `title_key` and `embedder`.
+            policy: The name of the policy, as in `load_policy`.
+            policy_options: The options of the policy, as in `load_policy`.
+            agent: Options of `SearchAgent`, such as `budget` and `trajectories`.
+            limits: The fields of `Limits`.
+            filters: Haystack's filters, which apply to every question together with those of the call.
+            top_k: The number of documents.
+            per_document: The number of passages for each document. None returns all that remained in view.
         """
         self._options: dict[str, Any] = {
             "path": path, "url": url, "collection": collection, "token": token, "corpus": corpus, "policy": policy,
@@ -58,24 +71,33 @@ class ContextAgentRetriever:
 
     @classmethod
     def of(cls, agent: SearchAgent, **options: Any) -> Self:
-        """On an open agent, which the caller closes. A pipeline with this retriever runs but cannot be saved."""
+        """Return a retriever on an open agent. A pipeline with it runs, but cannot be saved.
+
+        Args:
+            agent: The agent. The caller closes it.
+            options: Options of the retriever, such as `top_k`.
+        """
         retriever = cls(**options)
         retriever._handle, retriever._is_live = OpenAgent(agent, lambda: None), True
         return retriever
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options, as Haystack saves them. Raises `ConfigError` for a retriever on a live agent."""
+        """Return the options as Haystack saves them.
+
+        Raises:
+            ConfigError: If the retriever was made on an open agent.
+        """
         if self._is_live:
-            raise ConfigError("a retriever on a live agent cannot be saved: create it with path or url")
+            raise ConfigError("a retriever on an open agent cannot be saved: create it with path or url instead")
         return dict(default_to_dict(self, **self._options))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return a retriever with these options, not yet opened."""
+        """Return a retriever with saved options. It has not opened its collection yet."""
         return default_from_dict(cls, data)
 
     def warm_up(self) -> None:
-        """Opens the collection, once."""
+        """Open the collection, unless it is open."""
         with self._lock:
             if self._handle is None:
                 options = dict(self._options)
@@ -86,7 +108,7 @@ class ContextAgentRetriever:
                     self._handle = handle
 
     def close(self) -> None:
-        """Closes what was opened; the next run opens it again."""
+        """Close what was opened. The next run opens it again."""
         with self._lock:
             if self._handle is not None and not self._is_live:
                 self._handle.close()
@@ -96,7 +118,13 @@ class ContextAgentRetriever:
     def run(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Return the documents for a question. `filters` are Haystack's, on `meta`; `top_k` counts documents."""
+        """Return the documents for a question.
+
+        Args:
+            query: The question.
+            filters: Haystack's filters on `meta`.
+            top_k: The number of documents.
+        """
         passages = self._retriever().search(query, k=top_k, where=from_haystack(filters))
         return {"documents": [_document(passage) for passage in passages]}
 
@@ -104,7 +132,7 @@ class ContextAgentRetriever:
     async def run_async(
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
-        """Return the same without blocking."""
+        """Return the documents for a question without blocking."""
         retriever = await asyncio.to_thread(self._retriever)
         passages = await retriever.asearch(query, k=top_k, where=from_haystack(filters))
         return {"documents": [_document(passage) for passage in passages]}

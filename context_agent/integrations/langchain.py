@@ -12,7 +12,7 @@ from context_agent.agent import SearchAgent
 from context_agent.harness.episode import DEFAULT_K
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
 from context_agent.integrations.opening import OpenAgent, open_agent
-from context_agent.integrations.passages import PREFIX, PassageRetriever, RetrievedPassage
+from context_agent.integrations.passages import METADATA_PREFIX, PassageRetriever, RetrievedPassage
 from context_agent.integrations.pruning import THRESHOLD, prune
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.filters import Where
@@ -27,27 +27,35 @@ with extra("langchain"):
 
 
 class ContextAgentRetriever(BaseRetriever):
-    """`invoke(question)`, also with `k=` and `where=`: a `Document` for each ranked document, its best passage.
+    """A retriever for LangChain. `invoke(question)` takes `k=` and `where=` as well.
 
-    `Document.id` is the chunk's id. Its metadata are those of the store, plus score, rank, title, document id and the
-    path of the trajectory under names that begin with `ctx1_`.
+    It returns a `Document` for each ranked document: the best passage. `Document.id` is the id of the chunk. The
+    metadata are those of the store. Names that begin with `ctx1_` hold the score, the rank, the title, the document's
+    id and the path of the trajectory.
+
+    Attributes:
+        agent: The agent.
+        k: The number of documents.
+        where: A filter for every question in Chroma's syntax, which applies together with the filter of the call.
+        per_document: The number of passages for each document, each a `Document`. None returns all that remained in
+            view.
     """
 
     agent: SearchAgent
     k: int = Field(default=DEFAULT_K, ge=1)
     where: dict[str, Any] | None = None
-    """A filter in Chroma's syntax that applies to every question, together with the filter of the call."""
     per_document: int | None = Field(default=1, ge=1)
-    """Passages per document, each returned as a `Document`; None for all that remained in view."""
     _handle: OpenAgent | None = PrivateAttr(default=None)
 
     @classmethod
     def from_chroma(cls, store: Any, *, corpus: dict[str, Any] | None = None, **options: Any) -> Self:
-        """On an existing Chroma collection: a `langchain_chroma.Chroma` store, or Chroma's own collection.
+        """Return a retriever on an existing Chroma collection.
 
-        The store's embedding function embeds the queries. `corpus` holds options of `ChromaCorpus.open`, such as
-        `title_key` and `document_key`, which name metadata entries. The remaining options are fields of the retriever,
-        or options of `SearchAgent`.
+        Args:
+            store: A `langchain_chroma.Chroma` store, whose embedding function embeds the queries, or Chroma's own
+                collection.
+            corpus: Options of `ChromaCorpus.open`. `title_key` and `document_key` name entries of the metadata.
+            options: Fields of the retriever, or options of `SearchAgent`.
         """
         # The public API has no access to the object that the store uses.
         collection, model = getattr(store, "_collection", store), getattr(store, "embeddings", None)
@@ -61,7 +69,7 @@ class ContextAgentRetriever(BaseRetriever):
             return retriever
 
     def close(self) -> None:
-        """Closes what `from_chroma` opened. An agent or a store that the caller passed stays open."""
+        """Close what `from_chroma` opened. An agent or a store that the caller passed stays open."""
         if self._handle is not None:
             self._handle.close()
 
@@ -81,9 +89,16 @@ class ContextAgentRetriever(BaseRetriever):
 
 
 class PruningCompressor(BaseDocumentCompressor):
-    """Drops the documents of a pipeline that the embedded policy would prune; the options are those of `prune`.
+    """Drops the documents of a pipeline that the embedded policy would prune.
 
-    The other documents keep their order and their metadata, to which the probability is added as `ctx1_score`.
+    The other documents keep their order and their metadata. The probability is added to the metadata as `ctx1_score`.
+
+    Attributes:
+        threshold: As in `prune`.
+        tokens: As in `prune`.
+        k: As in `prune`.
+        policy: As in `prune`.
+        title_key: The entry of the metadata that holds a document's title. Documents may lack it.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -92,12 +107,11 @@ class PruningCompressor(BaseDocumentCompressor):
     k: int | None = None
     policy: BridgePolicy | None = None
     title_key: str = "title"
-    """The metadata entry that holds a document's title; documents may lack it."""
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
-        """Return the documents that are kept."""
+        """Return the documents that matter for the question."""
         passages = [(str(document.metadata.get(self.title_key, "")), document.page_content) for document in documents]
         scores = prune(query, passages, threshold=self.threshold, tokens=self.tokens, k=self.k, policy=self.policy)
         return [_scored(documents[index], score) for index, score in scores]
@@ -109,4 +123,4 @@ def _document(passage: RetrievedPassage) -> Document:
 
 
 def _scored(document: Document, score: float) -> Document:
-    return document.model_copy(update={"metadata": {**document.metadata, PREFIX + "score": score}})
+    return document.model_copy(update={"metadata": {**document.metadata, METADATA_PREFIX + "score": score}})

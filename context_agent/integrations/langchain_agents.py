@@ -24,28 +24,36 @@ with extra("langchain-agents"):
 
 
 class ContextPruningMiddleware(AgentMiddleware):  # type: ignore[misc]
-    """Prunes the messages of each model request; the agent's state, and so its checkpoints, keep all of them.
+    """Prunes the messages of each model request. The agent's state and its checkpoints keep all of them.
 
+    Any number of threads and conversations can share one middleware.
+
+    Example:
+        ```python
         create_agent(model, tools, middleware=[ContextPruningMiddleware(budget=8_000)])
-
-    Any number of threads and conversations can share it.
+        ```
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        """Prune with a pruner for each conversation.
+
+        Args:
+            budget: The tokens of tool results to keep.
+            options: The other options of `ContextPruner`.
+        """
         super().__init__()
         self._pruners = ConversationPruners.of(budget, **options)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Calls the model with the pruned messages."""
+        """Call the model with the pruned messages."""
         return handler(self._pruned(request))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
-        """Return the same without blocking."""
+        """Call the model with the pruned messages, without blocking."""
         return await handler(await asyncio.to_thread(self._pruned, request))
 
     def _pruned(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -63,6 +71,13 @@ def sub_agent(
     """Return the search agent as a `CompiledSubAgent` for `create_deep_agent(subagents=[...])`.
 
     The task that the main agent delegates is the question. The answer has the best passage of `k` documents.
+
+    Args:
+        agent: The agent. The caller closes it.
+        name: The name of the sub-agent.
+        description: What the model reads about the sub-agent.
+        k: The number of documents.
+        where: A filter in Chroma's syntax that no call can lift.
     """
     tool = SearchTool(agent, k=k, where=where)
 
@@ -77,6 +92,6 @@ def sub_agent(
 
 
 def _question(state: dict[str, Any]) -> str:
-    """Return the text of the last human message, empty without one."""
+    """Return the text of the last human message, or an empty text."""
     questions = (message for message in reversed(state["messages"]) if isinstance(message, HumanMessage))
     return str(next((message.text for message in questions), ""))

@@ -1,4 +1,4 @@
-"""The offset of the line of each key, in a file of lines that only grows."""
+"""An index of a file of lines that only grows: the offset of the line of each key."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import BinaryIO
 
 
 class LineIndex:
-    """The offset of the line of each key, in a file that only grows. Reads what was added since the last look-up.
+    """Finds the line of a key in a file that only grows. Each look-up reads what was added since the last one.
 
-    Holds two numbers per key: the hash of the key and the offset. Safe to use from several threads.
+    The index holds two numbers for each key, the hash of the key and the offset of its line. Several threads may use
+    it.
     """
 
     def __init__(self, path: Path, key_of: Callable[[bytes], str | None], latest: int | None = None) -> None:
-        """Holds the last line of each of the `latest` keys; without it the first line of every key."""
+        """Index a file.
+
+        Args:
+            path: The file, which need not exist yet.
+            key_of: Returns the key of a line, or None for a line without one.
+            latest: If given, the index holds the last line of each of this many latest keys. Otherwise it holds the
+                first line of every key.
+        """
         self._path, self._key_of, self._latest = path, key_of, latest
         self._offsets: dict[int, int] = {}
         self._end = self._inode = 0
@@ -26,7 +34,7 @@ class LineIndex:
         return len(self._offsets)
 
     def line_of(self, key: str) -> bytes:
-        """Return the line of the key or, rarely, of another key with the same hash; empty if there is none."""
+        """Return the line of a key, or empty bytes. Rarely it is the line of another key with the same hash."""
         try:
             with self._lock, self._path.open("rb") as stream:
                 self._read_added(stream)

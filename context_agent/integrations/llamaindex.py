@@ -28,14 +28,14 @@ with extra("llamaindex"):
     from llama_index.core.vector_stores.types import MetadataFilters
     from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-OPTIONS = ("similarity_top_k", "filters", "per_document", "callback_manager")
+RETRIEVER_OPTIONS = ("similarity_top_k", "filters", "per_document", "callback_manager")
 
 
 class ContextAgentRetriever(BaseRetriever):
-    """`retrieve(question)`: a node for each ranked document, its best passage, with the document's score.
+    """A retriever for LlamaIndex. It returns a node for each ranked document: the best passage, with the score.
 
-    A node that LlamaIndex stored is restored with its relationships. Rank, title, document id and the path of the
-    trajectory are added to its metadata under names that begin with `ctx1_`; they are excluded from prompts.
+    A node that LlamaIndex stored is restored with its relationships. Names in its metadata that begin with `ctx1_` hold
+    the rank, the title, the document's id and the path of the trajectory. Prompts leave them out.
     """
 
     def __init__(
@@ -47,7 +47,15 @@ class ContextAgentRetriever(BaseRetriever):
         per_document: int | None = 1,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        """`per_document` is the number of passages per document; None returns all that remained in view."""
+        """Retrieve with an open agent.
+
+        Args:
+            agent: The agent. The caller closes it.
+            similarity_top_k: The number of documents.
+            filters: LlamaIndex's filters, which apply to every question.
+            per_document: The number of passages for each document. None returns all that remained in view.
+            callback_manager: LlamaIndex's callbacks.
+        """
         super().__init__(callback_manager)
         self.agent, self.similarity_top_k = agent, similarity_top_k
         self.filters, self.per_document = filters, per_document
@@ -57,22 +65,26 @@ class ContextAgentRetriever(BaseRetriever):
     def from_chroma(
         cls, store: Any, *, embed_model: Any = None, corpus: dict[str, Any] | None = None, **options: Any
     ) -> Self:
-        """On an existing Chroma collection: a `ChromaVectorStore`, an index over one, or Chroma's own collection.
+        """Return a retriever on an existing Chroma collection.
 
-        Queries are embedded by `embed_model`, else by the index's model, else by what Chroma stored. `corpus` holds
-        options of `ChromaCorpus.open`, such as `title_key`; other options are the retriever's or `SearchAgent`'s.
+        Args:
+            store: A `ChromaVectorStore`, an index over one, or Chroma's own collection.
+            embed_model: The model that embeds the queries. The default is the model of the index, or else the one that
+                Chroma stored.
+            corpus: Options of `ChromaCorpus.open`, such as `title_key`.
+            options: Options of the retriever or of `SearchAgent`.
         """
         model = embed_model if embed_model is not None else getattr(store, "_embed_model", None)
         collection = getattr(getattr(store, "vector_store", store), "client", store)
         opening = {**_collection_options(collection, model), **(corpus or {})}
-        fields = {name: options.pop(name) for name in OPTIONS if name in options}
+        fields = {name: options.pop(name) for name in RETRIEVER_OPTIONS if name in options}
         with open_agent(collection, corpus=opening, **options) as handle:
             retriever = cls(handle.agent, **fields)
             retriever._handle = handle
             return retriever
 
     def close(self) -> None:
-        """Closes what `from_chroma` opened. An agent or a store that the caller passed stays open."""
+        """Close what `from_chroma` opened. An agent or a store that the caller passed stays open."""
         if self._handle is not None:
             self._handle.close()
 
@@ -87,13 +99,19 @@ class ContextAgentRetriever(BaseRetriever):
 
 
 class PruningPostprocessor(BaseNodePostprocessor):
-    """Drops nodes that the embedded policy would prune, with the options of `prune`; scores become probabilities."""
+    """Drops nodes that the embedded policy would prune. The scores of the others become probabilities.
+
+    Attributes:
+        threshold: As in `prune`.
+        tokens: As in `prune`.
+        k: As in `prune`.
+        title_key: The entry of the metadata that holds a node's title. Nodes may lack it.
+    """
 
     threshold: float = THRESHOLD
     tokens: int | None = None
     k: int | None = None
     title_key: str = "title"
-    """The metadata entry that holds a node's title; nodes may lack it."""
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -120,10 +138,10 @@ def _node(passage: RetrievedPassage) -> NodeWithScore:
 
 
 def _collection_options(collection: Collection, model: object | None) -> dict[str, Any]:
-    """Options of `ChromaCorpus.open` for a collection of LlamaIndex, embedded by `model`.
+    """Return the options of `ChromaCorpus.open` for a collection that LlamaIndex wrote.
 
-    The entry `document_id` names a record's document only if every record has one: LlamaIndex writes the text None for
-    a missing document, and all such records would become one document.
+    `model` embedded it. The entry `document_id` names a record's document only if every record has one. For a missing
+    document LlamaIndex writes the text `None`, and all such records would become one document.
     """
     options: dict[str, Any] = {}
     where: Where = {"document_id": {"$ne": "None"}}

@@ -20,30 +20,39 @@ _TOOL_ROLES = (MessageRole.TOOL, MessageRole.FUNCTION)
 
 
 class ContextPruningMemory(BaseMemory):
-    """Another memory, read pruned: `get` leaves out passages of old tool results, `get_all` has everything.
+    """A memory that prunes what is read from another memory.
 
+    `get` leaves out passages of old tool results, and `get_all` returns everything. LlamaIndex's agents read their
+    memory when a run begins, so the tool results of earlier runs are pruned.
+
+    Example:
+        ```python
         agent.run("...", memory=ContextPruningMemory(Memory.from_defaults(), budget=8_000))
-
-    LlamaIndex's agents read their memory when a run begins, so the tool results of earlier runs are pruned.
+        ```
     """
 
     memory: SerializeAsAny[BaseMemory]
     _pruners: ConversationPruners = PrivateAttr()
 
     def __init__(self, memory: BaseMemory, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        """Prune with a pruner for each conversation.
+
+        Args:
+            budget: The tokens of tool results to keep.
+            options: The other options of `ContextPruner`.
+        """
         # pydantic's own `__init__` takes the fields of the subclass.
         super().__init__(memory=memory)  # type: ignore[call-arg]
         self._pruners = ConversationPruners.of(budget, **options)
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name under which LlamaIndex stores it."""
+        """Return the name under which LlamaIndex stores the memory."""
         return "ContextPruningMemory"
 
     @classmethod
     def from_defaults(cls, **options: Any) -> Self:
-        """On LlamaIndex's own memory, with these options of it."""
+        """Return a memory over LlamaIndex's own, which gets the options."""
         return cls(Memory.from_defaults(**options))
 
     def get(self, input: str | None = None, **options: Any) -> list[ChatMessage]:
@@ -63,27 +72,27 @@ class ContextPruningMemory(BaseMemory):
         return await self.memory.aget_all()
 
     def put(self, message: ChatMessage) -> None:
-        """Adds a message."""
+        """Add a message."""
         self.memory.put(message)
 
     async def aput(self, message: ChatMessage) -> None:
-        """Adds a message."""
+        """Add a message."""
         await self.memory.aput(message)
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
-        """Adds messages."""
+        """Add messages."""
         await self.memory.aput_messages(messages)
 
     def set(self, messages: list[ChatMessage]) -> None:
-        """Replaces all messages."""
+        """Replace all messages."""
         self.memory.set(messages)
 
     async def aset(self, messages: list[ChatMessage]) -> None:
-        """Replaces all messages."""
+        """Replace all messages."""
         await self.memory.aset(messages)
 
     def reset(self) -> None:
-        """Removes all messages."""
+        """Remove all messages."""
         self.memory.reset()
 
     def _pruned(self, messages: list[ChatMessage]) -> list[ChatMessage]:
@@ -96,7 +105,7 @@ class ContextPruningMemory(BaseMemory):
 
 
 def _row(message: ChatMessage) -> dict[str, Any]:
-    """Return the message as one of OpenAI's chat. Results with anything but one text have no text to prune."""
+    """Return the message in OpenAI's chat format. A result with anything but one text has no text to prune."""
     if message.role in _TOOL_ROLES:
         is_text = len(message.blocks) == 1 and isinstance(message.blocks[0], TextBlock)
         call_id = message.additional_kwargs.get("tool_call_id")
@@ -106,7 +115,7 @@ def _row(message: ChatMessage) -> dict[str, Any]:
 
 
 def _calls(message: ChatMessage) -> Iterator[dict[str, Any]]:
-    """Yield the calls of a message, which LlamaIndex's models keep as blocks, older ones beside them."""
+    """Yield the calls of a message. Older models of LlamaIndex keep them beside the blocks."""
     blocks = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
     for block in blocks:
         yield {"id": block.tool_call_id, "function": {"name": block.tool_name, "arguments": block.tool_kwargs}}

@@ -10,7 +10,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
-from context_agent.integrations.functions import DEFAULT_K, NAME, TOOL_DESCRIPTION, SearchTool
+from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import BUDGET
 from context_agent.retrieval.filters import Where
@@ -22,19 +22,27 @@ with extra("openai-agents"):
 
 
 class ContextPruningFilter:
-    """Prunes the input of each model call; the run's items and its session keep all of it.
+    """Prunes the input of each model call. The run's items and its session keep everything.
 
+    Any number of runs can share one filter.
+
+    Example:
+        ```python
         RunConfig(call_model_input_filter=ContextPruningFilter(budget=8_000))
-
-    Any number of runs can share it.
+        ```
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        """Prune with a pruner for each conversation.
+
+        Args:
+            budget: The tokens of tool results to keep.
+            options: The other options of `ContextPruner`.
+        """
         self._pruners = ConversationPruners.of(budget, **options)
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        """Return the input with pruned items."""
+        """Return the input of a model call with pruned items."""
         model_input = data.model_data
         scope = (model_input.instructions or "").encode(errors="surrogatepass")
         pruned = await asyncio.to_thread(self._pruners.prune, model_input.input, scope=scope)
@@ -44,12 +52,20 @@ class ContextPruningFilter:
 def search_tool(
     agent: SearchAgent,
     *,
-    name: str = NAME,
+    name: str = TOOL_NAME,
     description: str = TOOL_DESCRIPTION,
     k: int = DEFAULT_K,
     where: Where | None = None,
 ) -> FunctionTool:
-    """Return the search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
+    """Return the search agent as a tool for `Agent(tools=[...])`.
+
+    Args:
+        agent: The agent. The caller closes it.
+        name: The name of the tool.
+        description: What the model reads about the tool.
+        k: The number of documents.
+        where: A filter in Chroma's syntax that no call can lift.
+    """
     tool = SearchTool(agent, k=k, where=where, name=name, description=description)
 
     async def run(context: ToolContext[Any], arguments: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenAgent:
-    """An agent, and the function that closes it and everything that was opened for it."""
+    """An agent, and the function that closes the agent and everything that was opened for it."""
 
     agent: SearchAgent
     close: Callable[[], None]
@@ -36,11 +36,21 @@ def open_agent(
     limits: Limits | Mapping[str, Any] | None = None,
     **agent_options: Any,
 ) -> Iterator[OpenAgent]:
-    """Yield an agent on a Chroma collection: a name in the folder `path` or on the server at `url`, or Chroma's object.
+    """Open an agent on a Chroma collection.
 
-    `token` is sent to the server as a bearer token. `corpus` holds options of `ChromaCorpus.open`; `policy_options` are
-    those of a policy that is given by name; `agent_options` are those of `SearchAgent`. `OpenAgent.close` closes what
-    was opened here; an error inside the block closes it at once. A collection that the caller passes stays open.
+    The end of the block leaves the agent open, and `OpenAgent.close` closes it. An error inside the block closes it at
+    once. A collection that the caller passes stays open in any case.
+
+    Args:
+        collection: Chroma's own object, or a name in the folder `path` or on the server at `url`.
+        path: The folder of the collection.
+        url: The address of the Chroma server.
+        token: The bearer token for the server.
+        corpus: Other options of `ChromaCorpus.open`.
+        policy: A policy, or the name of one.
+        policy_options: The options of a policy that is given by its name.
+        limits: Limits, or the fields of them.
+        agent_options: Other options of `SearchAgent`.
     """
     from context_agent.policies import load_policy
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
@@ -63,8 +73,9 @@ def open_agent(
 
 
 def _temporary_cache(collection: str | Collection | None, stack: ExitStack) -> str | None:
-    """Return a folder for the BM25 index of a collection in memory, deleted when the stack closes; None for any
-    other.
+    """Return a folder for the BM25 index of a collection in memory, or None for any other collection.
+
+    The stack deletes the folder.
     """
     from tempfile import TemporaryDirectory
 

@@ -49,31 +49,42 @@ with extra("otel"):
     from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider, get_tracer, set_span_in_context
 
 
-CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The conventions' variable that turns recording of texts on."""
-CAPTURING = ("span_only", "span_and_event", "true")
-SEARCHES = ("search_corpus", "grep_corpus")
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable of the conventions that turns the recording of texts on."""
+CAPTURE_VALUES = ("span_only", "span_and_event", "true")
+SEARCH_TOOLS = ("search_corpus", "grep_corpus")
 """Tools whose calls search the corpus."""
-UNANSWERED = (StopReason.TURNS, StopReason.TOKENS, StopReason.WINDOW)
-"""Stop reasons that end an episode between two turns: the policy was not called again."""
-ASGI = Callable[[Any, Any, Any], Awaitable[None]]
-"""An ASGI application, called with scope, receive and send."""
+BETWEEN_TURNS = (StopReason.TURNS, StopReason.TOKENS, StopReason.WINDOW)
+"""Stop reasons that end an episode between two turns, before the policy is called again."""
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application. It is called with scope, receive and send."""
 _CHAT = re.compile(r"^(chat|anthropic)@([^+]+)")
 _PROVIDERS = {"chat": "openai", "anthropic": "anthropic"}
-"""The kind of API, which is all that the conventions require."""
+"""The names of the conventions for a kind of API."""
 
 
 class Tracing:
-    """An observer of a `SearchAgent` that creates spans. One can serve many agents, threads and tasks."""
+    """An observer of a `SearchAgent` that creates spans. One object can serve many agents, threads and tasks.
+
+    Example:
+        ```python
+        agent = SearchAgent(corpus, observers=[Tracing()])
+        ```
+    """
 
     def __init__(
         self, *, content: bool | None = None, name: str = "context-agent", provider: TracerProvider | None = None
     ) -> None:
-        """`content` turns the recording of texts on or off; None reads the variable `CAPTURE`.
+        """Create spans with a tracer of the provider.
 
-        `name` is the agent's name in the spans. `provider` defaults to that of the process.
+        Args:
+            content: True if texts are recorded. None reads the environment variable `CAPTURE_VARIABLE`.
+            name: The agent's name in the spans.
+            provider: The provider of tracers, by default that of the process.
         """
-        self.content = os.environ.get(CAPTURE, "").strip().lower() in CAPTURING if content is None else content
+        self.content = (
+            os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in CAPTURE_VALUES if content is None else content
+        )
         self.name = name
         self._tracer = get_tracer("context_agent", __version__, provider)
 
@@ -82,10 +93,10 @@ class Tracing:
         return _Episode(self._tracer, header, self.name, content=self.content)
 
 
-def continued(app: ASGI) -> ASGI:
-    """Return the ASGI application, so that it continues a trace that the client's headers name (`traceparent`).
+def with_remote_traces(app: AsgiApp) -> AsgiApp:
+    """Return the ASGI application in a layer that continues the trace that a client names in `traceparent`.
 
-    For a server without other instrumentation: the request itself gets no span.
+    It is for a server without other instrumentation. The request itself gets no span.
     """
 
     async def traced(scope: Any, receive: Any, send: Any) -> None:
@@ -100,15 +111,18 @@ def continued(app: ASGI) -> ASGI:
 
 
 class _Episode:
-    """The spans of one episode. The open ones are current in the episode's task, so spans of its calls nest in them."""
+    """The spans of one episode.
+
+    The open spans are current in the episode's task, so the spans of its calls nest in them.
+    """
 
     def __init__(self, tracer: Tracer, header: Header, name: str, *, content: bool) -> None:
         self._tracer, self._header, self._name, self._content = tracer, header, name, content
         self._open: list[tuple[Span, Any]] = []
-        """Open spans, the episode's first, each with the token that removes it from the context."""
+        """The open spans, the episode's first. Each has the token that removes it from the context."""
         self._deciding = False
         self._turn_start = 0
-        """When the calls of the turn started, in nanoseconds."""
+        """The time when the calls of the turn started, in nanoseconds since the epoch."""
         self._calls: tuple[ToolCall, ...] = ()
         self._counts = dict.fromkeys(("pruned.chunks", "restored.chunks", "freed.tokens", "recomputed.tokens"), 0)
         self._usage: dict[str, int] = {}
@@ -156,7 +170,7 @@ class _Episode:
             )
 
     def _start_answer(self) -> None:
-        """Starts the span of the policy's next answer."""
+        """Start the span of the policy's next answer."""
         policy = self._header.policy
         chat = _CHAT.match(policy)
         if chat:
@@ -187,7 +201,7 @@ class _Episode:
         self._calls = () if has_wrapper else event.action.calls
 
     def _reported(self, action: Action) -> dict[str, Any]:
-        """Return what the model server reported, under the conventions' names; adds to the episode's usage."""
+        """Return what the model server reported, and add its counts to the episode's usage."""
         usage, rest = reported(action.extra)
         for name, count in usage.items():
             self._usage[name] = self._usage.get(name, 0) + count
@@ -213,7 +227,7 @@ class _Episode:
         self._open[0][0].add_event("ctx1.edit", {"ctx1.turn": event.turn, **attributes})
 
     def _add_call(self, event: ToolResult) -> None:
-        """Adds the span of one call. The calls of a turn run at the same time, so each starts with the turn."""
+        """Add the span of one call. The calls of a turn run at the same time, so each starts with the turn."""
         end_time = self._turn_start + int(event.seconds * 1e9)
         span = self._tracer.start_span(
             f"execute_tool {event.name}",
@@ -236,7 +250,7 @@ class _Episode:
         if event.mistake is not None:
             span.set_attribute("error.type", event.mistake)
             span.set_status(StatusCode.ERROR)
-        elif event.name in SEARCHES:
+        elif event.name in SEARCH_TOOLS:
             self._add_retrieval(event, span, end_time)
         span.end(end_time)
 
@@ -293,9 +307,9 @@ class _Episode:
         span.end()
 
     def _end_unanswered(self, event: EpisodeEnded, error: BaseException | None) -> None:
-        """Ends the span of an answer that the episode did not wait for; drops it if the policy was not called."""
+        """End the span of an answer that the episode did not wait for. Drop it if the policy was not called."""
         span = self._leave()
-        if event.stop_reason in UNANSWERED:
+        if event.stop_reason in BETWEEN_TURNS:
             return
         span.set_attribute("ctx1.stop_reason", event.stop_reason)
         if error is not None:
@@ -317,7 +331,7 @@ class _Episode:
 
 
 def _fail(span: Span, error: BaseException | None) -> None:
-    """Marks the span as failed; cancellation by the caller is not a failure."""
+    """Mark the span as failed. A cancellation by the caller is recorded, but is not a failure."""
     if isinstance(error, asyncio.CancelledError):
         span.set_attribute("error.type", "cancelled")
         return
@@ -328,7 +342,11 @@ def _fail(span: Span, error: BaseException | None) -> None:
 
 
 def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Token counts, and what else a chat server or a token engine reported in an action's `extra`."""
+    """Return what a chat server or a token engine reported in an action's `extra`, under the conventions' names.
+
+    Returns:
+        The counts of tokens, and the other attributes.
+    """
     if isinstance(usage := extra.get("usage"), Mapping):
         counts = {
             "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
@@ -374,5 +392,5 @@ def text_part(text: str) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> str:
-    """Structured data as the value of a span's attribute."""
+    """Return structured data as the value of a span's attribute."""
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""Export of spans as OpenTelemetry's environment variables say. Needs the extra `otel`.
+"""The export of spans, as OpenTelemetry's environment variables configure it. Needs the extra `otel`.
 
 | variable | meaning |
 |---|---|
@@ -32,17 +32,19 @@ with extra("otel"):
     )
 
 
-GROUP = "opentelemetry_traces_exporter"
-"""Entry points of packages that provide exporters."""
-OTLP = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+EXPORTER_GROUP = "opentelemetry_traces_exporter"
+"""The entry points of packages that provide exporters."""
+OTLP_EXPORTERS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Exports the spans of this process as the environment says; the end of the block sends those that wait.
+    """Export the spans of this process while the block runs. The end of the block sends the spans that still wait.
 
-    A provider that is already set, as by `opentelemetry-instrument`, stays. Raises `ConfigError` for an exporter that
-    is not installed.
+    If a provider is already set, as by `opentelemetry-instrument`, it stays and exports the spans.
+
+    Raises:
+        ConfigError: If an exporter is not installed.
     """
     if isinstance(trace.get_tracer_provider(), ExportingProvider):
         yield
@@ -67,7 +69,7 @@ def _resource() -> Resource:
 
 
 def _exporter(name: str) -> SpanExporter:
-    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    installed = {entry.name: entry for entry in entry_points(group=EXPORTER_GROUP)}
     entry = _otlp(installed) if name == "otlp" else installed.get(name)
     if entry is None:
         names = ", ".join(sorted({"console", "none", *installed}))
@@ -77,14 +79,14 @@ def _exporter(name: str) -> SpanExporter:
 
 
 def _otlp(installed: dict[str, EntryPoint]) -> EntryPoint | None:
-    """OTLP by the protocol that the environment names, else by the one that is installed."""
+    """Return the OTLP exporter for the protocol that the environment names, or else the one that is installed."""
     general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", general)
     if protocol is None:
-        return next((installed[name] for name in OTLP.values() if name in installed), None)
-    if protocol not in OTLP:
-        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: choose one of {', '.join(OTLP)}")
-    if OTLP[protocol] not in installed:
-        package = f"opentelemetry-exporter-{OTLP[protocol].replace('_', '-')}"
+        return next((installed[name] for name in OTLP_EXPORTERS.values() if name in installed), None)
+    if protocol not in OTLP_EXPORTERS:
+        raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: choose one of {', '.join(OTLP_EXPORTERS)}")
+    if OTLP_EXPORTERS[protocol] not in installed:
+        package = f"opentelemetry-exporter-{OTLP_EXPORTERS[protocol].replace('_', '-')}"
         raise ConfigError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} needs {package}: pip install {package}")
-    return installed[OTLP[protocol]]
+    return installed[OTLP_EXPORTERS[protocol]]

@@ -17,15 +17,25 @@ from context_agent.retrieval.corpus import check_count
 from context_agent.retrieval.filters import Where
 from context_agent.types import Metadata
 
-PREFIX = "ctx1_"
-"""Prefix of the entries that are added to a user's metadata, so that none of those is overwritten."""
+METADATA_PREFIX = "ctx1_"
+"""The prefix of entries that are added to a user's metadata. It keeps the user's own entries from being overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievedPassage:
-    """A chunk of a ranked document; `rank` counts documents from 1.
+    """A chunk of a ranked document.
 
-    `sufficient` is that of the `SearchResult`: with False, the passages are only the nearest in the corpus.
+    Attributes:
+        id: The id of the chunk.
+        document_id: The id of the document.
+        title: The title of the chunk.
+        text: The text of the chunk.
+        score: The score of the chunk.
+        rank: The rank of the document, from 1.
+        justification: Why the document is relevant, if the policy says so.
+        trajectory: The path of the trajectory file, if the agent writes trajectories.
+        metadata: The metadata of the chunk.
+        sufficient: False if the passages are only the nearest in the corpus, as in `SearchResult`.
     """
 
     id: str
@@ -36,12 +46,11 @@ class RetrievedPassage:
     rank: int
     justification: str = ""
     trajectory: str | None = None
-    """The path of the trajectory file, if the agent writes trajectories."""
     metadata: Metadata = field(default_factory=dict)
     sufficient: bool | None = None
 
     def added_metadata(self) -> dict[str, Any]:
-        """Return what a framework's document gets besides its own metadata and the score; names begin with `PREFIX`."""
+        """Return the entries that a framework's document gets besides its own metadata and the score."""
         entries = {
             "document_id": self.document_id,
             "title": self.title,
@@ -50,14 +59,18 @@ class RetrievedPassage:
             "trajectory": self.trajectory,
             "sufficient": self.sufficient,
         }
-        return {PREFIX + name: value for name, value in entries.items() if value is not None}
+        return {METADATA_PREFIX + name: value for name, value in entries.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class PassageRetriever:
-    """An agent that returns passages. Safe to share between threads and tasks, as the agent is.
+    """An agent that returns passages. Threads and tasks can share it, as they can share the agent.
 
-    `where` applies to every question, together with the filter of the call. `per_document=None` returns all passages.
+    Attributes:
+        agent: The agent.
+        k: The number of documents.
+        where: A filter for every question, which applies together with the filter of the call.
+        per_document: The number of passages for each document. None returns all that remained in view.
     """
 
     agent: SearchAgent
@@ -70,13 +83,21 @@ class PassageRetriever:
         _check_positive("per_document", self.per_document)
 
     def search(self, question: str, *, k: int | None = None, where: Where | None = None) -> list[RetrievedPassage]:
-        """Return the passages that answer a question, best document first; blocks, also inside a running event loop."""
+        """Return the passages that answer a question, best document first.
+
+        The call blocks, also inside a running event loop.
+
+        Args:
+            question: The question.
+            k: The number of documents, by default the retriever's.
+            where: A filter in Chroma's syntax.
+        """
         return self._passages(self.agent.search(question, **self._options(k, where)))
 
     async def asearch(
         self, question: str, *, k: int | None = None, where: Where | None = None
     ) -> list[RetrievedPassage]:
-        """Return the same without blocking."""
+        """Return the passages that answer a question without blocking, as `search` does."""
         result = await self.agent.asearch(question, **self._options(k, where))
         if self.agent.corpus.blocking:
             return await asyncio.to_thread(self._passages, result)

@@ -12,7 +12,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
-from context_agent.integrations.functions import DEFAULT_K, NAME, TOOL_DESCRIPTION, SearchTool
+from context_agent.integrations.functions import DEFAULT_K, TOOL_DESCRIPTION, TOOL_NAME, SearchTool
 from context_agent.integrations.pruning import ConversationPruners
 from context_agent.pruning.pruner import BUDGET
 from context_agent.retrieval.filters import Where
@@ -37,17 +37,22 @@ Position = tuple[int, int]
 
 
 class HistoryPruner:
-    """Prunes messages: a function for `ProcessHistory`, which also replaces the history of the run.
+    """Prunes the messages of a run. It is a function for `ProcessHistory`, which also replaces the run's history.
 
-    Any number of runs can share it.
+    Any number of runs can share one pruner.
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        """Prune with a pruner for each conversation.
+
+        Args:
+            budget: The tokens of tool results to keep.
+            options: The other options of `ContextPruner`.
+        """
         self._pruners = ConversationPruners.of(budget, **options)
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages, of which those that change are copies."""
+        """Return the pruned messages. Messages that change are copied. The others are the same objects."""
         rows = [*_rows(messages)]
         pruned = self._pruners.prune([row for _, row in rows]).messages
         texts = {
@@ -59,15 +64,23 @@ class HistoryPruner:
 
 
 class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
-    """Prunes the messages of each model request; the run's history keeps all of them.
+    """Prunes the messages of each model request. The run's history keeps all of them.
 
+    Any number of runs can share one object.
+
+    Example:
+        ```python
         Agent(model, capabilities=[ContextPruning(budget=8_000)])
-
-    Any number of runs can share it.
+        ```
     """
 
     def __init__(self, budget: int = BUDGET, **options: Any) -> None:
-        """`budget` is the number of tokens of tool results to keep; `options` are those of `ContextPruner`."""
+        """Prune with a pruner for each conversation.
+
+        Args:
+            budget: The tokens of tool results to keep.
+            options: The other options of `ContextPruner`.
+        """
         self._prune = HistoryPruner(budget, **options)
 
     async def before_model_request(
@@ -80,12 +93,20 @@ class ContextPruning(AbstractCapability[Any]):  # type: ignore[misc]
 def search_tool(
     agent: SearchAgent,
     *,
-    name: str = NAME,
+    name: str = TOOL_NAME,
     description: str = TOOL_DESCRIPTION,
     k: int = DEFAULT_K,
     where: Where | None = None,
 ) -> Tool[Any]:
-    """Return the search agent as a tool for `Agent(tools=[...])`; `where` is a filter that no call can lift."""
+    """Return the search agent as a tool for `Agent(tools=[...])`.
+
+    Args:
+        agent: The agent. The caller closes it.
+        name: The name of the tool.
+        description: What the model reads about the tool.
+        k: The number of documents.
+        where: A filter in Chroma's syntax that no call can lift.
+    """
     tool = SearchTool(agent, k=k, where=where, name=name, description=description)
 
     async def run(**arguments: Any) -> str:
@@ -115,9 +136,7 @@ def _answered(message: ModelResponse) -> dict[str, Any]:
 
 
 def _part(part: Any) -> dict[str, Any]:
-    """Return a part of a request as a chat message. Results with files or of a kind of their own have no text to
-    prune.
-    """
+    """Return a part of a request as a chat message. A result with files, or of a special kind, has no text to prune."""
     if isinstance(part, ToolReturnPart):
         is_opaque = part.tool_kind is not None or bool(part.files)
         text = "" if is_opaque else part.model_response_str(wrap_if_error=False)
@@ -132,7 +151,7 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 def _with_texts(message: ModelMessage, index: int, texts: dict[Position, str]) -> ModelMessage:
-    """Return the message, or a copy with other texts in some of its tool results."""
+    """Return the message, or a copy with new texts in some of its tool results."""
     if not isinstance(message, ModelRequest) or not any(position[0] == index for position in texts):
         return message
     parts = [

@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError, TrajectoryError
-from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog, judgement, load_judgements
+from context_agent.integrations.feedback import JUDGEMENTS_FILE, SERVED_FILE, FeedbackLog, judgement, load_judgements
 from context_agent.testing.actions import search
 
 
@@ -30,11 +30,11 @@ def test_a_judgement_is_appended_once(kept: tuple[FeedbackLog, str]) -> None:
     assert log.add(first)
     assert not log.add(first)
     assert not log.add(replace(first, time="2020-01-01T00:00:00+00:00"))
-    assert load_judgements(log.folder / JUDGEMENTS) == [first]
+    assert load_judgements(log.folder / JUDGEMENTS_FILE) == [first]
     second = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=3, comment="ü", user="ann")
     assert second.id != first.id
     assert log.add(second)
-    assert [item.id for item in load_judgements(log.folder / JUDGEMENTS)] == [first.id, second.id]
+    assert [item.id for item in load_judgements(log.folder / JUDGEMENTS_FILE)] == [first.id, second.id]
 
 
 def test_an_id_stands_for_one_judgement(kept: tuple[FeedbackLog, str]) -> None:
@@ -51,7 +51,7 @@ def test_an_unknown_trajectory_is_refused(kept: tuple[FeedbackLog, str], name: s
     log.add(judgement(trajectory=trajectory, relevant=["d1"]))
     with pytest.raises(TrajectoryError):
         log.add(judgement(trajectory=name, relevant=["d1"]))
-    assert len(load_judgements(log.folder / JUDGEMENTS)) == 1
+    assert len(load_judgements(log.folder / JUDGEMENTS_FILE)) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,15 +83,15 @@ def test_a_line_that_a_crash_cut_hurts_no_other(kept: tuple[FeedbackLog, str]) -
     log, trajectory = kept
     first = judgement(trajectory=trajectory, relevant=["d1"])
     log.add(first)
-    with (log.folder / JUDGEMENTS).open("ab") as stream:
+    with (log.folder / JUDGEMENTS_FILE).open("ab") as stream:
         stream.write(b'{"schema":1,"id":"cut","traj')
     second = judgement(trajectory=trajectory, relevant=["d2"])
     assert log.add(second)
     assert not log.add(first)
     problems: list[str] = []
-    assert load_judgements(log.folder / JUDGEMENTS, problems=problems) == [first, second]
+    assert load_judgements(log.folder / JUDGEMENTS_FILE, problems=problems) == [first, second]
     assert len(problems) == 1
-    assert f"{JUDGEMENTS}:2: not valid JSON" in problems[0]
+    assert f"{JUDGEMENTS_FILE}:2: not valid JSON" in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_many_writers_lose_nothing(kept: tuple[FeedbackLog, str]) -> None:
         jobs = [pool.submit(write, str(log.folder), trajectory, n) for n in range(3) for pool in (processes,)]
         jobs += [threads.submit(write, str(log.folder), trajectory, n) for n in range(3, 6)]
         assert sum(job.result() for job in jobs) == 6 * 20 + 1
-    judgements = load_judgements(log.folder / JUDGEMENTS)
+    judgements = load_judgements(log.folder / JUDGEMENTS_FILE)
     assert len(judgements) == len({item.id for item in judgements}) == 6 * 20 + 1
-    rows = [json.loads(line) for line in (log.folder / SERVED).read_text().splitlines()]
+    rows = [json.loads(line) for line in (log.folder / SERVED_FILE).read_text().splitlines()]
     assert {row["request"] for row in rows} == {f"r{n}" for n in range(6)}

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.integrations.functions import MAX_K, ONLY_NEAREST, Provider, SearchTool
+from context_agent.integrations.functions import MAX_DOCUMENTS, ONLY_NEAREST, Provider, SearchTool
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from tests.support.film_question import QUESTION, TEXTS
 from tests.support.two_hop_films import calibrated
@@ -97,7 +97,7 @@ def test_a_call_gives_numbered_passages_with_ids(agent: SearchAgent, written: An
         ({"question": "  "}, "at least 1 character"),
         ({"question": 3}, "valid string"),
         ({"question": "a", "k": 0}, "greater than or equal to 1"),
-        ({"question": "a", "k": MAX_K + 1}, f"less than or equal to {MAX_K}"),
+        ({"question": "a", "k": MAX_DOCUMENTS + 1}, f"less than or equal to {MAX_DOCUMENTS}"),
         ({"question": "a", "limit": 3}, "limit: Extra inputs"),
         ({"question": "word " * 20_000}, "soft threshold"),
     ],
@@ -163,7 +163,7 @@ def test_a_fixed_filter_cannot_be_lifted(agent: SearchAgent) -> None:
 
 
 def test_names_and_providers_are_checked(agent: SearchAgent) -> None:
-    with pytest.raises(ConfigError, match="is not a tool name"):
+    with pytest.raises(ConfigError, match="cannot be the name of a tool"):
         SearchTool(agent, name="search documents")
     with pytest.raises(ConfigError, match="k must be a whole number of at least 1"):
         SearchTool(agent, k=0)

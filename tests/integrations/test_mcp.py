@@ -16,7 +16,7 @@ from mcp.types import CallToolResult, TextContent
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, View
 from context_agent.errors import CorpusError, PolicyError
-from context_agent.integrations.mcp.results import MAX_TOKENS, joined_text
+from context_agent.integrations.mcp.results import MAX_READ_TOKENS, joined_text
 from context_agent.integrations.mcp.server import make_server, server_on
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.service import Service
@@ -211,7 +211,8 @@ async def test_a_long_document_is_read_in_parts(tmp_path: Path) -> None:
         spans = [part["first_chunk"] for part in parts]
         assert spans == sorted(set(spans))
         assert all(
-            sum(chunk.tokens for chunk in chunks[start:end]) <= MAX_TOKENS for start, end in itertools.pairwise(spans)
+            sum(chunk.tokens for chunk in chunks[start:end]) <= MAX_READ_TOKENS
+            for start, end in itertools.pairwise(spans)
         )
 
 

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.errors import CorpusError, EmbedderError, PolicyError
 from context_agent.integrations.mcp.server import make_server
-from context_agent.integrations.otel import CAPTURE, Tracing, continued
+from context_agent.integrations.otel import CAPTURE_VARIABLE, Tracing, with_remote_traces
 from context_agent.integrations.server.app import application
 from context_agent.policies import load_policy
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
@@ -179,7 +179,7 @@ def test_texts_are_recorded_only_where_that_is_asked_for(
     exporter: InMemorySpanExporter,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(CAPTURE, variable)
+    monkeypatch.setenv(CAPTURE_VARIABLE, variable)
     steps = [search("a telltale query"), call("grep_corpus", pattern="SENTINEL-0003"), rank_all]
     with SearchAgent(corpus, ScriptedPolicy(steps), observers=[Tracing(content=content, provider=provider)]) as agent:
         result = agent.search("A telltale question?", k=50)
@@ -227,7 +227,7 @@ async def test_a_trace_that_comes_over_http_goes_on(
     corpus: MemoryCorpus, provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
     with SearchAgent(corpus, ScriptedPolicy([search("comets")]), observers=[Tracing(provider=provider)]) as agent:
-        app = continued(application(agent))
+        app = with_remote_traces(application(agent))
         for headers, parent in (
             ({"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, 0xB7AD6B7169203331),
             ({"traceparent": "garbage"}, None),

@@ -17,7 +17,7 @@ CODE = """
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.otel import Tracing
-from context_agent.integrations.otel import exporting
+from context_agent.integrations.otel_export import exporting
 
 try:
     with exporting():

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from context_agent import ChromaCorpus, MemoryCorpus, SearchAgent, index_documents
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
-from context_agent.integrations.feedback import JUDGEMENTS, SERVED, FeedbackLog, judgement
+from context_agent.integrations.feedback import JUDGEMENTS_FILE, SERVED_FILE, FeedbackLog, judgement
 from context_agent.integrations.filters import from_haystack, from_llamaindex
 from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
@@ -422,7 +422,7 @@ def test_judgements_cost_the_same_however_long_the_log_is(log: tuple[FeedbackLog
     before = bytes_read()
     for number in range(150):
         assert feedback_log.add(judgement(trajectory=trajectory, comment="x" * 50_000, id=f"j{number}"))
-    size = (feedback_log.folder / JUDGEMENTS).stat().st_size
+    size = (feedback_log.folder / JUDGEMENTS_FILE).stat().st_size
     assert bytes_read() - before < 4 * size
 
 
@@ -434,14 +434,14 @@ def test_requests_are_looked_up_without_reading_the_log_again(log: tuple[Feedbac
     before = bytes_read()
     assert {feedback_log.trajectory_of(f"r{number}") for number in range(1_000, 1_200)} == {trajectory}
     assert feedback_log.trajectory_of("r7") == "later"
-    assert bytes_read() - before < 20 * (feedback_log.folder / SERVED).stat().st_size
+    assert bytes_read() - before < 20 * (feedback_log.folder / SERVED_FILE).stat().st_size
 
 
 def test_a_judgement_has_a_size_limit(log: tuple[FeedbackLog, str], server: Running) -> None:
     feedback_log, trajectory = log
     with pytest.raises(FeedbackLimitError, match="at most 65,536"):
         feedback_log.add(judgement(trajectory=trajectory, comment="x" * 70_000))
-    assert not (feedback_log.folder / JUDGEMENTS).exists()
+    assert not (feedback_log.folder / JUDGEMENTS_FILE).exists()
     body = {"trajectory": server.ask().json()["trajectory"], "relevant": [f"{n}" + "x" * 250 for n in range(1_000)]}
     refused = server.client.post("/v1/feedback", json=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "feedback_limit")
@@ -467,7 +467,7 @@ def test_several_logs_on_one_folder_know_each_others_judgements(log: tuple[Feedb
     assert not other_log.add(entry)
     assert other_log.add(judgement(trajectory=trajectory, rating=2, id="k"))
     assert not feedback_log.add(judgement(trajectory=trajectory, rating=2, id="k"))
-    (feedback_log.folder / JUDGEMENTS).rename(feedback_log.folder / "moved.jsonl")
+    (feedback_log.folder / JUDGEMENTS_FILE).rename(feedback_log.folder / "moved.jsonl")
     assert feedback_log.add(entry)
     assert not other_log.add(entry)
 
@@ -476,5 +476,5 @@ def test_the_logs_are_private(log: tuple[FeedbackLog, str]) -> None:
     feedback_log, trajectory = log
     feedback_log.add(judgement(trajectory=trajectory, rating=1))
     feedback_log.record_request("r", [trajectory])
-    for name in (JUDGEMENTS, SERVED):
+    for name in (JUDGEMENTS_FILE, SERVED_FILE):
         assert stat.S_IMODE((feedback_log.folder / name).stat().st_mode) == 0o600

@@ -1,6 +1,6 @@
 """The results of the tools: text that a model reads, and data that fits the tool's output schema.
 
-Some clients hand a model both, so the data repeat no text unless the call asks for it.
+Some clients give a model both, so the data repeat no text unless the call asks for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ with extra("mcp"):
     from mcp.types import CallToolResult, TextContent
 
 
-MAX_TOKENS = 8_192
+MAX_READ_TOKENS = 8_192
 """Tokens of a document that one `read` returns, unless its first chunk alone has more."""
 Detail = Annotated[
     Literal["brief", "full"],
@@ -33,7 +33,7 @@ JsonMetadata = dict[str, str | int | float | bool | None]
 
 
 class RetrievedPassage(BaseModel):
-    """A passage of a ranked document; `id` is that of the chunk."""
+    """A passage of a ranked document. `id` is the id of the chunk."""
 
     id: str
     text: str | None = Field(default=None, description="with detail=full")
@@ -41,7 +41,7 @@ class RetrievedPassage(BaseModel):
 
 
 class RetrievedDocument(BaseModel):
-    """A ranked document, with the passages that support it, best first."""
+    """A ranked document, and the passages that support it, best first."""
 
     id: str
     title: str
@@ -54,7 +54,7 @@ class RetrievedDocument(BaseModel):
 
 
 class RetrieveResult(BaseModel):
-    """The result of a search in several steps, best document first."""
+    """The result of a search in several steps. The best document comes first."""
 
     documents: list[RetrievedDocument]
     sufficient: bool | None = Field(description="false if nothing relevant was found: the documents are the nearest")
@@ -81,13 +81,13 @@ class FoundPassage(BaseModel):
 
 
 class PassagesResult(BaseModel):
-    """Passages, best first; of a grep, in the corpus's order."""
+    """Passages, best first. Those of a grep are in the order of the corpus."""
 
     passages: list[FoundPassage]
 
 
 class ReadResult(BaseModel):
-    """A document's text, or the part of it that fits one result."""
+    """The text of a document, or the part of it that fits into one result."""
 
     id: str
     title: str
@@ -150,10 +150,16 @@ def passages_result(hits: Sequence[Hit], detail: Detail = "brief") -> CallToolRe
 
 
 def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -> CallToolResult:
-    """Return a document from its chunk number `first` on, as much as fits one result. `first` is one of its chunks."""
+    """Return as much of a document as fits into one result.
+
+    Args:
+        chunks: The chunks of the document.
+        first: The number of the first chunk to return, from 0.
+        detail: Whether the data have the text as well.
+    """
     part = [chunks[first]]
     for chunk in chunks[first + 1 :]:
-        if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_TOKENS:
+        if sum(earlier.tokens for earlier in part) + chunk.tokens > MAX_READ_TOKENS:
             break
         part.append(chunk)
     next_chunk, joined = first + len(part), joined_text(part)
@@ -173,7 +179,7 @@ def read_result(chunks: Sequence[Chunk], first: int, detail: Detail = "brief") -
 
 
 def prune_result(answer: PruneAnswer) -> CallToolResult:
-    """Return the conversation as data; the text has the outcome alone, because the client has the messages."""
+    """Return the conversation as data. The text has only the outcome, because the client has the messages."""
     if (report := answer.report) is None:
         return _result("The passages are back.", answer)
     sizes = f"{report['tokens_after']:,} of {report['tokens_before']:,} tokens of tool results remain"
@@ -181,7 +187,7 @@ def prune_result(answer: PruneAnswer) -> CallToolResult:
 
 
 def joined_text(chunks: Sequence[Chunk]) -> str:
-    """Neighboring chunks as one text: an overlap appears once, and a gap becomes a line break."""
+    """Join neighboring chunks into one text. An overlap appears once, and a gap becomes a line break."""
     parts: list[str] = []
     end = 0
     for chunk in chunks:
@@ -194,7 +200,7 @@ def joined_text(chunks: Sequence[Chunk]) -> str:
 
 
 def _json_metadata(metadata: Metadata) -> JsonMetadata:
-    """Return the metadata without what JSON lacks: a number that is not finite becomes null, a list its text."""
+    """Return the metadata as JSON values. A number that is not finite becomes null, and a list becomes text."""
     return {key: _json_value(value) for key, value in metadata.items()}
 
 
@@ -204,7 +210,7 @@ def _json_value(value: Any) -> str | int | float | bool | None:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-REPEATED: Mapping[str, Any] = {
+REPEATED_FIELDS: Mapping[str, Any] = {
     "text": True,
     "metadata": True,
     "passages": {"__all__": {"text": True, "metadata": True}},
@@ -212,11 +218,11 @@ REPEATED: Mapping[str, Any] = {
         "__all__": {"justification": True, "metadata": True, "passages": {"__all__": {"text": True}}},
     },
 }
-"""What the data of a brief result lack: the model has it as text, or did not ask for it."""
+"""Fields that the data of a brief result leave out. The model has them as text, or did not ask for them."""
 
 
 def _result(text: str, data: BaseModel, detail: Detail = "full") -> CallToolResult:
-    left_out = None if detail == "full" else dict(REPEATED)
+    left_out = None if detail == "full" else dict(REPEATED_FIELDS)
     return CallToolResult(
         content=[TextContent(type="text", text=text)],
         structured_content=data.model_dump(mode="json", exclude=left_out),

@@ -1,4 +1,4 @@
-"""The MCP server: its tools, its resource, and who may call it."""
+"""The MCP server: its tools, its resource, and the token that clients must send."""
 
 from __future__ import annotations
 
@@ -32,16 +32,24 @@ INSTRUCTIONS = (
 )
 READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 NO_ISSUER = AnyHttpUrl("http://localhost")
-"""An issuer, which the SDK's settings for OAuth require. Nothing is requested from there."""
+"""The issuer that the SDK's settings for OAuth require. Nothing is requested from it."""
 
 
 def make_server(agent: SearchAgent, settings: Settings | None = None) -> MCPServer[Any]:
-    """Return an MCP server on an agent, which the caller closes. `settings` has limits, and a token for HTTP."""
+    """Return an MCP server on an agent.
+
+    Args:
+        agent: The agent. The caller closes it.
+        settings: The limits of the server, and the token that clients must send over HTTP.
+
+    Returns:
+        A server of the MCP SDK. You can add tools to it.
+    """
     return server_on(Service.of(agent, settings))
 
 
 def server_on(service: Service) -> MCPServer[Any]:
-    """Return an MCP server on a service, whose index the caller follows and closes."""
+    """Return an MCP server on a service. The caller follows the service's index and closes it."""
     token = service.settings.token
     server: MCPServer[Any] = MCPServer(
         NAME,
@@ -76,12 +84,12 @@ def server_on(service: Service) -> MCPServer[Any]:
 
 
 class SharedToken(TokenVerifier):
-    """Accepts one bearer token; everyone who has it counts as one client."""
+    """Accepts one bearer token. Everyone who has it counts as one client."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the access of the token; None for a wrong one. Compares in constant time."""
+        """Return the access that the token grants, or None for a wrong token. The comparison takes constant time."""
         is_valid = hmac.compare_digest(token.strip().encode("latin-1", "replace"), self._token)
         return AccessToken(token=token, client_id="shared", scopes=[]) if is_valid else None

@@ -1,4 +1,4 @@
-"""Serves the MCP server on this process's stdin and stdout, or over HTTP."""
+"""Serving the MCP server on this process's stdin and stdout, or over HTTP."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ INTERRUPT_GRACE = 1.0
 
 
 def serve_stdio(service: Service) -> bool:
-    """Serves the client that started this process until it closes stdin; True if an interrupt came first.
+    """Serve the client that started this process, until it closes stdin.
 
-    Meanwhile everything that is printed goes to stderr, because stdout carries the protocol. After an interrupt a
-    thread still waits for stdin, which cannot be cancelled: end the process without waiting for its threads.
+    Stdout carries the protocol, so everything that is printed goes to stderr. After an interrupt, a thread still waits
+    for stdin, and nothing can cancel it. End the process without waiting for its threads.
+
+    Returns:
+        True if an interrupt came before the end of stdin.
     """
     failures: list[BaseException] = []
     loop = asyncio.new_event_loop()
@@ -72,9 +75,21 @@ def serve_http(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> bool:
-    """Serves over HTTP until a signal; True if that was SIGINT (Ctrl-C). Raises `ConfigError`.
+    """Serve over HTTP until a signal comes. The first signal lets running searches end, the second one does not.
 
-    The first signal lets running searches end, the second one does not. `hosts` and `origins` as in `application`.
+    Args:
+        service: The service, which has the settings and the index.
+        host: The address to listen on.
+        port: The port, or 0 for any free one.
+        on_ready: Called with the URL of the endpoint once the server listens.
+        hosts: As in `application`.
+        origins: As in `application`.
+
+    Returns:
+        True if the signal was SIGINT (Ctrl-C).
+
+    Raises:
+        ConfigError: If the address cannot be used.
     """
     app = application(service, host, hosts=hosts, origins=origins)
     return serve(service, app, host, port, lambda url: on_ready(url + PATH))
@@ -85,11 +100,15 @@ def application(
 ) -> Starlette:
     """Return the ASGI application of streamable HTTP, at the path `/mcp`.
 
-    `hosts` are allowed names in the Host header besides those of the loopback, `origins` allowed origins of web pages,
-    such as `https://app.example`. On another address than the loopback's, empty `hosts` allow any name.
-
-    The server is stateless: no tool depends on an earlier call, and clients that never end their sessions cost no
+    The server is stateless. No tool depends on an earlier call, and clients that never end their sessions cost no
     memory. A client cancels a call by closing its connection.
+
+    Args:
+        service: The service. The application follows its index and closes it.
+        host: The address that the server listens on.
+        hosts: Names that the Host header may have besides those of the loopback. If there are none, a server on
+            another address than the loopback's accepts any name.
+        origins: Origins of web pages that may call, such as `https://app.example`.
     """
     is_loopback = host in ("127.0.0.1", "localhost", "::1")
     names = [*LOOPBACK, *hosts]
@@ -119,10 +138,10 @@ def application(
 
 
 class OwnPosts:
-    """A layer that refuses all methods but POST, and web pages of other origins than `origins`.
+    """A layer that refuses every method but POST, and web pages of other origins than `origins`.
 
-    A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it also
-    checks the host, and does not know `Sec-Fetch-Site`.
+    A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the
+    host, and ignores `Sec-Fetch-Site`.
     """
 
     def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:

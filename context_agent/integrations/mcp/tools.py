@@ -1,6 +1,6 @@
-"""The functions behind the tools, and documents as resources. Each call has an id in the log.
+"""The functions behind the tools, and documents as resources.
 
-An error tells the model how to correct the call.
+Each call has an id in the log. An error tells the model how to correct the call.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ with extra("mcp"):
 
 
 T = TypeVar("T")
-MAX_K = 50
-"""Documents or passages that a call may request."""
-MAX_TEXT = 20_000
-"""Characters of a question, a query or an id."""
-BoundedText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-Count = Annotated[int, Field(ge=1, le=MAX_K, description=f"how many at most, 1 to {MAX_K}")]
+MAX_RESULTS = 50
+"""Documents or passages that a call may ask for."""
+MAX_TEXT_CHARACTERS = 20_000
+"""The length of a question, a query or an id."""
+BoundedText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)]
+Count = Annotated[int, Field(ge=1, le=MAX_RESULTS, description=f"how many at most, 1 to {MAX_RESULTS}")]
 Filter = Annotated[
     dict[str, Any] | None,
     Field(description='only documents with this metadata, in Chroma\'s syntax, e.g. {"year": {"$gte": 2020}}'),
@@ -62,7 +62,7 @@ Filter = Annotated[
 
 
 class Tools:
-    """The functions behind the tools; a model reads their docstrings."""
+    """The functions behind the tools. A model reads their docstrings."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -170,7 +170,7 @@ class Tools:
         return joined_text(chunks)
 
     async def _answer(self, search: AdmittedSearch, context: Context[Any, Any]) -> ServedAnswer:
-        """Return the answer; the client gets a progress notification after each turn. Cancelling it ends the search."""
+        """Return the answer of a search, and notify the client after each turn. A cancellation ends the search."""
         turns = 0
         async with aclosing(self._service.stream(search)) as stream:
             async for item in stream:
@@ -191,7 +191,7 @@ class Tools:
         return await self._step(read)
 
     async def _step(self, work: Callable[[Corpus], T], where: Where | None = None) -> T:
-        """Runs a single step on the corpus in a thread, so that it does not block the server."""
+        """Run a single step on the corpus in a thread, so it does not block the server."""
         async with self._service.step("mcp", where) as corpus:
             return await asyncio.to_thread(work, corpus)
 
@@ -205,7 +205,7 @@ def _progress(turns: int, progress: Progress) -> str:
 
 @contextmanager
 def _call(name: str, context: Context[Any, Any], where: Where | None = None) -> Iterator[None]:
-    """Surrounds one call: sets its id, logs it, and raises failures as errors that the model can read."""
+    """Give a call its id, log its outcome, and raise its failures as errors that the model can read."""
     token = REQUEST_ID.set(request_id((context.headers or {}).get("x-request-id")))
     start, outcome = time.perf_counter(), "cancelled"
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from context_agent.integrations.feedback import JUDGEMENTS, load_judgements
+from context_agent.integrations.feedback import JUDGEMENTS_FILE, load_judgements
 from tests.support.servers import Serve, problem
 
 
@@ -24,7 +24,7 @@ def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:
         repeated = judge(request_id="r-1", relevant=[best], rating=5, user="ann")
         assert repeated == (200, {**first, "created": False})
         assert judge(request_id="r-1", comment="good", id="mine")[0] == 201
-    judgements = load_judgements(tmp_path / "trajectories" / JUDGEMENTS)
+    judgements = load_judgements(tmp_path / "trajectories" / JUDGEMENTS_FILE)
     assert [(judgement.relevant, judgement.rating, judgement.user, judgement.comment) for judgement in judgements] == [
         ((best,), 5, "ann", ""),
         ((), None, "", "good"),
