@@ -24,7 +24,7 @@ from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput
 from context_agent.pruning.budget import Budget
-from context_agent.pruning.relevance import EVIDENCE
+from context_agent.pruning.reading import EVIDENCE
 from context_agent.retrieval.chunker import SIZE, chunk_document
 from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.memory import MemoryCorpus

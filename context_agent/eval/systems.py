@@ -29,7 +29,8 @@ from context_agent.harness.profile import profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
-from context_agent.pruning import relevance
+from context_agent.pruning import reading
+from context_agent.pruning.words import terms
 from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import gather, reciprocal_rank_fusion
@@ -109,13 +110,13 @@ def reranked(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
     """BM25 and dense search, fused, with the candidates ordered by the shipped reader, each read by itself."""
     chunks = corpus.get(hybrid(corpus, question, depth))
-    terms = set(relevance.terms(question))
+    words = set(terms(question))
     pairs = []
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
-        worth = [float(len(terms & set(relevance.terms(sentence)))) for sentence in passage.sentence_texts]
-        excerpt = relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, worth)
-        pairs.append((relevance.premise(question, ()), excerpt))
+        worth = [float(len(words & set(terms(sentence)))) for sentence in passage.sentence_texts]
+        excerpt = reading.excerpt(passage.heading, passage.text, passage.sentence_texts, worth)
+        pairs.append((reading.premise(question, ()), excerpt))
     odds = shipped_reader().encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
     return [chunks[row].id for row in np.argsort(-odds, kind="stable").tolist()]
 

@@ -1,38 +1,31 @@
 """How relevant the passages of a conversation are to its task: the judges that a pruner can use, by name.
 
 `reader` compares words, their meaning and sentence embeddings, then lets the shipped cross-encoder read the passages
-that these leave undecided. The others are baselines: `age` (the latest
-passages), `random`, `bm25` (words of the task alone), `embedding` (similarity to it).
-
-The cross-encoder reads a pair of texts, in the form that it was trained on: `premise`, the question and a line for each
-of the best other passages, and `excerpt`, the passage itself, shortened if it is long.
+that these leave undecided. The others are baselines: `age` (the latest passages), `random`, `bm25` (words of the task
+alone), `embedding` (similarity to it).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
-from itertools import islice
+from functools import wraps
 
 import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.onnx import PairModel, shipped_minilm, shipped_reader
+from context_agent._support.text_cache import TextCache
 from context_agent._support.token_table import load_weights
+from context_agent.pruning import reading
 from context_agent.pruning.blocks import Passage, is_log_entry
-from context_agent.text.sentences import loose_sentences
+from context_agent.pruning.words import PassageWords, Scores, labeled, query_of, term_id, terms
 
-Scores = NDArray[np.float64]
-"""A number for each passage, higher for what should stay."""
-
-READ = 96
+MAX_READ = 96
 """Passages that the reader reads at most."""
-COMPARED = 512
+MAX_COMPARED = 512
 """Texts that are compared with the task by their embeddings at most."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
@@ -42,28 +35,29 @@ FUSION_RANKS = 10
 """Added to each rank: the larger, the more a middling rank in all counts beside a high one in one."""
 READER_WEIGHT = SIMILARITY_WEIGHT = 2
 """Weight of the reader's ranking, and of that by similarity: each as much as the words and their meaning together."""
-ALIKE = 0.4
+MIN_RESEMBLANCE = 0.4
 """Cosine from which a passage resembles a restored one."""
 MAX_RESTORED = 16
 """Restored passages that others are compared with, the latest ones."""
-K1, B = 1.2, 0.75
-_STEM = 6
-"""Letters of a word that count: a stemmer that knows no language."""
-SHORTEST_PLURAL = 3
-"""Letters of a word that an `s` at the end makes a plural, or a form of a verb, must exceed."""
-_TERM = re.compile(
-    r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
-)
-"""A word, a part of an identifier in camel or snake case, a number, a character of a script without spaces."""
+QUESTION_CHARACTERS = 20_000
+"""Characters of the task that the models get."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _VARIABLE = re.compile(r"(?<![^\W_])\d[\w:.+-]*|\b[0-9a-f]{8,}\b")
 """What differs between entries of a log that say the same: times, numbers, hashes."""
+
+Vector = NDArray[np.float32]
+STATIC_VECTORS, EMBEDDINGS = TextCache[Vector](8_192), TextCache[Vector](8_192)
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What passages are judged against: the task and the latest steps, the latest first.
 
-    `room` are the tokens that fit besides the passages that are `staying`, by index, whatever their score.
+    Attributes:
+        task: What the agent works on.
+        steps: What the agent wrote in its latest messages, the latest first.
+        room: The number of tokens that fit beside the passages that are `staying`.
+        staying: The indices of the passages that stay, whatever their score.
     """
 
     task: str
@@ -75,71 +69,21 @@ class Goal:
 Judge = Callable[[Sequence[Passage], Goal], Scores]
 
 
-@lru_cache(maxsize=1 << 16)
-def _stem(word: str) -> str:
-    """Return the part of a word that its inflections share, without knowing the language."""
-    word = word.lower()
-    if len(word) > SHORTEST_PLURAL and word.endswith("s") and word[-2] not in "siu":
-        word = word[:-1]
-    return word[:_STEM]
-
-
-def terms(text: str) -> list[str]:
-    """Return the words of a text as they are compared."""
-    return [*map(_stem, _TERM.findall(text))]
-
-
-class PassageWords:
-    """The words of a conversation's passages. A word is rare if it is rare among these."""
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self.counts = [Counter(terms(f"{passage.label} {passage.text}")) for passage in passages]
-        self._frequency = Counter(term for count in self.counts for term in count)
-        sizes = np.array([count.total() for count in self.counts], dtype=np.float64)
-        self._norms = K1 * (1 - B + B * sizes / max(1.0, sizes.mean() if len(sizes) else 1.0))
-
-    def rarity(self, term: str) -> float:
-        """BM25's inverse document frequency (Robertson & Zaragoza, 2009)."""
-        frequency = self._frequency[term]
-        return math.log1p((len(self.counts) - frequency + 0.5) / (frequency + 0.5))
-
-    def scores(self, query: Mapping[str, float]) -> Scores:
-        """BM25 of each passage for a query of weighted words, shape (n,)."""
-        weights = {term: weight * self.rarity(term) for term, weight in query.items() if term in self._frequency}
-        scores = np.zeros(len(self.counts))
-        for row, (count, norm) in enumerate(zip(self.counts, self._norms, strict=True)):
-            shared = weights.keys() & count.keys()
-            scores[row] = sum(weights[term] * count[term] * (K1 + 1) / (count[term] + norm) for term in shared)
-        return scores
-
-    def rare_terms(self, row: int) -> list[str]:
-        """Return the words of a passage that are in at most one of eight passages, the rarest first."""
-        most = max(2, len(self.counts) // 8)
-        rare = [term for term in self.counts[row] if 2 <= self._frequency[term] <= most and len(term) > 2]
-        return sorted(rare, key=lambda term: (self._frequency[term], term))
-
-    def resemblance(self, rows: list[int]) -> Scores:
-        """Return the cosine of each passage with the nearest of these rows by their words, rare ones first; 0 to 1."""
-        squares = {term: self.rarity(term) ** 2 for term in self._frequency}
-        norms = np.sqrt([sum(map(squares.__getitem__, count)) or 1.0 for count in self.counts])
-        columns = {term: column for column, term in enumerate({term for row in rows for term in self.counts[row]})}
-        has = np.zeros((len(self.counts), len(columns)), dtype=np.float32)
-        for row, count in enumerate(self.counts):
-            has[row, [columns[term] for term in count.keys() & columns.keys()]] = 1.0
-        shared = has @ (has[rows] * np.array([squares[term] for term in columns], dtype=np.float32)).T
-        return np.asarray((shared / norms[:, None] / norms[rows]).max(axis=1), dtype=np.float64)
-
-
 def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int]) -> Scores:
     """Return the scores, raised for passages that resemble restored ones: a restore says that they were judged wrong.
 
     The more a passage resembles one of them, the higher it rises, by at most the range of the scores.
+
+    Args:
+        scores: The scores, shape (n,).
+        passages: The passages, n of them.
+        restored: The indices of those that were restored.
     """
     finite = scores[np.isfinite(scores)]
     if not restored or not len(finite):
         return scores
-    alike = PassageWords(passages).resemblance([*restored[-MAX_RESTORED:]])
-    return scores + np.where(alike >= ALIKE, alike, 0.0) * np.ptp(finite)
+    resemblance = PassageWords(passages).resemblance([*restored[-MAX_RESTORED:]])
+    return scores + np.where(resemblance >= MIN_RESEMBLANCE, resemblance, 0.0) * np.ptp(finite)
 
 
 def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
@@ -161,7 +105,7 @@ def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
 
 @_of_readable
 def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """Words and their meaning, fused by reciprocal rank (Cormack et al., 2009).
+    """Judge by words and their meaning, fused by reciprocal rank (Cormack et al., 2009).
 
     Words count by BM25: those of the task and the latest steps, then also what the best passages name. Meaning is the
     cosine similarity of summed static word vectors to the task, for a task in other words than its answer.
@@ -174,7 +118,7 @@ class _Words:
     """The result of judging by words: the score of each passage, and the weight of each word for the goal."""
 
     scores: Scores
-    weights: dict[str, float]
+    weights: dict[int, float]
 
     @classmethod
     def of(cls, passages: Sequence[Passage], goal: Goal) -> _Words:
@@ -182,19 +126,25 @@ class _Words:
         query = _query(goal)
         scores = words.scores(query)
         leads = [row for row in np.argsort(-scores, kind="stable")[:LEADS].tolist() if scores[row] > 0]
-        named = Counter(term for row in leads for term in words.rare_terms(row))
-        query |= {term: LEAD_WEIGHT for term in named if term not in query}
+        query |= {term: LEAD_WEIGHT for row in leads for term in words.rare_terms(row) if term not in query}
         scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(_meaning(passages, goal.task)))
-        return cls(scores, {term: weight * words.rarity(term) for term, weight in query.items()})
+        return cls(scores, words.term_weights(query))
+
+
+def _query(goal: Goal) -> dict[int, float]:
+    """Return the words of the goal with their weights. The words of the task count most."""
+    steps = [(step, STEP_WEIGHT * 0.5**age) for age, step in enumerate(goal.steps)]
+    return query_of([*reversed(steps), (goal.task, 1.0)])
 
 
 def _meaning(passages: Sequence[Passage], task: str) -> Scores:
-    """Cosine similarity of the summed word vectors to those of the task, shape (n,)."""
-    return _cosines(load_weights().sums([task, *(f"{passage.label} {passage.text}" for passage in passages)]))
+    """Return the cosine of the summed word vectors of each passage with those of the task, shape (n,)."""
+    return _cosines(STATIC_VECTORS.values([task, *map(labeled, passages)], load_weights().sums))
 
 
-def _cosines(rows: NDArray[np.float32]) -> Scores:
+def _cosines(vectors: Sequence[Vector] | Vector) -> Scores:
     """Return the cosine of each row but the first with the first, 0 for a row of zeros."""
+    rows = np.asarray(vectors)
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     return np.asarray(rows[1:] @ rows[0], dtype=np.float64)
 
@@ -206,27 +156,19 @@ def _order(scores: NDArray[np.floating]) -> list[int]:
 
 
 def _reciprocal(ranking: Sequence[int]) -> Scores:
-    """For each row of a ranking of all rows, the reciprocal of its rank."""
+    """Return for each row of a ranking of all rows the reciprocal of its rank."""
     scores = np.empty(len(ranking))
     scores[ranking] = 1 / (FUSION_RANKS + np.arange(len(ranking)))
     return scores
 
 
-def _query(goal: Goal) -> dict[str, float]:
-    """Return the words of the goal with their weights."""
-    query: dict[str, float] = {}
-    for age, step in reversed([*enumerate(goal.steps)]):
-        query |= dict.fromkeys(terms(step), STEP_WEIGHT * 0.5**age)
-    return query | dict.fromkeys(terms(goal.task), 1.0)
-
-
 @_of_readable
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
-    """Words, meaning, reader and similarity, fused by reciprocal rank; `model` replaces the shipped reader.
+    """Judge by words, meaning, reader and similarity, fused by reciprocal rank; `model` replaces the shipped reader.
 
     Similarity is that of all-MiniLM-L6-v2. Passages that any of them ranks high stay, so a domain that the reader does
-    not know is left to the others. At most `READ` passages are read: those that the others put nearest to the limit of
-    what fits.
+    not know is left to the others. At most `MAX_READ` pairs are read: those that the others rank nearest to the limit
+    of what fits.
     """
     words = _Words.of(passages, goal)
     scores = words.scores + SIMILARITY_WEIGHT * _reciprocal(_order(_similarity(passages, words, goal.task)))
@@ -243,66 +185,74 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 
 
 def _similarity(passages: Sequence[Passage], words: _Words, task: str) -> Scores:
-    """Return the cosine of each passage with the task by all-MiniLM-L6-v2; -1 beyond `COMPARED` texts, the best by
-    words.
+    """Return the cosine of each passage with the task by all-MiniLM-L6-v2, shape (n,).
+
+    Only the best `MAX_COMPARED` texts by words are compared. The others have -1.
     """
     rows: dict[str, list[int]] = {}
     for row in _order(words.scores):
         text = _excerpt(passages[row], words.weights)
-        if text in rows or len(rows) < COMPARED:
+        if text in rows or len(rows) < MAX_COMPARED:
             rows.setdefault(text, []).append(row)
     similar = np.full(len(passages), -1.0)
-    for cosine, same in zip(_cosines(shipped_minilm().encode([_question(task), *rows])), rows.values(), strict=True):
+    vectors = EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)
+    for cosine, same in zip(_cosines(vectors), rows.values(), strict=True):
         similar[same] = cosine
     return similar
 
 
 def _undecided(sizes: Sequence[int], room: int) -> slice:
     """Return the ranks around the one at which the passages, in order of their scores, fill the room."""
-    if len(sizes) <= READ:
+    if len(sizes) <= MAX_READ:
         return slice(0, len(sizes))
     fitting = int(np.searchsorted(np.cumsum(sizes), room))
-    start = min(max(0, fitting - READ // 2), len(sizes) - READ)
-    return slice(start, start + READ)
+    start = min(max(0, fitting - MAX_READ // 2), len(sizes) - MAX_READ)
+    return slice(start, start + MAX_READ)
 
 
 def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
     """Return the first text of the reader's input: the task, then the best sentences of the best other passages."""
-    others = [passages[other] for other in order[: EVIDENCE + 1] if other != row]
-    return premise(_question(task), ((passage.label, _best_sentence(passage, words.weights)) for passage in others))
+    others = [passages[other] for other in order[: reading.EVIDENCE + 1] if other != row]
+    return reading.premise(
+        _question(task), ((passage.label, _best_sentence(passage, words.weights)) for passage in others)
+    )
 
 
-def _best_sentence(passage: Passage, weights: Mapping[str, float]) -> str:
-    return max(loose_sentences(passage.text), key=lambda sentence: _covered(sentence, weights), default="")
+def _best_sentence(passage: Passage, weights: Mapping[int, float]) -> str:
+    return max(_sentences(passage.text), key=lambda sentence: _covered(sentence, weights), default="")
 
 
 def _question(task: str) -> str:
     """Return the task; of a long one its questions."""
-    if len(task.split()) > QUESTION_WORDS and (
-        questions := [line for line in loose_sentences(task) if line.endswith("?")]
+    if len(task.split()) > reading.QUESTION_WORDS and (
+        questions := [line for line in _sentences(task) if line.endswith("?")]
     ):
         task = " ".join(questions)
     return task[:QUESTION_CHARACTERS]
 
 
-def _excerpt(passage: Passage, weights: Mapping[str, float]) -> str:
+def _excerpt(passage: Passage, weights: Mapping[int, float]) -> str:
     """Return the second text of the reader's input: the passage, shortened to what covers most of the goal's words.
 
     The entry of a log goes without what differs between entries that say the same.
     """
     text = _VARIABLE.sub(" ", passage.text) if is_log_entry(passage.text) else passage.text
-    sentences = loose_sentences(text)
-    return excerpt(passage.label, text, sentences, [_covered(sentence, weights) for sentence in sentences])
+    sentences = _sentences(text)
+    return reading.excerpt(passage.label, text, sentences, [_covered(sentence, weights) for sentence in sentences])
 
 
-def _covered(sentence: str, weights: Mapping[str, float]) -> float:
-    return sum(weights.get(term, 0.0) for term in set(terms(sentence)))
+def _covered(sentence: str, weights: Mapping[int, float]) -> float:
+    return sum(weights.get(term, 0.0) for term in set(map(term_id, terms(sentence))))
+
+
+def _sentences(text: str) -> list[str]:
+    return [" ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()]
 
 
 @_of_readable
 def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:
     """BM25 of the words of the task."""
-    return PassageWords(passages).scores(dict.fromkeys(terms(goal.task), 1.0))
+    return PassageWords(passages).scores(query_of([(goal.task, 1.0)]))
 
 
 @_of_readable
@@ -341,47 +291,3 @@ def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Jud
         return np.asarray([float(score) for score in strategy(passages, goal.task)], dtype=np.float64)
 
     return judge
-
-
-EVIDENCE = 2
-"""Other passages that the reader sees."""
-QUESTION_CHARACTERS = 20_000
-"""Characters of the task that the models get."""
-QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 80
-"""Most words of the question, of a title, of a sentence of another passage, and of the passage itself."""
-
-
-def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:
-    """Return the first text; `evidence` has a title, which may be empty, and a sentence for each of the other
-    passages.
-    """
-    lines = [_line(title, ": ", cut(sentence, SENTENCE_WORDS)) for title, sentence in islice(evidence, EVIDENCE)]
-    return " | ".join([cut(question, QUESTION_WORDS), *lines])
-
-
-def excerpt(title: str, text: str, sentences: Sequence[str], worth: Sequence[float]) -> str:
-    """Return the second text. A long passage is cut to its first sentence and those of the highest `worth`, in
-    order.
-    """
-    words = text.split()
-    short = " ".join(words) if len(words) <= EXCERPT_WORDS else _worthiest(sentences, worth)
-    return _line(title, ". ", short)
-
-
-def _worthiest(sentences: Sequence[str], worth: Sequence[float]) -> str:
-    chosen, room = {0}, EXCERPT_WORDS - len(sentences[0].split())
-    for row in sorted(range(1, len(sentences)), key=lambda row: -worth[row]):
-        size = len(sentences[row].split())
-        if size <= room:
-            chosen.add(row)
-            room -= size
-    return cut(" ".join(sentences[row] for row in sorted(chosen)), EXCERPT_WORDS)
-
-
-def _line(title: str, mark: str, text: str) -> str:
-    return f"{cut(title, TITLE_WORDS)}{mark}{text}" if title else text
-
-
-def cut(text: str, words: int) -> str:
-    """Return the first words of a text, with single spaces."""
-    return " ".join(text.split(maxsplit=words)[:words])

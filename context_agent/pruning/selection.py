@@ -14,7 +14,7 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
-from context_agent.pruning.relevance import Scores
+from context_agent.pruning.words import Scores
 
 QUOTE = 6
 """Words in a row that two texts share only if one quotes the other."""

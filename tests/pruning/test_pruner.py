@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.relevance import EXCERPT_WORDS, JUDGES, READ, Goal, by_reading, by_words
+from context_agent.pruning.reading import EXCERPT_WORDS
+from context_agent.pruning.relevance import JUDGES, MAX_READ, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search
@@ -370,7 +372,7 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     passages[9] = Passage("The harbour was a director once.", 0, 0, label="Harbours", tokens=10)
     reader = CountingReader()
     scores = by_reading(passages, Goal(TASK, room=300, staying=frozenset([3])), reader)
-    assert len(reader.pairs) == READ
+    assert len(reader.pairs) == MAX_READ
     assert scores.argmax() in (7, 9)
     premise, passage = next(pair for pair in reader.pairs if "harbour" in pair[1])
     assert premise.startswith(f"{TASK} | A director of Polar Light")
@@ -386,10 +388,11 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pyt
             return np.ones((len(texts), 2), dtype=np.float32)
 
     monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
-    passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(3 * relevance.COMPARED)]
+    monkeypatch.setattr(relevance, "EMBEDDINGS", TextCache(8_192))
+    passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(3 * relevance.MAX_COMPARED)]
     passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     by_reading(passages, Goal(TASK, room=300), CountingReader())
-    assert len(encoded) == relevance.COMPARED + 1
+    assert len(encoded) == relevance.MAX_COMPARED + 1
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
 
 
@@ -403,6 +406,7 @@ def test_entries_of_a_log_that_say_the_same_are_embedded_once(monkeypatch: pytes
             return np.eye(len(texts), dtype=np.float32)
 
     monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
+    monkeypatch.setattr(relevance, "EMBEDDINGS", TextCache(8_192))
     lines = [
         "2026-03-01 10:00:01 INFO job 4 took 17 ms, request=4f9a8c0d12",
         "2026-03-01 10:00:02 WARN x509: certificate of 10.0.3.7 has expired",

@@ -13,8 +13,9 @@ from context_agent.errors import DataError
 from context_agent.integrations.restores import RestoreLog
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.pruner import ContextPruner, RestoredPassage
-from context_agent.pruning.relevance import PassageWords, raised
+from context_agent.pruning.relevance import raised
 from context_agent.pruning.selection import Prices
+from context_agent.pruning.words import PassageWords
 from tests.support.conversations import rendered
 from tests.support.long_conversation import LONG as OPENING
 from tests.support.long_conversation import TASK, noises, search

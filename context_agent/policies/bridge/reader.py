@@ -17,8 +17,8 @@ import numpy as np
 from context_agent._support.onnx import PairModel
 from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.pruning import relevance
-from context_agent.pruning.relevance import EVIDENCE
+from context_agent.pruning import reading
+from context_agent.pruning.reading import EVIDENCE
 
 READ = 20
 """Candidates that are read, the best by score."""
@@ -49,13 +49,13 @@ class ReaderInput:
         A sentence that names the candidate is preferred: it says how the two belong together.
         """
         lines = ((passage.bare, self._fitting_sentence(passage, candidate)) for passage in islice(evidence, EVIDENCE))
-        return relevance.premise(self._question.text, lines)
+        return reading.premise(self._question.text, lines)
 
     def excerpt(self, passage: AnalyzedPassage) -> str:
         """Return the second text: the candidate, shortened to the sentences that fit best."""
-        long = len(passage.text.split()) > relevance.EXCERPT_WORDS
+        long = len(passage.text.split()) > reading.EXCERPT_WORDS
         fits = self._fit(passage) if long else ()
-        return relevance.excerpt(passage.heading, passage.text, passage.sentence_texts, fits)
+        return reading.excerpt(passage.heading, passage.text, passage.sentence_texts, fits)
 
     def _fitting_sentence(self, passage: AnalyzedPassage, candidate: AnalyzedPassage) -> str:
         """Return the sentence that fits best, the first of equal ones."""

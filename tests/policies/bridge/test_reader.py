@@ -19,7 +19,7 @@ from context_agent.policies.bridge.reader import (
     read_odds,
     reading_features,
 )
-from context_agent.pruning.relevance import EXCERPT_WORDS
+from context_agent.pruning.reading import EXCERPT_WORDS
 
 QUESTION = "Where was the director of Polar Light born?"
 FILM = ("Polar Light", "It was shown in 1990. Ana Berg was its director. It won a prize.")

@@ -1,0 +1,167 @@
+"""The words of a conversation's passages, as they are compared: BM25, rare words, resemblance."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.text_cache import TextCache
+from context_agent.pruning.blocks import Passage
+
+Scores = NDArray[np.float64]
+"""A number for each passage, higher for what should stay."""
+
+STEM_LETTERS = 6
+"""Letters of a word that count, whatever its language."""
+SHORTEST_PLURAL = 3
+"""A word longer than this loses an `s` at its end."""
+NAMING_LETTERS = 3
+"""Letters of the shortest word that may name something."""
+BM25_K1, BM25_B = 1.2, 0.75
+_TERM = re.compile(
+    r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
+)
+"""A word, a part of an identifier in camel or snake case, a number, a character of a script without spaces."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _stem(word: str) -> str:
+    word = word.lower()
+    if len(word) > SHORTEST_PLURAL and word.endswith("s") and word[-2] not in "siu":
+        word = word[:-1]
+    return word[:STEM_LETTERS]
+
+
+@lru_cache(maxsize=1 << 16)
+def _word_id(word: str) -> int:
+    return term_id(_stem(word))
+
+
+def terms(text: str) -> list[str]:
+    """Return the words of a text as they are compared."""
+    return [*map(_stem, _TERM.findall(text))]
+
+
+@lru_cache(maxsize=1 << 16)
+def term_id(term: str) -> int:
+    """Return a number of 32 bits for a term, the same in every process.
+
+    The number is odd if the term has at least `NAMING_LETTERS` letters.
+    """
+    return zlib.crc32(term.encode(errors="surrogatepass")) & ~1 | (len(term) >= NAMING_LETTERS)
+
+
+def _term_ids(text: str) -> NDArray[np.uint32]:
+    words = _TERM.findall(text)
+    return np.fromiter(map(_word_id, words), dtype=np.uint32, count=len(words))
+
+
+TERM_IDS = TextCache[NDArray[np.uint32]](16_384)
+
+
+def labeled(passage: Passage) -> str:
+    """Return the text of a passage behind its label."""
+    return f"{passage.label} {passage.text}"
+
+
+class PassageWords:
+    """The words of a conversation's passages. A word is rare if few of these passages have it.
+
+    Words are numbers here, see `term_id`.
+    """
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        ids = TERM_IDS.values([*map(labeled, passages)], lambda texts: [*map(_term_ids, texts)])
+        sizes = np.array([len(row) for row in ids], dtype=np.int64)
+        rows = np.repeat(np.arange(len(ids), dtype=np.uint64), sizes)
+        keys = (rows << np.uint64(32)) | np.concatenate([*ids, np.zeros(0, np.uint32)]).astype(np.uint64)
+        keys, self._counts = np.unique(keys, return_counts=True)
+        self._rows = (keys >> np.uint64(32)).astype(np.int64)
+        numbers = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        self._vocabulary, self._columns, self._frequency = np.unique(numbers, return_inverse=True, return_counts=True)
+        self._starts = np.searchsorted(self._rows, np.arange(len(ids) + 1))
+        self.size = len(ids)
+        average = max(1.0, float(sizes.mean()) if len(ids) else 1.0)
+        norms = BM25_K1 * (1 - BM25_B + BM25_B * sizes / average)
+        self._saturation = self._counts * (BM25_K1 + 1) / (self._counts + norms[self._rows])
+
+    def _rarity(self) -> Scores:
+        """Return the inverse document frequency of each word (Robertson & Zaragoza, 2009), shape (n_words,)."""
+        return np.asarray(np.log1p((self.size - self._frequency + 0.5) / (self._frequency + 0.5)))
+
+    def weights(self, query: Mapping[int, float]) -> Scores:
+        """Return the weight of each word for a query, shape (n_words,): the query's weight times the word's rarity."""
+        weights = np.zeros(len(self._vocabulary))
+        columns, values = self._found(query)
+        weights[columns] = values
+        return weights * self._rarity()
+
+    def term_weights(self, query: Mapping[int, float]) -> dict[int, float]:
+        """Return the same weights by word."""
+        weights = self.weights(query)
+        columns = np.flatnonzero(weights)
+        return dict(zip(self._vocabulary[columns].tolist(), weights[columns].tolist(), strict=True))
+
+    def _found(self, query: Mapping[int, float]) -> tuple[NDArray[np.int64], Scores]:
+        """Return the columns of the query's words that some passage has, and their weights in the query."""
+        wanted = np.fromiter(query, dtype=np.uint32, count=len(query))
+        values = np.fromiter(query.values(), dtype=np.float64, count=len(query))
+        if not len(self._vocabulary):
+            return np.zeros(0, np.int64), np.zeros(0)
+        columns = np.minimum(np.searchsorted(self._vocabulary, wanted), len(self._vocabulary) - 1)
+        has = self._vocabulary[columns] == wanted
+        return columns[has], values[has]
+
+    def scores(self, query: Mapping[int, float]) -> Scores:
+        """Return the BM25 score of each passage for a query of weighted words, shape (n_passages,)."""
+        return self._summed(self.weights(query)[self._columns] * self._saturation)
+
+    def coverage(self, query: Mapping[int, float]) -> Scores:
+        """Return the share of the query's weight that the words of each passage have, shape (n_passages,), 0 to 1.
+
+        Words that no passage has do not count.
+        """
+        weights = self.weights(query)
+        return self._summed(weights[self._columns]) / max(1e-9, float(weights.sum()))
+
+    def _summed(self, values: Scores) -> Scores:
+        return np.bincount(self._rows, weights=values, minlength=self.size)[: self.size]
+
+    def rare_terms(self, row: int) -> list[int]:
+        """Return the words of a passage that are in at least two and at most one of eight passages.
+
+        Words of fewer than `NAMING_LETTERS` letters are left out.
+        """
+        most = max(2, self.size // 8)
+        columns = self._columns[self._starts[row] : self._starts[row + 1]]
+        numbers, frequency = self._vocabulary[columns], self._frequency[columns]
+        found: list[int] = numbers[(frequency >= 2) & (frequency <= most) & (numbers % 2 == 1)].tolist()
+        return found
+
+    def resemblance(self, rows: Sequence[int]) -> Scores:
+        """Return the cosine of each passage with the nearest of these rows by their words, shape (n_passages,), 0 to 1.
+
+        A word counts by its rarity.
+        """
+        squares = self._rarity() ** 2
+        norms = np.sqrt(np.maximum(self._summed(squares[self._columns]), 1e-12))
+        nearest = np.zeros(self.size)
+        for row in rows:
+            shared = np.zeros(len(self._vocabulary))
+            columns = self._columns[self._starts[row] : self._starts[row + 1]]
+            shared[columns] = squares[columns]
+            nearest = np.maximum(nearest, self._summed(shared[self._columns]) / (norms * norms[row]))
+        return nearest
+
+
+def query_of(weighted: Iterable[tuple[str, float]]) -> dict[int, float]:
+    """Return the words of weighted texts with their weights. Later texts go before earlier ones."""
+    query: dict[int, float] = {}
+    for text, weight in weighted:
+        query |= dict.fromkeys(map(term_id, terms(text)), weight)
+    return query
