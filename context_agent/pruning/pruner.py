@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from sys import getsizeof
 from typing import Any, Literal
 
@@ -29,14 +30,16 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import Passage, cut, without
+from context_agent.pruning.passages import Passage, cut, runs, without
 from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom, raised
-from context_agent.pruning.selection import Candidate, Prices, copies, protected, select
+from context_agent.pruning.selection import FULL_STUBS, Candidate, Prices, StubCosts, copies, protected, select
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
 _REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}(?:-p\d{1,9})?(?:, ?p\d{1,9}(?:-p\d{1,9})?)*)", re.I)
 _ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
-_LOOKS_LIKE_STUB = re.compile(r"\[\d+ passages? pruned, [\d,]+ tokens; restore: p\d")
+_LOOKS_LIKE_STUB = re.compile(
+    r"\[\d+ (?:passage|result)s? pruned, [\d,]+ tokens; restore: p\d|\[p\d[\dp, -]{0,99} pruned\]"
+)
 
 
 NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
@@ -52,7 +55,8 @@ class ResultRecord:
         counter: Counts the tokens of passages.
         ids: The ids of the passages that are removed, by index.
         restored: The indices of passages that came back and stay.
-        short: What stands in place of the whole text once even its stub is too long; empty before.
+        short: What takes the place of the whole text once stubs must be brief; empty before.
+        is_brief: True once its stubs name the ids alone.
         counted: The bytes that the record had when its conversation last counted them.
     """
 
@@ -61,6 +65,7 @@ class ResultRecord:
     ids: dict[int, str] = field(default_factory=dict)
     restored: frozenset[int] = frozenset()
     short: str = ""
+    is_brief: bool = False
     counted: int = 0
     _passages: list[Passage] | None = None
     _passage_bytes: int = 0
@@ -93,11 +98,16 @@ class ResultRecord:
         texts = getsizeof(self.text) + _text_bytes(self.source.image)
         return getsizeof(self) + texts + self._passage_bytes + ids + restored
 
-    def can_shorten(self, ids: Mapping[int, str]) -> bool:
-        """Return whether a shorter stub may take the place of the text: beside these ids only its frame stays."""
+    @property
+    def frame_can_go(self) -> bool:
+        """Whether one stub may take the place of the whole text: its passages are nearly all of it."""
         covered = sum(passage.end - passage.start for passage in self.passages)
-        is_gone = len(ids) == len(self.passages) > 0 and covered >= MOSTLY * len(self.text.strip())
-        return is_gone and not self.short and self.source.form == "text" and not self.source.is_argument
+        is_mostly = covered >= MIN_COVERED * len(self.text.strip())
+        return is_mostly and bool(self.passages) and self.source.form == "text" and not self.source.is_argument
+
+    def share_stub(self, index: int, other: int) -> bool:
+        """Return whether one stub may take the place of both passages, which are neighbors."""
+        return self.passages[index].group == self.passages[other].group
 
     def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> list[Passage]:
         """Bring passages back by id; return those that were not back before.
@@ -113,13 +123,14 @@ class ResultRecord:
             self.short = ""
         return [self.passages[index] for index in new]
 
-    def without(self, ids: Mapping[int, str]) -> str:
-        """Return the text with stubs in place of these passages."""
+    def without(self, ids: Mapping[int, str], *, is_brief: bool = False) -> str:
+        """Return the text with stubs in place of these passages, brief ones on request."""
         if not ids:
             return self.text
         if self.short and len(ids) == len(self.passages):
             return self.short
-        return without(self.text, self.passages, ids, lambda run: self._stub(run, ids))
+        stub = partial(self._brief_stub if is_brief or self.is_brief else self._stub, ids)
+        return without(self.text, self.passages, ids, stub)
 
     def shortened(self, text: str) -> str:
         """Return a text as what takes the place of this one: a JSON text if this is one."""
@@ -134,7 +145,11 @@ class ResultRecord:
         part = {"type": source.text_type, "text": text} if source.text_type else {"text": text}
         return path, source.image if text == source.text else part
 
-    def _stub(self, run: Sequence[int], ids: Mapping[int, str]) -> str:
+    @staticmethod
+    def _brief_stub(ids: Mapping[int, str], run: Sequence[int]) -> str:
+        return f"[{id_ranges([ids[index] for index in run])} pruned]"
+
+    def _stub(self, ids: Mapping[int, str], run: Sequence[int]) -> str:
         tokens = sum(self.passages[index].tokens for index in run)
         noun = "passage" if len(run) == 1 else "passages"
         return f"[{len(run)} {noun} pruned, {tokens:,} tokens; restore: {id_ranges([ids[index] for index in run])}]"
@@ -286,11 +301,15 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-MOSTLY = 0.8
-"""Share of a text that its passages cover if what is between them does not matter without them."""
+MIN_COVERED = 0.7
+"""Share of a text that its passages must have, so that the rest of it means nothing without them."""
+MAX_STUB_SHARE = 0.25
+"""If stubs and frames without passages take more than this share of what fits, stubs become brief."""
 LARGE_ARGUMENTS = 1_000
 """Characters; shorter arguments of a call are not counted and stay as they are."""
 BUDGET = 8_000
+BRIEF_TOKENS, GONE_TOKENS = 8, 5
+"""Tokens of a brief stub, and of what takes the place of a result that is gone."""
 STEPS = 3
 """Latest messages of the agent that passages are judged against, beside the task."""
 PREVIEW = 100
@@ -570,12 +589,11 @@ class _Prune:
         report = replace(report, outcome="nothing to remove", protected=dict(Counter(staying.values())))
         scores = self._scores(candidates, staying, judge)
         repeated = copies(candidates, self._removed(candidates))
-        names = self._names(self._least_relevant(candidates, scores, staying))
+        names, brief = self._chosen(candidates, scores, staying)
         ids = self._ids(candidates, names)
-        shortened = self._shortened(ids)
-        if not names and not shortened:
+        if not names and not brief:
             return self._pruned(self._over_budget(report))
-        texts = self._rendered(ids, shortened)
+        texts = self._rendered(ids, brief)
         freed, lost = total - self._total(texts), self._cached_lost(texts)
         savings = prices.savings(freed, cold=cold)
         loss = prices.loss(max(0, lost - restoring), cold=cold)
@@ -588,7 +606,7 @@ class _Prune:
         planned = replace(report, outcome="pruned", tokens_after=total - freed, removed=removed)
         if not confirm(planned):
             return self._pruned(replace(report, outcome="declined"))
-        self._commit(candidates, names, shortened)
+        self._commit(candidates, names, brief)
         report = planned
         return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
 
@@ -668,23 +686,60 @@ class _Prune:
         scores[images] = np.sort(scores[images])
         return scores
 
-    def _least_relevant(
+    def _chosen(
         self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str]
+    ) -> tuple[dict[int, str], dict[int, str]]:
+        """Return the new ids of the passages that go, by row, and brief texts by the number of their result.
+
+        Stubs are brief only if full ones would take the room of too many passages.
+        """
+        names = self._names(self._least_relevant(candidates, scores, staying, FULL_STUBS))
+        ids = self._ids(candidates, names)
+        if self._overhead(self._rendered(ids), ids) <= MAX_STUB_SHARE * self._limit:
+            return names, {}
+        frames = {
+            number: max(0, self._memory.tokens(record.text) - sum(passage.tokens for passage in record.passages))
+            for number, record in enumerate(self._records)
+            if self._is_old(number) and record.frame_can_go
+        }
+        costs = StubCosts(BRIEF_TOKENS, GONE_TOKENS, frames)
+        names = self._names(self._least_relevant(candidates, scores, staying, costs))
+        return names, self._brief(self._ids(candidates, names))
+
+    def _is_old(self, number: int) -> bool:
+        return self._results[number].message < self._transcript.last_turn
+
+    def _overhead(self, texts: Sequence[str], ids: Mapping[int, Mapping[int, str]]) -> int:
+        """Return the tokens of stubs, and of frames of results of which nothing else stays."""
+        overhead = 0
+        for number, (record, tokens) in enumerate(zip(self._records, self._sizes(texts), strict=True)):
+            removed = {**record.ids, **ids.get(number, {})}
+            if not removed:
+                continue
+            is_gone = len(removed) == len(record.passages)
+            stays = sum(passage.tokens for index, passage in enumerate(record.passages) if index not in removed)
+            overhead += tokens - stays if is_gone else FULL_STUBS.stub * len(runs(removed, record.share_stub))
+        return overhead
+
+    def _least_relevant(
+        self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str], costs: StubCosts
     ) -> frozenset[int]:
         """Return the rows to remove, until what remains fits, stubs included, or nothing more can go."""
         removed = self._removed(candidates)
         rows: frozenset[int] = frozenset()
-        total, factor = self._total_before, 1
+        is_brief = costs is not FULL_STUBS
+        total, factor = self._total(self._rendered({}, self._brief({}))) if is_brief else self._total_before, 1
         while total > self._limit:
             # From the third round on each round frees twice as much as the one before it. So the rounds stay few, even
             # where stubs cost more than was estimated.
             limit = total - (total - self._limit) * factor
-            more = select(candidates, scores, staying, removed | rows, total=total, limit=limit)
+            more = select(candidates, scores, staying, removed | rows, total=total, limit=limit, costs=costs)
             if not more:
                 break
             factor *= 2 if rows else 1
             rows |= more
-            total = self._total(self._rendered(self._ids(candidates, self._names(rows))))
+            ids = self._ids(candidates, self._names(rows))
+            total = self._total(self._rendered(ids, self._brief(ids) if is_brief else {}))
         return rows
 
     def _names(self, rows: Iterable[int]) -> dict[int, str]:
@@ -703,59 +758,54 @@ class _Prune:
             ids.setdefault(candidates[row].number, {})[candidates[row].index] = name
         return ids
 
-    def _rendered(self, ids: Mapping[int, Mapping[int, str]], shortened: Mapping[int, str] | None = None) -> list[str]:
+    def _rendered(self, ids: Mapping[int, Mapping[int, str]], brief: Mapping[int, str] | None = None) -> list[str]:
         """Return the text of each result without these passages and those that were removed before."""
-        short = shortened or {}
+        short = brief or {}
         return [
             short.get(row) or record.without({**record.ids, **ids.get(row, {})})
             for row, record in enumerate(self._records)
         ]
 
-    def _shortened(self, ids: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-        """Return shorter stubs for old results that are gone, by row, as many as it takes until what stays fits."""
-        texts = self._rendered(ids)
-        total = self._total(texts)
-        excess, shortened, needed = total - self._limit, dict[int, str](), total - self._limit
-        while excess > 0 and needed < 2 * total:
-            shortened = self._shorter_stubs(texts, ids, needed)
-            excess = self._total([shortened.get(row, text) for row, text in enumerate(texts)]) - self._limit
-            needed = max(2 * needed, needed + excess)
-        return shortened
+    def _brief(self, ids: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
+        """Return the texts of old results with brief stubs, by the number of the result, where they are shorter.
 
-    def _shorter_stubs(self, texts: Sequence[str], ids: Mapping[int, Mapping[int, str]], needed: int) -> dict[int, str]:
-        """Return stubs that take about `needed` tokens less, the oldest first.
-
-        Neighbors share a stub: the first one names the ids of all, each other only its own.
+        A result of which nothing stays is gone with its frame. The first one of neighbors that are gone says so and
+        names the ids of all, each other only its own.
         """
-        stubs: dict[int, str] = {}
+        texts: dict[int, str] = {}
         groups: list[list[int]] = []
         removed = [{**record.ids, **ids.get(row, {})} for row, record in enumerate(self._records)]
-        for row, (result, record) in enumerate(zip(self._results, self._records, strict=True)):
-            if needed <= 0:
-                break
-            if result.message >= self._transcript.last_turn or not record.can_shorten(removed[row]):
+        for row, record in enumerate(self._records):
+            if not removed[row] or not self._is_old(row):
                 continue
-            stub = record.shortened(id_ranges([*removed[row].values()]))
-            if (saved := self._memory.tokens(texts[row]) - self._memory.tokens(stub)) > 0:
-                stubs[row] = stub
-                needed -= saved
+            if len(removed[row]) < len(record.passages) or not record.frame_can_go:
+                if not record.is_brief or ids.get(row):
+                    texts[row] = record.without(removed[row], is_brief=True)
+            elif not record.short:
+                texts[row] = record.shortened(id_ranges([*removed[row].values()]))
                 if groups and groups[-1][-1] == row - 1:
                     groups[-1].append(row)
                 else:
                     groups.append([row])
         for group in groups:
+            names = id_ranges([name for row in group for name in removed[row].values()])
             if len(group) > 1:
-                names = id_ranges([name for row in group for name in removed[row].values()])
                 tokens = sum(passage.tokens for row in group for passage in self._records[row].passages)
                 first = f"[{len(group)} results pruned, {tokens:,} tokens; restore: {names}]"
-                stubs[group[0]] = self._records[group[0]].shortened(first)
-        return stubs
+            elif group[0] and self._records[group[0] - 1].short:
+                continue
+            else:
+                first = f"[{names} pruned]"
+            texts[group[0]] = self._records[group[0]].shortened(first)
+        return texts
 
-    def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str], shortened: Mapping[int, str]) -> None:
+    def _commit(self, candidates: Sequence[Candidate], names: Mapping[int, str], brief: Mapping[int, str]) -> None:
         for number, ids in self._ids(candidates, names).items():
             self._records[number].ids |= ids
-        for row, text in shortened.items():
-            self._records[row].short = text
+        for number, text in brief.items():
+            record = self._records[number]
+            record.is_brief = True
+            record.short = text if len(record.ids) == len(record.passages) and record.frame_can_go else ""
         if names:
             self._memory.last_id = max(int(name[1:]) for name in names.values())
 

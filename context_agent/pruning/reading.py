@@ -28,34 +28,32 @@ def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:
     return " | ".join([first_words(question, QUESTION_WORDS), *lines])
 
 
-def excerpt(
-    title: str, text: str, sentences: Sequence[str], worth: Sequence[float], *, limit: int = EXCERPT_WORDS
-) -> str:
+def excerpt(title: str, text: str, sentences: Sequence[str], worth: Sequence[float]) -> str:
     """Return the second text.
 
     Args:
         title: The title of the passage. It may be empty.
         text: The passage.
         sentences: Its sentences.
-        worth: A number for each sentence. It is used only if the passage has more than `limit` words.
-        limit: The most words of the passage.
+        worth: A number for each sentence. It is used only if the passage has more than
+            `EXCERPT_WORDS` words.
 
     Returns:
         The title and the passage. Of a long passage, the first sentence and those of the highest worth, in order.
     """
     words = text.split()
-    short = " ".join(words) if len(words) <= limit else _worthiest(sentences, worth, limit)
+    short = " ".join(words) if len(words) <= EXCERPT_WORDS else _worthiest(sentences, worth)
     return titled(title, ". ", short)
 
 
-def _worthiest(sentences: Sequence[str], worth: Sequence[float], limit: int) -> str:
-    chosen, room = {0}, limit - len(sentences[0].split())
+def _worthiest(sentences: Sequence[str], worth: Sequence[float]) -> str:
+    chosen, room = {0}, EXCERPT_WORDS - len(sentences[0].split())
     for row in sorted(range(1, len(sentences)), key=lambda row: -worth[row]):
         size = len(sentences[row].split())
         if size <= room:
             chosen.add(row)
             room -= size
-    return first_words(" ".join(sentences[row] for row in sorted(chosen)), limit)
+    return first_words(" ".join(sentences[row] for row in sorted(chosen)), EXCERPT_WORDS)
 
 
 def titled(title: str, mark: str, text: str) -> str:

@@ -22,11 +22,14 @@ from context_agent._support.token_table import load_weights
 from context_agent.pruning import reading
 from context_agent.pruning.blocks import Passage, is_log_entry
 from context_agent.pruning.words import PassageWords, Scores, labeled, query_of, term_id, terms
+from context_agent.text.sentences import loose_sentences
 
-MAX_READ = 96
-"""Passages that the reader reads at most."""
-MAX_COMPARED = 512
-"""Texts that are compared with the task by their embeddings at most."""
+MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 40, 112, 220
+"""Texts that are compared with the task by their embeddings: one for each `TOKENS_COMPARED` tokens, within bounds."""
+MIN_READ, MAX_READ, TOKENS_READ = 18, 40, 450
+"""Texts that the reader reads: one for each `TOKENS_READ` tokens, within bounds."""
+READ_CHARACTERS, LINE_CHARACTERS = 200, 100
+"""Most characters that the models get of a passage, and of a sentence of another one beside it."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
@@ -34,19 +37,24 @@ LEADS, LEAD_WEIGHT = 5, 0.3
 FUSION_RANKS = 10
 """Added to each rank: the larger, the more a middling rank in all counts beside a high one in one."""
 READER_WEIGHT = SIMILARITY_WEIGHT = 2
-"""Weight of the reader's ranking, and of that by similarity: each as much as the words and their meaning together."""
+"""Weights of the reader and of similarity: each as much as the words and their meaning together."""
 MIN_RESEMBLANCE = 0.4
 """Cosine from which a passage resembles a restored one."""
 MAX_RESTORED = 16
 """Restored passages that others are compared with, the latest ones."""
 QUESTION_CHARACTERS = 20_000
 """Characters of the task that the models get."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _VARIABLE = re.compile(r"(?<![^\W_])\d[\w:.+-]*|\b[0-9a-f]{8,}\b")
 """What differs between entries of a log that say the same: times, numbers, hashes."""
+_LINE_LOCATION = re.compile(r"^[^\s:]{1,200}[:-]\d{1,9}[:-]\s?")
+"""The file and the number in front of a line of a search in files."""
+_MEMBER_END = re.compile(r",\s*+(?=[\"'{\[])|(?<=[}>])\s*+(?=[{<])")
+_MARKS = re.compile(r"[\"'{}\[\]|<>]+")
+"""What ends a member of a record, and marks around its keys and values."""
 
 Vector = NDArray[np.float32]
 STATIC_VECTORS, EMBEDDINGS = TextCache[Vector](8_192), TextCache[Vector](8_192)
+ODDS = TextCache[float](16_384)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +123,28 @@ def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The result of judging by words: the score of each passage, and the weight of each word for the goal."""
+    """The result of judging by words.
+
+    Attributes:
+        scores: The score of each passage, shape (n,).
+        standard: The sum of the standard scores by words and by meaning, shape (n,).
+        weights: The weight of each word for the goal.
+    """
 
     scores: Scores
+    standard: Scores
     weights: dict[int, float]
 
     @classmethod
     def of(cls, passages: Sequence[Passage], goal: Goal) -> _Words:
         words = PassageWords(passages)
         query = _query(goal)
-        scores = words.scores(query)
-        leads = [row for row in np.argsort(-scores, kind="stable")[:LEADS].tolist() if scores[row] > 0]
+        alone = words.scores(query)
+        leads = [row for row in np.argsort(-alone, kind="stable")[:LEADS].tolist() if alone[row] > 0]
         query |= {term: LEAD_WEIGHT for row in leads for term in words.rare_terms(row) if term not in query}
-        scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(_meaning(passages, goal.task)))
-        return cls(scores, words.term_weights(query))
+        meaning = _meaning(passages, goal.task)
+        scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(meaning))
+        return cls(scores, _standard(alone) + _standard(meaning), words.term_weights(query))
 
 
 def _query(goal: Goal) -> dict[int, float]:
@@ -162,52 +178,92 @@ def _reciprocal(ranking: Sequence[int]) -> Scores:
     return scores
 
 
+def _standard(values: Scores) -> Scores:
+    """Return the standard scores of the values: their distance from the mean in standard deviations."""
+    return (values - values.mean()) / (values.std() + 1e-9) if len(values) else values
+
+
 @_of_readable
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
-    """Judge by words, meaning, reader and similarity, fused by reciprocal rank; `model` replaces the shipped reader.
+    """Judge by the sum of the standard scores of words, meaning, similarity and reader.
 
-    Similarity is that of all-MiniLM-L6-v2. Passages that any of them ranks high stay, so a domain that the reader does
-    not know is left to the others. At most `MAX_READ` pairs are read: those that the others rank nearest to the limit
-    of what fits.
+    A passage that one of them ranks far above the others stays, so a domain that the reader does not know is left to
+    the others. Similarity is that of all-MiniLM-L6-v2, for the passages that score best by words. The reader reads the
+    passages whose rank by the others is nearest to the limit of what fits.
+
+    Args:
+        passages: The passages.
+        goal: What they are judged against.
+        model: Replaces the shipped reader.
     """
     words = _Words.of(passages, goal)
-    scores = words.scores + SIMILARITY_WEIGHT * _reciprocal(_order(_similarity(passages, words, goal.task)))
+    tokens = sum(passage.tokens for passage in passages)
+    excerpts = _Excerpts(passages, words.weights)
+    count = min(max(MIN_COMPARED, tokens // TOKENS_COMPARED), MAX_COMPARED)
+    scores = words.standard + SIMILARITY_WEIGHT * _similarity(excerpts, _order(words.scores), goal.task, count)
     order = _order(scores)
-    open_rows = [row for row in order if row not in goal.staying]
-    undecided = _undecided([passages[row].tokens for row in open_rows], goal.room)
-    rows = open_rows[undecided]
-    pairs = [(_premise(goal.task, passages, words, order, row), _excerpt(passages[row], words.weights)) for row in rows]
-    odds = (model or shipped_reader()).encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
-    read = [rows[rank] for rank in _order(odds)]
-    staying = [row for row in order if row in goal.staying]
-    ranking = [*open_rows[: undecided.start], *read, *open_rows[undecided.stop :], *staying]
-    return scores + READER_WEIGHT * _reciprocal(ranking)
+    count = min(max(MIN_READ, tokens // TOKENS_READ), MAX_READ)
+    rows = _undecided(excerpts, [row for row in order if row not in goal.staying], goal.room, count)
+    pairs = [(_premise(goal.task, passages, words, order, same[0]), text) for text, same in rows.items()]
+    for odds, same in zip(_standard(_odds(pairs, model)), rows.values(), strict=True):
+        scores[same] += READER_WEIGHT * odds
+    return scores
 
 
-def _similarity(passages: Sequence[Passage], words: _Words, task: str) -> Scores:
-    """Return the cosine of each passage with the task by all-MiniLM-L6-v2, shape (n,).
+class _Excerpts:
+    """The passages as the models get them: shortened to what covers most of the goal's words."""
 
-    Only the best `MAX_COMPARED` texts by words are compared. The others have -1.
+    def __init__(self, passages: Sequence[Passage], weights: Mapping[int, float]) -> None:
+        self.passages, self._weights = passages, weights
+        self._texts: dict[int, str] = {}
+
+    def __getitem__(self, row: int) -> str:
+        if row not in self._texts:
+            self._texts[row] = _excerpt(self.passages[row], self._weights)
+        return self._texts[row]
+
+    def distinct(self, rows: Iterable[int], count: int) -> dict[str, list[int]]:
+        """Return the first `count` texts of these rows that differ, each with the rows that have it."""
+        found: dict[str, list[int]] = {}
+        for row in rows:
+            if len(found) < count or self[row] in found:
+                found.setdefault(self[row], []).append(row)
+        return found
+
+
+def _similarity(excerpts: _Excerpts, order: Sequence[int], task: str, count: int) -> Scores:
+    """Return the standard score of each passage by its similarity to the task, shape (n,).
+
+    Args:
+        excerpts: The passages.
+        order: Their rows by their scores, the best first.
+        task: The task.
+        count: The number of texts that are compared. Passages with other texts are one deviation below the mean.
     """
-    rows: dict[str, list[int]] = {}
-    for row in _order(words.scores):
-        text = _excerpt(passages[row], words.weights)
-        if text in rows or len(rows) < MAX_COMPARED:
-            rows.setdefault(text, []).append(row)
-    similar = np.full(len(passages), -1.0)
+    rows = excerpts.distinct(order, count)
     vectors = EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)
+    scores = np.full(len(order), np.nan)
     for cosine, same in zip(_cosines(vectors), rows.values(), strict=True):
-        similar[same] = cosine
-    return similar
+        scores[same] = cosine
+    is_known = ~np.isnan(scores)
+    scores[is_known] = _standard(scores[is_known])
+    return np.where(is_known, scores, -1.0)
 
 
-def _undecided(sizes: Sequence[int], room: int) -> slice:
-    """Return the ranks around the one at which the passages, in order of their scores, fill the room."""
-    if len(sizes) <= MAX_READ:
-        return slice(0, len(sizes))
-    fitting = int(np.searchsorted(np.cumsum(sizes), room))
-    start = min(max(0, fitting - MAX_READ // 2), len(sizes) - MAX_READ)
-    return slice(start, start + MAX_READ)
+def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int) -> dict[str, list[int]]:
+    """Return the texts of the passages around the rank at which they fill the room, each with the rows that have it."""
+    fitting = int(np.searchsorted(np.cumsum([excerpts.passages[row].tokens for row in order]), room))
+    outward = sorted(range(len(order)), key=lambda rank: abs(2 * rank + 1 - 2 * fitting))
+    return excerpts.distinct((order[rank] for rank in outward), count)
+
+
+def _odds(pairs: Sequence[tuple[str, str]], model: PairModel | None) -> Scores:
+    """Return the reader's log-odds of each pair, shape (n,)."""
+    if model is not None:
+        return np.asarray(model.encode_pairs(pairs)[:, 0] if pairs else np.zeros(0), dtype=np.float64)
+    by_text = {f"{first}\0{second}": (first, second) for first, second in pairs}
+    odds = ODDS.values([*by_text], lambda texts: shipped_reader().encode_pairs([by_text[it] for it in texts])[:, 0])
+    return np.array(odds, dtype=np.float64)
 
 
 def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
@@ -219,34 +275,48 @@ def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Seque
 
 
 def _best_sentence(passage: Passage, weights: Mapping[int, float]) -> str:
-    return max(_sentences(passage.text), key=lambda sentence: _covered(sentence, weights), default="")
+    sentences = loose_sentences(_plain(passage))
+    return max(sentences, key=lambda sentence: _covered(sentence, weights), default="")[:LINE_CHARACTERS]
 
 
 def _question(task: str) -> str:
     """Return the task; of a long one its questions."""
     if len(task.split()) > reading.QUESTION_WORDS and (
-        questions := [line for line in _sentences(task) if line.endswith("?")]
+        questions := [line for line in loose_sentences(task) if line.endswith("?")]
     ):
         task = " ".join(questions)
     return task[:QUESTION_CHARACTERS]
 
 
 def _excerpt(passage: Passage, weights: Mapping[int, float]) -> str:
-    """Return the second text of the reader's input: the passage, shortened to what covers most of the goal's words.
+    """Return the passage as the models get it: without marks, shortened to what has most of the goal's words.
 
-    The entry of a log goes without what differs between entries that say the same.
+    Of equal parts the longer ones stay: in a record they say more than numbers and names.
     """
-    text = _VARIABLE.sub(" ", passage.text) if is_log_entry(passage.text) else passage.text
-    sentences = _sentences(text)
-    return reading.excerpt(passage.label, text, sentences, [_covered(sentence, weights) for sentence in sentences])
+    parts = loose_sentences(_plain(passage))
+    if sum(map(len, parts)) > READ_CHARACTERS:
+        worth = [_covered(part, weights) + len(part) / READ_CHARACTERS / 1_000 for part in parts]
+        chosen, room = set[int](), READ_CHARACTERS
+        for row in sorted(range(len(parts)), key=lambda row: -worth[row]):
+            if len(parts[row]) <= room or not chosen:
+                chosen.add(row)
+                room -= len(parts[row]) + 1
+        parts = [parts[row][:READ_CHARACTERS] for row in sorted(chosen)]
+    return reading.titled(passage.label, ". ", " ".join(parts)[:READ_CHARACTERS])
+
+
+def _plain(passage: Passage) -> str:
+    """Return the text of a passage without what is the same or means nothing in all of its kind."""
+    if passage.form not in ("text", "string"):
+        return _MARKS.sub(" ", _MEMBER_END.sub("\n", passage.text))
+    if is_log_entry(passage.text):
+        return _VARIABLE.sub(" ", passage.text)
+    first, *lines = passage.text.split("\n")
+    return "\n".join([first, *(_LINE_LOCATION.sub("", line) for line in lines)])
 
 
 def _covered(sentence: str, weights: Mapping[int, float]) -> float:
     return sum(weights.get(term, 0.0) for term in set(map(term_id, terms(sentence))))
-
-
-def _sentences(text: str) -> list[str]:
-    return [" ".join(sentence.split()) for sentence in _SENTENCE.split(text) if sentence.strip()]
 
 
 @_of_readable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -22,8 +23,6 @@ OWN_CHARACTERS = 2_000_000
 """More than the window of any model holds."""
 SOURCES = 2
 """A name in a later step protects the passages that it may come from, if they are at most this many."""
-STUB_TOKENS = 16
-"""Tokens of a typical stub: what removing a passage between two that stay costs."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
@@ -169,6 +168,24 @@ def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[i
     return rows
 
 
+@dataclass(frozen=True, slots=True)
+class StubCosts:
+    """What stubs cost in tokens, by estimate.
+
+    Attributes:
+        stub: The tokens of a stub between two passages that stay.
+        gone: The tokens that take the place of a result of which nothing stays.
+        frames: The tokens around the passages of a result, by its number, that go with the last of its passages.
+    """
+
+    stub: int = 16
+    gone: int = 16
+    frames: Mapping[int, int] = field(default_factory=dict)
+
+
+FULL_STUBS = StubCosts()
+
+
 @dataclass(slots=True)
 class Removals:
     """Removes passages one by one and counts the tokens that remain, with an estimate for the stubs."""
@@ -176,15 +193,24 @@ class Removals:
     candidates: Sequence[Candidate]
     removed: set[int]
     total: int
+    costs: StubCosts = FULL_STUBS
     chosen: set[int] = field(default_factory=set)
+    _left: Counter[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = Counter(item.number for row, item in enumerate(self.candidates) if row not in self.removed)
 
     def remove(self, row: int) -> None:
-        """Removes the passage of that row."""
+        """Remove the passage of that row."""
+        number = self.candidates[row].number
         joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
         # What separates two removed passages goes too: a token.
-        self.total += (1 - joined) * STUB_TOKENS - joined - self.candidates[row].passage.tokens
+        self.total += (1 - joined) * self.costs.stub - joined - self.candidates[row].passage.tokens
         self.removed.add(row)
         self.chosen.add(row)
+        self._left[number] -= 1
+        if not self._left[number] and number in self.costs.frames:
+            self.total -= self.costs.frames[number] + self.costs.stub - self.costs.gone
 
     def _share_stub(self, row: int, other: int) -> bool:
         first, second = self.candidates[row], self.candidates[other]
@@ -194,7 +220,9 @@ class Removals:
         """Return the chosen rows but those that free less than their stub costs."""
         rows = set(self.chosen)
         for run in runs(self.removed, self._share_stub):
-            if sum(self.candidates[row].passage.tokens for row in run) <= STUB_TOKENS:
+            number = self.candidates[run[0]].number
+            cost = self.costs.stub if self._left[number] or number not in self.costs.frames else self.costs.gone
+            if sum(self.candidates[row].passage.tokens for row in run) <= cost:
                 rows -= set(run)
         return rows
 
@@ -207,13 +235,22 @@ def select(
     *,
     total: int,
     limit: int,
+    costs: StubCosts = FULL_STUBS,
 ) -> set[int]:
-    """Return the rows to remove so that of `total` tokens of tool results at most `limit` remain: copies, then low
-    scores.
+    """Return the rows to remove so that tool results fit: copies, then passages with low scores.
 
-    `removed` were removed before. Of equal scores the earlier passage goes first.
+    Of equal scores the earlier passage goes first.
+
+    Args:
+        candidates: All passages of the conversation.
+        scores: Their scores, shape (n,).
+        staying: The rows that stay in any case.
+        removed: The rows that were removed before.
+        total: The tokens of the tool results.
+        limit: The tokens that may remain.
+        costs: What stubs cost.
     """
-    removals = Removals(candidates, set(removed), total)
+    removals = Removals(candidates, set(removed), total, costs)
     repeated = copies(candidates, removed)
     order = [*repeated, *(row for row in np.argsort(scores, kind="stable").tolist() if row not in repeated)]
     for row in order:

@@ -13,8 +13,7 @@ from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.reading import EXCERPT_WORDS
-from context_agent.pruning.relevance import JUDGES, MAX_READ, Goal, by_reading, by_words
+from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, Goal, by_reading, by_words
 from context_agent.tokens import CharCounter
 from tests.support.conversations import KINDS, Call, Turn, rendered
 from tests.support.long_conversation import ALWAYS, FILM, LONG, TASK, conversation, noise, noises, pruner, search
@@ -371,8 +370,8 @@ def test_the_reader_reads_what_the_words_leave_undecided() -> None:
     passages[7] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     passages[9] = Passage("The harbour was a director once.", 0, 0, label="Harbours", tokens=10)
     reader = CountingReader()
-    scores = by_reading(passages, Goal(TASK, room=300, staying=frozenset([3])), reader)
-    assert len(reader.pairs) == MAX_READ
+    scores = by_reading(passages, Goal(TASK, room=50, staying=frozenset([3])), reader)
+    assert len(reader.pairs) == MIN_READ
     assert scores.argmax() in (7, 9)
     premise, passage = next(pair for pair in reader.pairs if "harbour" in pair[1])
     assert premise.startswith(f"{TASK} | A director of Polar Light")
@@ -389,10 +388,10 @@ def test_of_a_huge_result_only_what_words_rank_best_is_embedded(monkeypatch: pyt
 
     monkeypatch.setattr(relevance, "shipped_minilm", Embedding)
     monkeypatch.setattr(relevance, "EMBEDDINGS", TextCache(8_192))
-    passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(3 * relevance.MAX_COMPARED)]
+    passages = [Passage(f"Line {number} of it.", 0, 0, tokens=10) for number in range(1_000)]
     passages[-1] = Passage("A director of Polar Light was born.", 0, 0, tokens=10)
     by_reading(passages, Goal(TASK, room=300), CountingReader())
-    assert len(encoded) == relevance.MAX_COMPARED + 1
+    assert len(encoded) == 1_000 * 10 // relevance.TOKENS_COMPARED + 1
     assert encoded[:2] == [TASK, "A director of Polar Light was born."]
 
 
@@ -424,9 +423,8 @@ def test_a_long_passage_and_a_long_task_are_shortened_for_the_reader() -> None:
     by_reading([passage], Goal(f"{task} Where was the director born? {task}"), reader)
     premise, excerpt = reader.pairs[0]
     assert premise == "Where was the director born?"
-    assert excerpt.startswith("Sentence 0")
     assert "Bergen" in excerpt
-    assert len(excerpt.split()) <= EXCERPT_WORDS
+    assert len(excerpt) <= READ_CHARACTERS
 
 
 def test_a_passage_that_says_it_in_other_words_is_ranked_first() -> None:

@@ -20,7 +20,7 @@ from tests.support.conversations import rendered
 from tests.support.long_conversation import LONG as OPENING
 from tests.support.long_conversation import TASK, noises, search
 
-FREE, BUDGET = Prices(cached=1.0), 350
+FREE, BUDGET = Prices(cached=1.0), 300
 """Without a prefix cache every prune pays."""
 ROSTER = "Pilot roster: Ines Marlow takes berth {} beside a tanker convoy, {} shift, harbor office."
 SHIFTS = ("early", "late", "night", "relief")
