@@ -689,6 +689,47 @@ def _texts(size: int, randomness: random.Random) -> Iterator[HostileFile]:
         yield HostileFile(f"{name}.txt", data, f"a text of {attack}")
 
 
+def _rich_texts(size: int) -> Iterator[HostileFile]:
+    for name, body, attack in (
+        ("groups", b"{" * size, "groups inside each other"),
+        ("closed", repeated(b"{}", size), "empty groups"),
+        ("ends", b"}" * size, "ends of groups that never began"),
+        ("words", repeated(b"\\a", size), "control words"),
+        ("long-word", b"\\" + b"a" * size, "a long control word"),
+        ("number", b"\\u" + b"9" * size, "a number of many digits"),
+        ("binary", repeated(b"\\bin999999999 ", size), "binary data that never comes"),
+        ("pictures", repeated(b"{\\pict\\bin1 ", size), "pictures that never end"),
+        ("links", repeated(b"{\\field{\\*\\fldinst{", size), "links that never end"),
+        ("fonts", b"{\\fonttbl" + repeated(b"{\\f1\\fcharset2", size), "a table of fonts"),
+        ("hexadecimal", repeated(b"\\'ff", size), "escaped bytes"),
+        ("characters", repeated(b"\\u-1?", size), "escaped characters"),
+        ("skips", b"\\uc999999999" + repeated(b"\\u1", size), "characters that replace characters"),
+        ("paragraphs", repeated(b"\\par", size), "empty paragraphs"),
+        ("page", b"\\ansicpg" + b"9" * size, "a code page that does not exist"),
+    ):
+        yield HostileFile(f"{name}.rtf", b"{\\rtf1 Text. " + body, f"rich text of {attack}")
+
+
+def _entries(size: int) -> Iterator[HostileFile]:
+    event, card = b"BEGIN:VEVENT\nSUMMARY:a\nEND:VEVENT\n", b"BEGIN:VCARD\nFN:a\nEND:VCARD\n"
+    for name, body, attack in (
+        ("events.ics", repeated(event, size), "a calendar of many events"),
+        ("open.ics", repeated(b"BEGIN:VEVENT\n", size), "a calendar of events inside each other"),
+        ("people.ics", event[:24] + repeated(b"ATTENDEE:a\n", size), "an event of many people"),
+        ("folds.ics", event[:24] + repeated(b"\n ", size), "an event of folded lines"),
+        ("quotes.ics", event[:24] + b'ATTENDEE;CN="' + b'"' * size, "a line of quotation marks"),
+        ("parameters.ics", event[:24] + b"ATTENDEE" + repeated(b";A=B", size) + b":a", "a line of parameters"),
+        ("escapes.ics", event[:24] + b"\\" * size, "a line of escapes"),
+        ("colons.ics", repeated(b":\n", size), "a calendar of lines without names"),
+        ("cards.vcf", repeated(card, size), "an address book of many people"),
+        ("open.vcf", repeated(b"BEGIN:VCARD\n", size), "people inside each other"),
+        ("soft.vcf", card[:12] + repeated(b"NOTE;QUOTED-PRINTABLE:=\n", size), "lines that never end"),
+        ("printable.vcf", card[:12] + b"NOTE;QUOTED-PRINTABLE:" + b"=" * size, "an encoded line"),
+        ("parts.vcf", card[:12] + b"ADR:" + b";" * size, "an address of many parts"),
+    ):
+        yield HostileFile(name, b"BEGIN:VCALENDAR\n" + body, attack)
+
+
 _MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
     ("docx pptx xlsx epub", _archives),
     ("docx", _word_files),
@@ -703,5 +744,7 @@ _MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
     ("pdf", _pdf_structures),
     ("html", _pages),
     ("md rst ipynb txt", _texts),
+    ("rtf", _rich_texts),
+    ("ics vcf", _entries),
 )
 """The kinds that each function makes."""

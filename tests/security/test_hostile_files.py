@@ -109,6 +109,12 @@ def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) 
         ("to-angles.eml", 100_000),
         ("charset-punycode.eml", 50_000),
         ("charset-punycode.html", 50_000),
+        ("links.rtf", 200_000),
+        ("fonts.rtf", 200_000),
+        ("pictures.rtf", 100_000),
+        ("quotes.ics", 400_000),
+        ("parameters.ics", 200_000),
+        ("soft.vcf", 200_000),
     ],
 )
 def test_four_times_the_size_takes_about_four_times_as_long(tmp_path: Path, name: str, size: int) -> None:

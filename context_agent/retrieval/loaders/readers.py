@@ -9,7 +9,9 @@ from itertools import islice
 from typing import BinaryIO
 
 from context_agent.errors import DataError
+from context_agent.retrieval.loaders.calendars import read_calendar
 from context_agent.retrieval.loaders.code import read_code
+from context_agent.retrieval.loaders.contacts import read_contacts
 from context_agent.retrieval.loaders.csv_files import read_csv
 from context_agent.retrieval.loaders.definitions import BY_LINES, GRAMMARS
 from context_agent.retrieval.loaders.epub import read_epub
@@ -25,6 +27,7 @@ from context_agent.retrieval.loaders.pdf import read_pdf
 from context_agent.retrieval.loaders.presentation import read_pptx
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import TEXT_KEYS
+from context_agent.retrieval.loaders.rtf import read_rtf
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.text_files import read_html, read_markdown, read_rst, read_text
 from context_agent.retrieval.loaders.transcripts import read_transcript
@@ -76,6 +79,7 @@ READERS: Mapping[str, Reader] = {
     ".epub": read_epub,
     ".htm": read_html,
     ".html": read_html,
+    ".ics": read_calendar,
     ".ipynb": read_notebook,
     ".json": read_json,
     ".jsonl": read_jsonl,
@@ -91,10 +95,12 @@ READERS: Mapping[str, Reader] = {
     ".pdf": read_pdf,
     ".pptx": read_pptx,
     ".rst": read_rst,
+    ".rtf": read_rtf,
     ".srt": read_transcript,
     ".text": read_text,
     ".tsv": read_csv,
     ".txt": read_text,
+    ".vcf": read_contacts,
     ".vtt": read_transcript,
     ".xlsx": read_xlsx,
     ".xml": read_xml,

@@ -83,6 +83,7 @@ READ: dict[str, str | bytes] = {
     "api.proto": f"message {WORD} {{}}\n",
     "main.tf": f'variable "{WORD}" {{}}\n',
     "events.ics": f"BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:{WORD}\nEND:VEVENT\nEND:VCALENDAR\n",
+    "people.vcf": f"BEGIN:VCARD\nVERSION:3.0\nFN:Ann\nORG:{WORD}\nEND:VCARD\n",
     "feeds.opml": f'<opml><body><outline text="{WORD}"/></body></opml>',
     "Dockerfile": f"FROM {WORD}\n",
     "Makefile": f"{WORD}:\n\techo\n",

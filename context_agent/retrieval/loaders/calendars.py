@@ -1,0 +1,103 @@
+"""Calendars (`.ics`, RFC 5545): a document whose events, tasks and journal entries are chunks with their times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+
+from context_agent.retrieval.loaders.content_lines import (
+    MAX_PROPERTIES,
+    ContentLine,
+    Entry,
+    entries_document,
+    read_content_lines,
+)
+from context_agent.retrieval.loaders.reading import Reading, one_line, storable
+from context_agent.retrieval.loaders.sniffing import read_other_text
+from context_agent.types import Document
+
+MAX_PEOPLE = 100
+"""People of an event that are named."""
+MAX_TIME = 80
+"""Characters of a time, with its zone."""
+
+_CALENDAR_NAMES = {"X-WR-CALNAME", "NAME"}
+_COMPONENTS = {"VEVENT", "VTODO", "VJOURNAL"}
+_MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d{0,2}(Z?))?", re.ASCII)
+_DETAILS = {"LOCATION": "Where", "STATUS": "Status", "RRULE": "Repeats", "DUE": "Due", "URL": "Link"}
+"""The lines of an entry's text, by the name of the property."""
+
+
+def read_calendar(reading: Reading) -> Iterator[Document]:
+    """Yield the calendar, titled by its own name or the file's."""
+    lines = read_content_lines(reading)
+    if lines is None:
+        yield from read_other_text(reading)
+        return
+    names: list[str] = []
+    entries = [_entry(properties) for properties in _components(lines, names)]
+    title = one_line(storable("".join(names))) or PurePath(reading.path).stem
+    yield entries_document(reading, entries, title)
+
+
+def _components(lines: Iterable[ContentLine], names: list[str]) -> Iterator[list[ContentLine]]:
+    """Yield the properties of each event, task and journal entry, without those of the alarms in it.
+
+    The names of calendars that are met on the way are added to `names`.
+    """
+    properties: list[ContentLine] | None = None
+    depth = 0
+    for line in lines:
+        if line.name == "BEGIN":
+            if properties is None and line.value.strip().upper() in _COMPONENTS:
+                properties, depth = [], 0
+            else:
+                depth += 1
+        elif properties is None:
+            if line.name in _CALENDAR_NAMES and not names:
+                names.append(line.text)
+        elif line.name == "END" and depth == 0:
+            yield properties
+            properties = None
+        elif line.name == "END":
+            depth -= 1
+        elif depth == 0 and len(properties) < MAX_PROPERTIES:
+            properties.append(line)
+    if properties is not None:
+        yield properties
+
+
+def _entry(properties: Sequence[ContentLine]) -> Entry:
+    first = {line.name: line for line in reversed(properties)}
+    summary = first["SUMMARY"].text if "SUMMARY" in first else ""
+    start, end = (_moment(first[name]) if name in first else "" for name in ("DTSTART", "DTEND"))
+    lines = [summary, f"{start} to {end}" if start and end and end != start else start]
+    for name, label in _DETAILS.items():
+        if name in first:
+            lines.append(f"{label}: {_moment(first[name]) if name == 'DUE' else first[name].text}")
+    people = [_person(line) for line in properties if line.name in {"ORGANIZER", "ATTENDEE"}]
+    if people:
+        lines.append(f"Who: {', '.join(dict.fromkeys(people[:MAX_PEOPLE]))}")
+    lines += [first[name].text for name in ("DESCRIPTION", "COMMENT") if name in first]
+    return Entry(", ".join(filter(None, (summary, start))), "\n".join(filter(None, lines)))
+
+
+def _moment(line: ContentLine) -> str:
+    """Return a time in the form `2026-01-02 09:00 (Europe/Berlin)`, or a date. Other values stay as they are."""
+    value = line.value.strip()
+    match = _MOMENT.fullmatch(value)
+    if match is None:
+        return value[:MAX_TIME]
+    year, month, day, hour, minute, utc = match.groups()
+    date = f"{year}-{month}-{day}"
+    if hour is None:
+        return date
+    zone = " UTC" if utc else f" ({line.parameters['TZID']})" if "TZID" in line.parameters else ""
+    return f"{date} {hour}:{minute}{zone}"[:MAX_TIME]
+
+
+def _person(line: ContentLine) -> str:
+    address = re.sub(r"(?i)^mailto:", "", line.value.strip())
+    name = line.parameters.get("CN", "")
+    return f"{name} <{address}>" if name and name != address else address

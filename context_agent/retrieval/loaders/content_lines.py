@@ -1,0 +1,106 @@
+"""The lines of calendars and address books (RFC 5545 and RFC 6350), and the document that their entries become."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import unix_lines
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, one_line, storable
+from context_agent.types import Document, Section
+
+MAX_ENTRIES = 20_000
+"""Entries that are chunked on their own. The others are cut like any text."""
+MAX_PROPERTIES = 10_000
+"""Lines of an entry that are read."""
+MAX_LABEL = 200
+"""Characters of an entry's label, which is stored with each of its chunks."""
+
+_HEAD = re.compile(r'([\w.-]++)((?:;(?:[^":]|"[^"]*+")*+)?):')
+_PARAMETER = re.compile(r';([\w-]+)(?:=("[^"]*+"|[^";]*+))?')
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED_PRINTABLE = "QUOTED-PRINTABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class ContentLine:
+    """A line `NAME;PARAMETER=VALUE:value`. Names are in capital letters, without a group."""
+
+    name: str
+    parameters: dict[str, str]
+    value: str
+
+    @property
+    def text(self) -> str:
+        """The value as text, without the backslashes of the format."""
+        return _ESCAPED.sub(lambda match: "\n" if match[1] in "nN" else match[1], self.value).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event or a person: a label for the titles of its chunks, and its text."""
+
+    label: str
+    text: str
+
+
+def read_content_lines(reading: Reading) -> Iterator[ContentLine] | None:
+    """Return the lines of a source, unfolded. A line that has no name is left out.
+
+    If the source is of another format with the same extension, such as genetic variants (`.vcf`), return None.
+    """
+    text = unix_lines(decoded(reading, content(reading)).text)
+    if not text[:MAX_LABEL].lstrip("\ufeff\n ").upper().startswith("BEGIN:"):
+        reading.stream.seek(0)
+        return None
+    return (line for raw in _unfolded(text) if (line := _parsed(raw)) is not None)
+
+
+def entries_document(reading: Reading, entries: Iterable[Entry], title: str) -> Document:
+    """Return the document of the entries, each a section of its own. Raise `DataError` if none has text."""
+    parts: list[str] = []
+    sections: list[Section] = []
+    position = 0
+    for entry in entries:
+        if not (text := storable(entry.text).strip()):
+            continue
+        part = f"{text}\n\n"
+        label = one_line(storable(entry.label))[:MAX_LABEL]
+        if len(sections) < MAX_ENTRIES and label:
+            sections.append(Section(position, position + len(part), f"{title}: {label}" if title else label))
+        parts.append(part)
+        position += len(part)
+    if not parts:
+        raise DataError("empty: it has no entry with text")
+    return document(reading, "".join(parts), title, sections=tuple(sections))
+
+
+def _unfolded(text: str) -> Iterator[str]:
+    """Yield the lines, each joined with those that continue it: they begin with white space, or follow a soft break."""
+    parts: list[str] = []
+    soft_break = False
+    for line in text.split("\n"):
+        if parts and (soft_break or line[:1] in {" ", "\t"}):
+            parts.append(line if soft_break else line[1:])
+        else:
+            if parts:
+                yield "".join(parts)
+            parts = [line]
+        soft_break = line.endswith("=") and _QUOTED_PRINTABLE in parts[0][:MAX_LABEL].upper()
+        if soft_break:
+            parts[-1] = parts[-1][:-1]
+    yield "".join(parts)
+
+
+def _parsed(line: str) -> ContentLine | None:
+    head = _HEAD.match(line)
+    if head is None:
+        return None
+    parameters = {found[1].upper(): (found[2] or "").strip('"') for found in _PARAMETER.finditer(head[2])}
+    value = line[head.end() :]
+    if _QUOTED_PRINTABLE in {parameters.get("ENCODING", "").upper(), *parameters}:
+        value = binascii.a2b_qp(value.encode()).decode("utf-8", "replace").replace("\\", "\\\\")
+    return ContentLine(head[1].rpartition(".")[2].upper(), parameters, value)

@@ -1,0 +1,204 @@
+"""Rich text (`.rtf`): the text of the document, without fonts, styles, pictures and other data.
+
+Written for this package, because the patterns of the library `striprtf` take time quadratic in the size of a file. The
+format is that of the Rich Text Format Specification 1.9.1 (Microsoft, 2008).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from context_agent.errors import DataError
+from context_agent.retrieval.loaders.decoding import decoded_as
+from context_agent.retrieval.loaders.reading import Reading, content, document
+from context_agent.retrieval.loaders.sniffing import read_other_text
+from context_agent.types import Document
+
+MAX_DEPTH = 1_000
+"""Groups inside each other."""
+MAX_FONTS = 1_000
+"""Fonts whose character set is remembered."""
+MAX_CODE_UNIT = 0xFFFF
+WESTERN = "cp1252"
+
+_MAGIC = b"{\\rtf"
+_TOKEN = re.compile(
+    rb"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,9})? ?|\\'(?P<hex>[0-9a-fA-F]{2})|\\(?P<symbol>[^a-zA-Z])"
+    rb"|(?P<brace>[{}])|[\r\n\0]+|(?P<text>[^\\{}\r\n\0]+)"
+)
+_CHARACTERS = {
+    **dict.fromkeys(("par", "line", "sect", "page", "row", "column"), "\n"),
+    **dict.fromkeys(("tab", "cell", "nestcell"), "\t"),
+    "emdash": "\u2014",
+    "endash": "\u2013",
+    "bullet": "\u2022",
+    "lquote": "\u2018",
+    "rquote": "\u2019",
+    "ldblquote": "\u201c",
+    "rdblquote": "\u201d",
+    "emspace": " ",
+    "enspace": " ",
+    "qmspace": " ",
+}
+_SYMBOLS = {b"~": "\u00a0", b"_": "-", b"\n": "\n", b"\r": "\n", b"{": "{", b"}": "}", b"\\": "\\"}
+_DATA = frozenset(
+    "fonttbl colortbl stylesheet info pict object objdata fldinst header headerl headerr headerf footer footerl "
+    "footerr footerf themedata datastore latentstyles generator listtable listoverridetable rsidtbl revtbl xmlnstbl "
+    "filetbl mmathPr nonshppict pntext bkmkstart bkmkend template private xe tc".split()
+)
+"""Control words that begin a group without text of the document."""
+_CHARACTER_SETS = {
+    77: "mac_roman",
+    128: "cp932",
+    129: "cp949",
+    130: "johab",
+    134: "cp936",
+    136: "cp950",
+    161: "cp1253",
+    162: "cp1254",
+    163: "cp1258",
+    177: "cp1255",
+    178: "cp1256",
+    186: "cp1257",
+    204: "cp1251",
+    222: "cp874",
+    238: "cp1250",
+    254: "cp437",
+    255: "cp850",
+}
+"""The code page of a font's character set."""
+
+
+def read_rtf(reading: Reading) -> Iterator[Document]:
+    """Yield the text of a file, with the title that it states. Text that is not rich text is read as it is."""
+    data = content(reading)
+    if not data.startswith(_MAGIC):
+        reading.stream.seek(0)
+        yield from read_other_text(reading)
+        return
+    parsed = _parsed(data)
+    yield document(reading, re.sub(r"\n{3,}", "\n\n", parsed.joined("text")).strip(), parsed.joined("title").strip())
+
+
+def _parsed(data: bytes) -> _Parser:
+    parser, position = _Parser(), 0
+    while position < len(data):
+        token = _TOKEN.match(data, position)
+        position = position + 1 if token is None else token.end()
+        if token is None:
+            continue
+        if token["brace"]:
+            parser.brace(opens=token["brace"] == b"{")
+        elif token["word"]:
+            word, number = token["word"].decode(), None if token["number"] is None else int(token["number"])
+            if word == "bin":
+                position += max(0, number or 0)
+            else:
+                parser.word(word, number)
+        elif token["symbol"]:
+            parser.symbol(token["symbol"])
+        elif token["hex"]:
+            parser.bytes(bytes.fromhex(token["hex"].decode()))
+        elif token["text"]:
+            parser.bytes(token["text"])
+    parser.end_bytes()
+    return parser
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What holds until a group ends. `target` is where its characters go: "text", "title", or "" for nowhere."""
+
+    target: str = "text"
+    encoding: str = ""
+    replacements: int = 1
+    """Characters after `\\u` that old readers show in its place."""
+    in_fonts: bool = False
+
+
+@dataclass(slots=True)
+class _Parser:
+    """Takes the tokens of a file in order, and collects its text and title."""
+
+    _parts: dict[str, list[str]] = field(default_factory=lambda: {"text": [], "title": []})
+    _group: _Group = field(default_factory=_Group)
+    _outer: list[_Group] = field(default_factory=list)
+    _bytes: bytearray = field(default_factory=bytearray)
+    _skipped: int = 0
+    """Characters that are still to be left out after `\\u`."""
+    _page: str = WESTERN
+    _fonts: dict[int, str] = field(default_factory=dict)
+    _font: int = 0
+
+    def joined(self, target: str) -> str:
+        """Return the characters of a target. Pairs of surrogates become the characters that they stand for."""
+        return "".join(self._parts[target]).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def brace(self, *, opens: bool) -> None:
+        """Begin or end a group. Raise `DataError` if too many groups are inside each other."""
+        self.end_bytes()
+        self._skipped = 0
+        if opens:
+            if len(self._outer) >= MAX_DEPTH:
+                raise DataError(f"more than {MAX_DEPTH:,} groups inside each other")
+            self._outer.append(self._group)
+        elif self._outer:
+            self._group = self._outer.pop()
+
+    def word(self, word: str, number: int | None) -> None:
+        """Follow a control word."""
+        self.end_bytes()
+        if word in _CHARACTERS:
+            self._add(_CHARACTERS[word])
+        elif word == "u" and number is not None:
+            unit = number % (MAX_CODE_UNIT + 1) if abs(number) <= MAX_CODE_UNIT else 0xFFFD
+            self._add(chr(unit))
+            self._skipped = self._group.replacements
+        elif word == "uc":
+            self._group = replace(self._group, replacements=max(0, number or 0))
+        elif word == "title" and self._outer:
+            self._group = replace(self._group, target="title")
+        elif word in _DATA and self._outer:
+            self._group = replace(self._group, target="", in_fonts=word == "fonttbl")
+        elif word == "ansicpg" and number:
+            self._page = f"cp{number}"
+        elif word in {"f", "fcharset"} and number is not None:
+            self._choose_font(word, number)
+
+    def symbol(self, symbol: bytes) -> None:
+        """Follow a control symbol."""
+        self.end_bytes()
+        if symbol == b"*":
+            self._group = replace(self._group, target="")
+        elif character := _SYMBOLS.get(symbol):
+            self._add(character)
+
+    def bytes(self, data: bytes) -> None:
+        """Add bytes in the encoding of the font. They wait for the next ones, because two may be one character."""
+        if self._skipped:
+            data, self._skipped = data[self._skipped :], max(0, self._skipped - len(data))
+        if self._group.target:
+            self._bytes += data
+
+    def end_bytes(self) -> None:
+        """Decode the bytes that wait."""
+        if self._bytes:
+            data = bytes(self._bytes)
+            self._bytes.clear()
+            text = decoded_as(data, self._group.encoding or self._page)
+            self._parts[self._group.target].append(data.decode(WESTERN, "replace") if text is None else text)
+
+    def _add(self, character: str) -> None:
+        if self._group.target:
+            self._parts[self._group.target].append(character)
+
+    def _choose_font(self, word: str, number: int) -> None:
+        if not self._group.in_fonts:
+            if word == "f":
+                self._group = replace(self._group, encoding=self._fonts.get(number, ""))
+        elif word == "f":
+            self._font = number
+        elif len(self._fonts) < MAX_FONTS:
+            self._fonts[self._font] = _CHARACTER_SETS.get(number, "")

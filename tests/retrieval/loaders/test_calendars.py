@@ -1,0 +1,125 @@
+"""Calendars and address books: each event and each person is a section with the facts that people ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from context_agent import MemoryCorpus
+from context_agent.retrieval.loaders import LoadReport, load
+from context_agent.types import Document
+
+CALENDAR = """\
+BEGIN:VCALENDAR
+X-WR-CALNAME:Weir team
+BEGIN:VTIMEZONE
+TZID:Europe/Oslo
+BEGIN:STANDARD
+DTSTART:19701025T030000
+END:STANDARD
+END:VTIMEZONE
+BEGIN:VEVENT
+SUMMARY:Inspection of the sluice gate\\, part 1
+DTSTART;TZID=Europe/Oslo:20260102T090000
+DTEND;TZID=Europe/Oslo:20260102T103000
+LOCATION:Brasko Weir
+ORGANIZER;CN="Ortiz: Lena":mailto:lena@example.com
+ATTENDEE:mailto:paul@example.com
+RRULE:FREQ=YEARLY
+DESCRIPTION:Bring the long
+  ladder.\\nMeet at the pier.
+BEGIN:VALARM
+DESCRIPTION:Reminder
+END:VALARM
+END:VEVENT
+BEGIN:VTODO
+SUMMARY:Order paint
+DUE;VALUE=DATE:20260301
+END:VTODO
+END:VCALENDAR
+"""
+CONTACTS = """\
+BEGIN:VCARD
+VERSION:3.0
+FN:Lena Ortiz
+N:Ortiz;Lena;;;
+ORG:Harbour Office;Weirs
+TITLE:Engineer
+item1.EMAIL;TYPE=INTERNET:lena@example.com
+TEL;TYPE=CELL:+47 555 0101
+ADR:;;Pier 3;Brasko;;0155;Norway
+PHOTO;ENCODING=b:AAAA
+NOTE:Knows the gate\\; ask her first.
+END:VCARD
+BEGIN:VCARD
+VERSION:2.1
+N;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:J=C3=B8rgensen;Paul
+NOTE;ENCODING=QUOTED-PRINTABLE:Lives in=
+ Tessel
+END:VCARD
+"""
+
+
+def read(folder: Path, name: str, text: str, newline: str = "\n") -> Document:
+    (folder / name).write_text(text, encoding="utf-8", newline=newline)
+    (document,) = load(folder)
+    return document
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_an_event_has_its_time_place_people_and_description(tmp_path: Path, newline: str) -> None:
+    document = read(tmp_path, "team.ics", CALENDAR, newline)
+    assert document.title == "Weir team"
+    event, task = document.text.strip().split("\n\n")
+    assert event.splitlines() == [
+        "Inspection of the sluice gate, part 1",
+        "2026-01-02 09:00 (Europe/Oslo) to 2026-01-02 10:30 (Europe/Oslo)",
+        "Where: Brasko Weir",
+        "Repeats: FREQ=YEARLY",
+        "Who: Ortiz: Lena <lena@example.com>, paul@example.com",
+        "Bring the long ladder.",
+        "Meet at the pier.",
+    ]
+    assert task.splitlines() == ["Order paint", "Due: 2026-03-01"]
+
+
+def test_each_event_is_a_chunk_titled_by_its_summary_and_time(tmp_path: Path) -> None:
+    corpus = MemoryCorpus([read(tmp_path, "team.ics", CALENDAR)])
+    assert [chunk.title for chunk in corpus.chunks] == [
+        "Weir team: Inspection of the sluice gate, part 1, 2026-01-02 09:00 (Europe/Oslo)",
+        "Weir team: Order paint",
+    ]
+
+
+def test_a_person_has_the_fields_that_people_ask_for(tmp_path: Path) -> None:
+    document = read(tmp_path, "people.vcf", CONTACTS)
+    first, second = document.text.strip().split("\n\n")
+    assert first.splitlines() == [
+        "Lena Ortiz",
+        "Organization: Harbour Office, Weirs",
+        "Position: Engineer",
+        "E-mail: lena@example.com",
+        "Phone: +47 555 0101",
+        "Address: Pier 3, Brasko, 0155, Norway",
+        "Note: Knows the gate; ask her first.",
+    ]
+    assert second.splitlines() == ["Jørgensen, Paul", "Note: Lives in Tessel"]
+    assert [section.title for section in document.sections] == ["people: Lena Ortiz", "people: Jørgensen, Paul"]
+
+
+@pytest.mark.parametrize("name", ["a.ics", "a.vcf"])
+def test_a_file_without_entries_is_left_out_with_a_reason(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n", encoding="utf-8")
+    report = LoadReport()
+    assert list(load(tmp_path, report=report)) == []
+    assert [notice.reason for notice in report.notices] == ["empty: it has no entry with text"]
+
+
+@pytest.mark.parametrize("name", ["a.ics", "a.vcf"])
+def test_a_file_of_another_format_is_read_as_text(tmp_path: Path, name: str) -> None:
+    assert read(tmp_path, name, "##fileformat=VCFv4.2\n#CHROM\tPOS\n").text.startswith("##fileformat")
+
+
+def test_a_calendar_that_ends_in_an_event_keeps_it(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.ics", "BEGIN:VEVENT\nSUMMARY:Storm").text.strip() == "Storm"
