@@ -33,7 +33,7 @@ from context_agent.retrieval.loaders.text_files import read_html, read_markdown,
 from context_agent.retrieval.loaders.transcripts import read_transcript
 from context_agent.retrieval.loaders.word import read_docx
 from context_agent.retrieval.loaders.workbook import read_xlsx
-from context_agent.retrieval.loaders.xml_text import read_xml
+from context_agent.retrieval.loaders.xml_text import read_enex, read_xml
 from context_agent.types import Document
 
 Reader = Callable[[Reading], Iterator[Document]]
@@ -75,7 +75,7 @@ READERS: Mapping[str, Reader] = {
     ".csv": read_csv,
     ".docx": read_docx,
     ".eml": read_message,
-    ".enex": read_xml,
+    ".enex": read_enex,
     ".epub": read_epub,
     ".htm": read_html,
     ".html": read_html,

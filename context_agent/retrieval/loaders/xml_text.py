@@ -12,21 +12,33 @@ from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.markup import page_text
-from context_agent.retrieval.loaders.reading import Reading, content, document
+from context_agent.retrieval.loaders.reading import Reading, content, document, one_line, storable
 from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, xml_events
-from context_agent.types import Document
+from context_agent.types import Document, Section
 
+MAX_PARTS = 20_000
+"""Sections of a file. The text of the others is cut like any text."""
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
 """Marks of a page that is the text of an element, as in feeds and exported notes."""
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
     """Yield the elements of a file, titled by its first element `title`."""
+    yield from _elements(reading, "")
+
+
+def read_enex(reading: Reading) -> Iterator[Document]:
+    """Yield the notes of an export of Evernote. Each note is a section with its own title."""
+    yield from _elements(reading, "note")
+
+
+def _elements(reading: Reading, part: str) -> Iterator[Document]:
+    """Yield the document of a file. Elements named `part` become sections."""
     check_head(reading)
     size = len(content(reading))
     reading.stream.seek(0)
-    lines = _Lines(reading.options.max_size)
+    lines = _Lines(reading.options.max_size, part)
     try:
         for event in xml_events(reading.stream, None):
             lines.add(event)
@@ -38,7 +50,8 @@ def read_xml(reading: Reading) -> Iterator[Document]:
     text = "\n".join(lines.done)
     if size and not text.strip():
         raise DataError("empty: its XML contains no text")
-    yield document(reading, text, lines.title or PurePath(reading.path).name)
+    title = PurePath(reading.path).stem if part else lines.title or PurePath(reading.path).name
+    yield document(reading, text, title, sections=tuple(lines.sections[:MAX_PARTS]))
 
 
 @dataclass(slots=True)
@@ -46,8 +59,13 @@ class _Lines:
     """The lines so far. An element inside a sentence does not begin a line."""
 
     most: int
+    part: str = ""
+    """The name of the elements that become sections; "" for none."""
     done: list[str] = field(default_factory=list)
     title: str = ""
+    sections: list[Section] = field(default_factory=list)
+    _part: tuple[int, str] = (0, "")
+    """Where the present section begins, and its title."""
     _line: list[str] = field(default_factory=list)
     _label: str = ""
     _inline: list[bool] = field(default_factory=list)
@@ -65,12 +83,17 @@ class _Lines:
                 if not inline:
                     self._end_line("")
                     self._label = _label(event.name, event.attributes)
+                    if event.name == self.part:
+                        self._part = (self._size, "")
                 self._inline.append(inline)
                 self._has_text.append(inline)
             case Kind.END:
                 self._has_text.pop()
                 if not self._inline.pop():
                     self._end_line(event.name)
+                    if event.name == self.part and self._size > self._part[0]:
+                        start, title = self._part
+                        self.sections.append(Section(start, self._size - 1, one_line(storable(title))))
 
     def _end_line(self, name: str) -> None:
         text = "".join(self._line)
@@ -81,8 +104,9 @@ class _Lines:
             self._size += len(self.done[-1]) + 1
             if self._size > self.most:
                 raise DataError("its text is too large")
-        if name == "title" and not self.title:
-            self.title = text
+        if name == "title":
+            self.title = self.title or text
+            self._part = (self._part[0], self._part[1] or text)
         self._line, self._label = [], ""
 
 

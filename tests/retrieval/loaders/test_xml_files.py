@@ -74,3 +74,18 @@ def test_a_mailbox_is_a_document_for_each_message(tmp_path: Path) -> None:
     message = "From ann@example.com Fri Jan  2 03:04:05 2026\nFrom: ann@example.com\nSubject: {0}\n\nText {0}\n\n"
     documents, reasons = read(tmp_path / "a.mbox", "".join(map(message.format, ("one", "two"))))
     assert ([document.title for document in documents], reasons) == (["one", "two"], [])
+
+
+def test_each_note_of_an_evernote_export_is_a_section_with_its_title(tmp_path: Path) -> None:
+    notes = "".join(
+        f"<note><title>{title}</title><content><![CDATA[<en-note><div>{text}</div></en-note>]]></content>"
+        f"<created>20260102T030405Z</created></note>"
+        for title, text in (("Weir", "Raised in 1994."), ("Lock", "Closed in 1987."))
+    )
+    (tmp_path / "work.enex").write_text(f"<en-export>{notes}</en-export>", encoding="utf-8")
+    (document,) = load(tmp_path)
+    assert document.title == "work"
+    assert [(section.title, document.text[section.start : section.end]) for section in document.sections] == [
+        ("Weir", "title: Weir\ncontent: Raised in 1994.\ncreated: 20260102T030405Z"),
+        ("Lock", "title: Lock\ncontent: Closed in 1987.\ncreated: 20260102T030405Z"),
+    ]
