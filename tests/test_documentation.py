@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 import context_agent
+from context_agent.cli.app import cli
 from context_agent.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
@@ -163,6 +165,28 @@ def test_every_name_of_the_package_that_a_page_names_exists(page: Path) -> None:
     names = {*re.findall(r"\bcontext_agent(?:\.\w+)+", page.read_text(encoding="utf-8"))} - {"context_agent.domains"}
     missing = [name for name in names if not resolves(name)]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", [*map(str, PAGES), *ROOT_PAGES[:3]])
+def test_every_command_that_a_page_shows_has_the_options_that_follow_it(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    unknown = []
+    for line in re.findall(r"\bctx1 ([a-z][^`\n#|]*)", text):
+        command, words = command_of(line.split(" -- ")[0].split())
+        options = {option for parameter in command.get_params(click.Context(command)) for option in parameter.opts}
+        unknown += [(command.name, word) for word in words if re.match(r"--[a-z-]+$", word) and word not in options]
+    assert unknown == []
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """Return the command that the words begin with, and the words behind its name."""
+    command: click.Command = cli
+    while isinstance(command, click.Group) and words:
+        inner = command.get_command(click.Context(command), words[0])
+        if inner is None:
+            break
+        command, words = inner, words[1:]
+    return command, words
 
 
 def resolves(name: str) -> bool:
