@@ -1,12 +1,12 @@
-"""Every exception this package raises on purpose.
+"""All exceptions that this package raises on purpose.
 
     ContextAgentError
     ├── ConfigError            an option, a config file or a budget that cannot work
     │   └── UnknownEmbedderError   a collection of another program whose embedder is unknown or may not be used
     ├── MissingExtraError      an optional dependency is missing or of a wrong version; names the extra
     ├── DataError              a source, a question file or a trajectory that cannot be read
-    │   ├── TrajectoryError    a trajectory that is cut, of a newer schema, or does not replay
-    │   └── FeedbackLimitError a judgement that is too large, or a log of judgements that is full
+    │   ├── TrajectoryError    a trajectory that is cut, has another schema, or does not replay
+    │   └── FeedbackLimitError a judgment that is too large, or a log of judgments that is full
     ├── CorpusError            a corpus or index that cannot be used
     │   ├── CorpusNotFoundError    no such folder, collection or document
     │   ├── CorpusEmptyError       nothing to search in
@@ -20,7 +20,7 @@
     ├── BudgetError            a question or an edit that the token budget cannot hold
     └── EpisodeError           an episode used in a way it does not allow (stepped after its end)
 
-What a model does wrong inside an episode is never an exception: it becomes a tool result that the model reads.
+A model's mistake inside an episode is never an exception. It becomes a tool result that the model reads.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from typing import Any, Self
 
 
 class ContextAgentError(Exception):
-    """Base of all errors here; catching it catches whatever this package raises on purpose."""
+    """Base of all errors of this package. Catch it to catch whatever the package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle needs to send the error to another process: its message, not the arguments of its
+        """Return what pickle needs to send the error to another process: its message, without the arguments of its
         class.
         """
         return _unpickled, (type(self), self.args), self.__dict__
@@ -46,15 +46,15 @@ def _unpickled(kind: type[ContextAgentError], arguments: tuple[Any, ...]) -> Con
 
 
 class ConfigError(ContextAgentError):
-    """An option, a config file or a combination of them that cannot work."""
+    """An option, a config file or a combination of them cannot work."""
 
 
 class UnknownEmbedderError(ConfigError):
-    """Nothing that this package may use is known to have made the vectors of another program's collection."""
+    """The embedder of another program's collection is unknown, or this package may not use it."""
 
 
 class MissingExtraError(ContextAgentError):
-    """An optional dependency is missing, or `installed` in a version that is not the `required` one."""
+    """An optional dependency is missing, or the `installed` version is not the `required` one."""
 
     def __init__(self, package: str, extra: str, installed: str = "", required: str = "") -> None:
         wrong = (
@@ -66,27 +66,27 @@ class MissingExtraError(ContextAgentError):
 
 
 class DataError(ContextAgentError):
-    """A source, question file or trajectory that cannot be read."""
+    """A source, a question file or a trajectory cannot be read."""
 
 
 class TrajectoryError(DataError):
-    """A trajectory that is cut, of a newer schema, or does not replay."""
+    """A trajectory is cut, has another schema, or does not replay."""
 
 
 class FeedbackLimitError(DataError):
-    """A judgement that is too large, or a log of judgements that is full."""
+    """A judgment is too large, or a log of judgments is full."""
 
 
 class CorpusError(ContextAgentError):
-    """A corpus that cannot be used."""
+    """A corpus cannot be used."""
 
 
 class CorpusNotFoundError(CorpusError):
-    """No such folder, collection or document."""
+    """The folder, collection or document does not exist."""
 
 
 class CorpusEmptyError(CorpusError):
-    """The corpus holds nothing to search in."""
+    """The corpus has nothing to search in."""
 
 
 class CorpusCorruptError(CorpusError):
@@ -122,11 +122,11 @@ class CorpusLockedError(CorpusError):
 
 
 class DimensionError(CorpusError):
-    """Vectors of another size than the collection's."""
+    """Vectors have another size than the collection's."""
 
 
 class PatternError(CorpusError):
-    """A regular expression that the linear-time engine refuses."""
+    """The linear-time engine refuses a regular expression."""
 
 
 class EmbedderError(ContextAgentError):
@@ -138,7 +138,7 @@ class RerankerError(ContextAgentError):
 
 
 class PolicyError(ContextAgentError):
-    """A policy that cannot continue."""
+    """A policy cannot continue."""
 
 
 class BudgetError(ContextAgentError):
@@ -146,4 +146,4 @@ class BudgetError(ContextAgentError):
 
 
 class EpisodeError(ContextAgentError):
-    """An episode used in a way it does not allow."""
+    """An episode was used in a way that it does not allow."""

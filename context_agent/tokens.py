@@ -1,6 +1,6 @@
-"""How many tokens a text has: one protocol, and counters that need no download.
+"""Count the tokens of a text: one protocol, and counters that need no download.
 
-The default vocabulary is o200k_harmony, which is embedded in oss-harmony.
+The default vocabulary is o200k_harmony, which oss-harmony contains.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
 
-SLICE = 2_000
-"""Characters encoded at once, so that one endless word cannot make the byte-pair merge quadratic."""
+SLICE_CHARACTERS = 2_000
+"""Characters encoded at once. Byte-pair merging takes quadratic time on one endless word."""
 
 
 class TokenCounter(Protocol):
-    """How many tokens a policy's model would spend on a text."""
+    """Counts the tokens that a policy's model would spend on a text."""
 
     @property
     def name(self) -> str:
-        """Written into trajectories, e.g. `o200k_harmony`."""
+        """The name that trajectories store, such as `o200k_harmony`."""
 
     def count(self, text: str) -> int:
-        """Number of tokens of `text` as plain content: special-token spellings in it count as ordinary text."""
+        """Return the number of tokens of a text. The spelling of a special token counts as ordinary text."""
 
 
 class HarmonyCounter:
-    """o200k_harmony, the vocabulary of gpt-oss and Context-1."""
+    """Counts in o200k_harmony, the vocabulary of gpt-oss and Context-1."""
 
     name = "o200k_harmony"
 
     def count(self, text: str) -> int:
-        """Tokens of `text`; a longer one is counted in slices, which may add one token a slice."""
+        """Return the number of tokens. A long text is counted in slices, which may add one token for each slice."""
         encoding = harmony_encoding()
         return sum(
-            len(encoding.encode(text[start : start + SLICE], disallowed_special=()))
-            for start in range(0, len(text), SLICE)
+            len(encoding.encode(text[start : start + SLICE_CHARACTERS], disallowed_special=()))
+            for start in range(0, len(text), SLICE_CHARACTERS)
         )
 
 
 class CharCounter:
-    """One token for every four characters, rounded up: for tests and for models without a known tokenizer."""
+    """Counts one token for every four characters, rounded up. For tests, and for models without a known tokenizer."""
 
     name = "chars/4"
 
     def count(self, text: str) -> int:
-        """ceil(len(text) / 4)."""
+        """Return a quarter of the number of characters, rounded up."""
         return -(-len(text) // 4)
 
 
 def counter_named(name: str) -> TokenCounter | None:
-    """Return the counter of that name, None if it is a model's own: that comes with its tokenizer."""
+    """Return the counter with this name. Return None if it belongs to a model, whose tokenizer then has it."""
     return next(
         (counter_class() for counter_class in (HarmonyCounter, CharCounter) if counter_class.name == name), None
     )
@@ -59,7 +59,7 @@ def counter_named(name: str) -> TokenCounter | None:
 
 @cache
 def harmony_encoding() -> HarmonyEncoding:
-    """oss-harmony's encoding of gpt-oss; loads in about half a second, once."""
+    """Return oss-harmony's encoding of gpt-oss. The first call takes about half a second."""
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding
 
     return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)

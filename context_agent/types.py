@@ -1,7 +1,7 @@
-"""The values that pass between the layers: frozen, slotted, standard library only.
+"""The values that pass between the layers: frozen dataclasses that stand on the standard library alone.
 
-Ids are strings. A chunk's id is `<document id>_<chunk index>`. Token counts are o200k_harmony tokens unless a
-policy brings its own tokenizer. Scores are higher-is-better everywhere.
+Ids are strings. A chunk's id is `<document id>_<chunk index>`. Tokens are counted in o200k_harmony unless a policy
+brings its own tokenizer. A higher score is better everywhere.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One source text before chunking. `id` is unique in a corpus; `title` may be empty and is no key; None is empty.
+    """One source text before it is cut into chunks.
 
-    `sections` are in order of their starts, an outer one before those in it; they may nest but not overlap.
+    Attributes:
+        id: Unique in a corpus.
+        text: The whole text.
+        title: A name for readers; may be empty, and two documents may have the same. None counts as empty.
+        metadata: Fields that filters may use.
+        sections: Parts that are chunked on their own, in order of their starts. A section comes before the sections
+            inside it. Sections may nest but not overlap.
     """
 
     id: str
@@ -37,14 +43,26 @@ class Document:
     sections: tuple[Section, ...] = ()
 
     def __post_init__(self) -> None:
-        # Rows of a database have None where there is no title.
+        # A row of a database has None if there is no title.
         if self.title is None:
             object.__setattr__(self, "title", "")  # type: ignore[unreachable]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of a document: `document.text[start:end] == text` (offsets in characters)."""
+    """A stretch of a document: `document.text[start:end] == text`.
+
+    Attributes:
+        id: `<document id>_<chunk index>`.
+        document_id: The document that the chunk is from.
+        index: Counts the chunks of the document from 0.
+        text: The chunk as written.
+        start: Offset of the first character in the document's text.
+        end: Offset behind the last character.
+        tokens: Size of the text in tokens.
+        title: The title of the document, or of the section.
+        metadata: The fields of the document.
+    """
 
     id: str
     document_id: str
@@ -58,16 +76,20 @@ class Chunk:
 
     @property
     def indexed_text(self) -> str:
-        """What BM25 and the embedder see: the title on a line of its own, then the text."""
+        """The text that BM25 and the embedder see: the title on a line of its own, then the text."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk that a search, grep or read brought up.
+    """A chunk that a search, grep or read found.
 
-    `score` orders the hits of one result. `dense` is the cosine similarity and `sparse` the BM25 score of the chunk
-    for that query; None where that retriever did not return it. `rank` counts from 1 in the fused order.
+    Attributes:
+        chunk: The chunk.
+        score: Orders the hits of one result.
+        rank: Counts from 1 in the fused order.
+        dense: Cosine similarity to the query; None if the dense retriever did not return the chunk.
+        sparse: BM25 score for the query; None if BM25 did not return the chunk.
     """
 
     chunk: Chunk
@@ -79,7 +101,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call as the policy made it. `arguments` is what it wrote, unchecked: a mapping, or the raw text."""
+    """A tool call as the policy made it. The `arguments` are unchecked: a mapping, or the raw text."""
 
     name: str
     arguments: Mapping[str, Any] | str
@@ -88,7 +110,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class RankedId:
-    """One line of a policy's final ranking: a document id or a chunk id, and why."""
+    """One line of a policy's final ranking: the id of a document or chunk, and why it is ranked."""
 
     id: str
     score: float | None = None
@@ -97,11 +119,15 @@ class RankedId:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a policy answers to a view: tool calls, or the final ranking.
+    """What a policy answers to a view: tool calls, or the final ranking. An action without calls ends the episode.
 
-    `text` is what it wrote beside the calls (or the final message as it stood); `reasoning` its hidden reasoning.
-    `tokens` is the size of the whole action where the policy knows it, else the episode counts `text` and calls.
-    An action without calls ends the episode; `ranking=None` then means that the ranking is parsed from `text`.
+    Attributes:
+        calls: The tool calls.
+        ranking: The final ranking, best first. If there are no calls and it is None, the ranking is parsed from `text`.
+        text: What the policy wrote beside the calls, or its final message.
+        reasoning: Its hidden reasoning.
+        tokens: Size of the whole action, if the policy knows it. Otherwise the episode counts the text and the calls.
+        extra: What the policy stores with the action in the trajectory.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -114,7 +140,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class RankedChunk:
-    """A passage that earned its document the place in the ranking."""
+    """A passage for which its document is in the ranking."""
 
     id: str
     text: str
@@ -123,7 +149,17 @@ class RankedChunk:
 
 @dataclass(frozen=True, slots=True)
 class RankedDocument:
-    """A document of the result, best first; `chunks` are the passages in the final view, best first."""
+    """A document of a result.
+
+    Attributes:
+        id: The document's id.
+        title: Its title; may be empty.
+        score: The probability that it belongs to the evidence, if the policy gives probabilities. Otherwise it only
+            orders.
+        chunks: The passages of the document in the final view, best first.
+        justification: Why the policy ranked it; may be empty.
+        metadata: The fields of the document.
+    """
 
     id: str
     title: str
@@ -135,10 +171,17 @@ class RankedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question. `gold` are the ids of the documents that answer it, in hop order if the data has one.
+    """A question of a data set, with its answer and gold documents if they are known.
 
-    `facts` is gold by fact, for corpora with repetitions: a fact is a tuple of chunk ids, any one of which is enough.
-    An empty `answer`, `gold`, `facts` or `type`, and `hops` of 0, mean that the row does not have the field.
+    Attributes:
+        id: Unique in the data set.
+        question: The text.
+        answer: The answer; empty if the data have none.
+        gold: Ids of the documents that answer the question, in hop order if the data have one.
+        type: The kind of question; empty if the data have none.
+        hops: How many documents the answer takes; 0 if the data do not say.
+        facts: Gold by fact, for corpora that repeat themselves. A fact is a tuple of chunk ids, any one of which is
+            enough.
     """
 
     id: str

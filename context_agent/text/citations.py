@@ -1,4 +1,4 @@
-"""Citations of numbered passages in a text, such as [1] or [2, 3], and checks of what they support."""
+"""Find citations of numbered passages in a text, such as [1] or [2, 3], and check what they support."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from context_agent.text.passages import NumberedPassage
 from context_agent.text.words import words
 
 MIN_QUOTED_WORDS = 4
-"""Words from which a quotation is checked: shorter ones are mostly names and titles."""
+"""A quotation with fewer words is not checked: most short ones are names and titles."""
 QUOTATION = re.compile(r'"([^"]{1,1000})"|“([^“”]{1,1000})”|„([^„“”]{1,1000})[“”]|«([^«»]{1,1000})»')
 _CITATION = re.compile(r"\[(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\]")
 _ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?\[?(?:\.\.\.|…)\]?\s*+")
@@ -69,7 +69,7 @@ def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str
         quote = next(filter(None, match.groups()))
         if len(words(quote)) < MIN_QUOTED_WORDS:
             continue
-        numbers = [number for number in _cited_behind(text, match.end()) if number in by_number]
+        numbers = [number for number in _cited_after(text, match.end()) if number in by_number]
         if not any(_contains(by_number[number].text, quote) for number in numbers or by_number):
             where = f"passage {', '.join(map(str, numbers))}" if numbers else "the passages"
             marks.append((match.end(), CitationProblem(match[0], f"these words are not in {where}")))
@@ -80,8 +80,11 @@ def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str
     return marked + text[last:], [problem for _, problem in marks]
 
 
-def _cited_behind(text: str, position: int) -> tuple[int, ...]:
-    """Return the numbers of the first citation behind a position, before another quotation begins."""
+def _cited_after(text: str, position: int) -> tuple[int, ...]:
+    """Return the numbers of the first citation behind a position, before another quotation begins.
+
+    Return none if there is none.
+    """
     following = QUOTATION.search(text, position)
     end = following.start() if following else len(text)
     return next((citation.numbers for citation in citations(text, position, end)), ())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import unicodedata
 
 LONGEST_CLUSTER = 32
-"""Code points that form one character at most; a longer stack of combining marks is cut."""
+"""Code points that form one character at most. A longer stack of combining marks is cut."""
 
 
 def whole_character(text: str, position: int, end: int) -> int:
-    """`position`, or the end of the character that contains it."""
+    """Return `position`, or the end of the character that contains it."""
     limit = min(end, position + LONGEST_CLUSTER)
     while position < limit and _continues(text, position):
         position += 1
@@ -17,8 +17,9 @@ def whole_character(text: str, position: int, end: int) -> int:
 
 
 def _continues(text: str, position: int) -> bool:
-    """Return whether the code point at `position` belongs to the one before: marks, joined emoji, flags, jamo, CR
-    LF.
+    """Return whether the code point at `position` belongs to the one before.
+
+    Marks, joined emoji, flags, jamo and CR LF do.
     """
     before, here = text[position - 1], text[position]
     if here.isascii():
@@ -36,7 +37,7 @@ def _continues(text: str, position: int) -> bool:
 
 
 def _flags_before(text: str, position: int) -> int:
-    """Regional indicators in a row before `position`, counted up to a few: two make a flag."""
+    """Return the number of regional indicators in a row before `position`, up to a limit. Two make a flag."""
     count = 0
     while count < LONGEST_CLUSTER and count < position and "\U0001f1e6" <= text[position - 1 - count] <= "\U0001f1ff":
         count += 1

@@ -1,6 +1,6 @@
-"""The sentence of each ranked document that matters most for the question.
+"""Choose the sentence of each ranked document that matters most for the question.
 
-A sentence matters if it has words of the question, or names another ranked document: an answer in several steps leads
+A sentence matters if it has words of the question or names another ranked document. An answer in several steps leads
 from one document to the next by such names. Rare words count more than frequent ones.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from context_agent.text.sentences import sentence_spans
-from context_agent.text.words import STOP, key, kin, without_brackets, words
+from context_agent.text.words import STOP_WORDS, key, kin, without_brackets, words
 from context_agent.types import RankedChunk, RankedDocument
 
 _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
@@ -22,7 +22,7 @@ _HEADING = re.compile(r"\s*#{1,6}\s|\W*\Z")
 
 @dataclass(frozen=True, slots=True)
 class BestSentence:
-    """A sentence of a ranked passage: `chunk.text[start:end]`, offsets in characters."""
+    """A sentence of a ranked passage: `chunk.text[start:end]`."""
 
     chunk: RankedChunk
     start: int
@@ -35,9 +35,23 @@ class BestSentence:
 
 
 def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[BestSentence | None]:
-    """Return the best sentence of each document, the first of equal ones; None for a document without text.
+    """Return the best sentence of each document.
 
-    It is a heading only in a document that has nothing else.
+    Of equal sentences, the first is the best. A heading is the best only if the document has nothing else.
+
+    Args:
+        question: The question that the documents answer.
+        documents: The documents of a search result.
+
+    Returns:
+        A sentence for each document; None for a document without text.
+
+    Example:
+        >>> from context_agent.types import RankedChunk
+        >>> chunk = RankedChunk("light_0", "It stands on a rock. Ketil Varga designed it.", 0.9)
+        >>> (sentence,) = best_sentences("Who designed it?", [RankedDocument("light", "Light", 0.9, (chunk,))])
+        >>> sentence.text
+        'Ketil Varga designed it.'
     """
     sentences = [
         _without_headings(
@@ -66,9 +80,9 @@ def _worth(
     other_titles: Iterable[frozenset[str]],
     rarity: Mapping[str, float],
 ) -> float:
-    """Return the rarity of the words that a sentence shares with the question and with names of other documents.
+    """Return the summed rarity of the words that a sentence shares with the question and with names of other documents.
 
-    Words of the document's own title do not count: a reader has seen the title.
+    Words of the document's own title do not count, because a reader has seen the title.
     """
     mentioned = (other for other in other_titles if other <= sentence)
     return sum(rarity[item] for item in (sentence & question_keys).union(*mentioned) - title)
@@ -79,7 +93,7 @@ def _without_headings(sentences: list[BestSentence]) -> list[BestSentence]:
 
 
 def _content(text: str) -> list[str]:
-    return [word for word in words(text) if word not in STOP]
+    return [word for word in words(text) if word not in STOP_WORDS]
 
 
 def _keys(text: str) -> frozenset[str]:

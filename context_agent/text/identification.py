@@ -1,11 +1,11 @@
-"""Which language a text is written in: of each passage of an index, and of most of them.
+"""Identify the language of a text: that of each passage of an index, and that of most of them.
 
-Frequent words that no other language has decide most prose: three of them are clear, and looking them up costs a few
-microseconds. A script without spaces names its language. What is left is short, a table, a log, code or another
-language. py3langid judges that (Lui and Baldwin, "langid.py: An off-the-shelf language identification tool", ACL 2012;
-the model of 139 languages is in its package). It is loaded when the first such text comes.
+Most prose is decided by frequent words that no other language has. Three such words are clear, and looking them up
+costs a few microseconds. A script without spaces names its language. What remains is short, a table, a log, code or
+another language. py3langid judges it (Lui and Baldwin, "langid.py: An off-the-shelf language identification tool", ACL
+2012). Its package contains a model of 139 languages, which is loaded when the first such text comes.
 
-A text that shows no language clearly is taken to be in the language of most texts.
+A text that shows no language clearly counts as one in the language of most texts.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
 SAMPLE, SAMPLE_CHARACTERS = 64, 1_000
-"""Texts that show the language of most, spread evenly, and characters of each."""
+"""Texts of a sample, spread evenly over all texts, and the characters of each."""
 READ_CHARACTERS, JUDGED_CHARACTERS = 600, 200
-"""Characters of a passage in which markers are looked for, and those of its words that the library gets."""
+"""Characters of a passage that are searched for markers, and characters of its words that py3langid gets."""
 FEWEST_LETTERS = 20
 """A text with fewer letters shows no language."""
 LEAST_WORDS = 100
-"""A sample of fewer words shows no language: it counts as English."""
+"""A sample with fewer words shows no language. It counts as English."""
 CLEAR_MARKERS, EXPECTED_MARKERS = 3, 2
-"""Different markers that decide for a language, and for that of most texts."""
+"""Different markers that decide for a language, and for the language of most texts."""
 LEAST_PROBABILITY = 0.9
-"""Probability that the library must give a language."""
+"""Probability that py3langid must give a language."""
 LEAST_UNMARKED = 0.98
-"""The same without any marker of the language: a list of Spanish names is no Spanish text."""
+"""Probability that is needed without a marker of the language: a list of Spanish names is not a Spanish text."""
 LEAST_TOGETHER = 0.5
-"""The same for a whole sample, in which names are of many kinds."""
+"""Probability that is needed for a whole sample, in which names are of many kinds."""
 MAJORITY = 2
-"""How many times as many texts as the next language the language of most texts has."""
+"""The first language must have this many times as many texts as the second."""
 
 _MARKERS = {
     "ar": "في على إلى التي هذا هذه أن الذي",
@@ -62,20 +62,21 @@ _MARKERS = {
     "sv": "och att är för från inte också hade vid eller",
     "tr": "bir bu için ile olarak daha olan gibi çok",
 }
-"""Frequent words of a language that are not words of the others."""
+"""Frequent words of a language that the other languages do not have."""
 _LANGUAGE_OF_MARKER = {marker: code for code, markers in _MARKERS.items() for marker in markers.split()}
 _OTHERS = "bg bn ca cs et eu fa gl gu he hi hr id ka lt lv mr ms pa pl sk sl sr sw te tl uk ur vi zxx"
-"""Languages without an analyzer that the library tells apart from those with one; `zxx` is text in no language.
+"""Languages without an analyzer that py3langid tells apart from those with one. `zxx` is text in no language.
 
-The library also knows languages that English tables and logs are mistaken for, such as Nigerian Pidgin.
+py3langid also knows languages that English tables and logs are mistaken for, such as Nigerian Pidgin.
 """
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 def identify(texts: Sequence[str]) -> str:
-    """Return the code of the language that most of the texts are written in, `UNIDENTIFIED` without such a language.
+    """Return the code of the language that most of the texts are written in.
 
-    A sample is read. Too few words count as English.
+    A sample is read. If it has too few words, it counts as English. If no language has a majority, return
+    `UNIDENTIFIED`.
     """
     step = max(1, len(texts) // SAMPLE)
     sample = [text[:SAMPLE_CHARACTERS] for text in islice(texts[::step], SAMPLE)]
@@ -93,19 +94,19 @@ def identify(texts: Sequence[str]) -> str:
 
 
 def language_of(text: str, majority: str) -> str:
-    """Return the code of the language of a text; `majority` if the text shows none."""
+    """Return the code of the language of a text, or `majority` if the text shows no language."""
     return _shown(text[:READ_CHARACTERS], majority, judged=JUDGED_CHARACTERS) or majority
 
 
 def languages_shown(text: str) -> frozenset[str]:
-    """Return the codes of all languages of which a text has a marker."""
+    """Return the codes of all languages that have a marker in the text."""
     return frozenset(_LANGUAGE_OF_MARKER[word] for word in _LANGUAGE_OF_MARKER.keys() & _WORD.findall(text.lower()))
 
 
 def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, least: float = LEAST_UNMARKED) -> str:
-    """Return the language that a text clearly shows; empty without one.
+    """Return the language that a text clearly shows, or an empty string.
 
-    The library gets the first `judged` characters. It decides with at least the probability `least`.
+    py3langid gets the first `judged` characters. It decides with at least the probability `least`.
     """
     if not text.isascii() and (language := script_language(text)):
         return language
@@ -116,7 +117,7 @@ def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, leas
         return first
     if sum(map(len, words)) < FEWEST_LETTERS:
         return ""
-    code, probability = _library().classify(well_formed(" ".join(words)[:judged]))
+    code, probability = _identifier().classify(well_formed(" ".join(words)[:judged]))
     needed = min(least, LEAST_PROBABILITY) if markers[code] else least
     # English text about a German film has a German title.
     if probability < needed or code == "zxx" or markers[majority] > markers[code]:
@@ -125,9 +126,9 @@ def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, leas
 
 
 @cache
-def _library() -> LanguageIdentifier:
+def _identifier() -> LanguageIdentifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    library = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    library.set_languages([code for code in LANGUAGES if code != UNIDENTIFIED] + _OTHERS.split())
-    return library
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages([code for code in LANGUAGES if code != UNIDENTIFIED] + _OTHERS.split())
+    return identifier

@@ -10,19 +10,19 @@ STEMMED = {
     "el": "greek", "hu": "hungarian", "it": "italian", "no": "norwegian", "pt": "portuguese", "ro": "romanian",
     "ru": "russian", "es": "spanish", "sv": "swedish", "ta": "tamil", "tr": "turkish",
 }  # fmt: skip
-"""Languages with a stemmer, by ISO 639-1 code; the names are tantivy's."""
+"""Languages with a stemmer. The names are tantivy's."""
 SEGMENTED = {"ja": "japanese", "zh": "chinese", "ko": "korean", "th": "thai"}
 """Languages that are cut into pairs of characters."""
 LANGUAGES = {**STEMMED, **SEGMENTED, UNIDENTIFIED: "not identified"}
 """Every language of an index, by code."""
 WITHOUT_STOP_WORDS = frozenset({"ar", "el", "ro", "ta", "tr"})
-"""Languages of which tantivy has a stemmer, but no stop words: a user has to name them."""
+"""Languages for which tantivy has a stemmer but no stop words. They are used only if a user names them."""
 
 
 def require_language(code: str) -> None:
-    """Raises `ConfigError` if the code is not one of `LANGUAGES`."""
+    """Raise `ConfigError` if the code is not one of `LANGUAGES`."""
     if code not in LANGUAGES:
         raise ConfigError(
-            f"no analyser for language {code!r}: pass --language with one of {', '.join(LANGUAGES)}, or leave it out: "
-            "the language of a new index is identified"
+            f"there is no analyzer for language {code!r}. Pass --language with one of {', '.join(LANGUAGES)}, or leave "
+            "it out to identify the language of a new index."
         )

@@ -1,12 +1,13 @@
-"""Escape what a model's server would read as a control token, or a model as a line of the harness.
+"""Escape text that a server would read as a control token, or a model as a line of the harness.
 
-A passage is data. Two kinds of spelling in it could read as something else: the harness's own lines (block headers, the
-usage line), and the control markers of model families (`<|im_start|>`, `[INST]`, `<tool_call>`, `</s>`). Many servers
-turn such markers into special tokens even inside a message. `escape_markers` puts a backslash inside each.
+A passage is data, but two kinds of spelling in it could read as something else. One is the harness's own lines: block
+headers and the usage line. The other is the control markers of model families (`<|im_start|>`, `[INST]`, `<tool_call>`,
+`</s>`), which many servers turn into special tokens even inside a message. `escape_markers` puts a backslash inside
+each.
 
-Markers are searched in the text's skeleton: compatibility forms normalized (NFKC), case folded, invisible characters
-and combining marks removed, look-alikes of brackets, bars and colons mapped to ASCII. The backslash goes into the
-original text, so all other text stays byte-identical. The cost is linear in the text's length.
+Markers are searched in the text's skeleton. To make it, compatibility forms are normalized (NFKC), case is folded,
+invisible characters and combining marks are removed, and look-alikes of brackets, bars and colons become ASCII. The
+backslash goes into the original text, so all other text stays byte-identical. The cost is linear in the text's length.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BRACKETS = (
 _HEADER = re.compile(r"\n[^\S\n]*#[^\S\n]*(?=(?:document[^\S\n]+id|summary[^\S\n]+id|title)[^\S\n]*:)", re.IGNORECASE)
 """A block header. This pattern and the next one are searched in a skeleton with a newline before it."""
 _TURN = re.compile(r"\n[^\S\n]*\n[^\S\n]*(?:human|assistant)(?=[^\S\n]*:)", re.IGNORECASE)
-"""A turn of Anthropic's text completions."""
+"""The start of a turn in Anthropic's text completions."""
 _USAGE = re.compile(r"\[(?=token[^\S\n]+usage)", re.IGNORECASE)
 _CONTROL = re.compile(
     r"[<\[](?:(?<=<)(?:"
@@ -62,17 +63,17 @@ _INVISIBLE = (
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-"""Characters that a skeleton omits: controls, formats, fillers, variation selectors, combining marks."""
+"""Characters that a skeleton leaves out: controls, formats, fillers, variation selectors, combining marks."""
 _INVISIBLE_RUN = re.compile(f"[{_INVISIBLE}]+")
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _ODD_ASCII = bytes([*range(9), 11, 12, *range(14, 32), 127])
 
 
 def escape_markers(text: str, *, blocks: bool = True) -> str:
-    r"""Return the text with a backslash inside every marker (`<\|im_start|>`, `[\INST]`) and `\r` written as a newline.
+    r"""Return the text with a backslash inside every marker (`<\|im_start|>`, `[\INST]`), and with `\r` as a newline.
 
-    Ordinary text comes back unchanged, and escaping twice gives what escaping once gives. `blocks=False` leaves block
-    headers and usage lines as they are: for text that the harness has rendered.
+    Ordinary text comes back unchanged. Escaping twice gives the same as escaping once. `blocks=False` leaves block
+    headers and usage lines as they are. Use it for text that the harness has rendered.
     """
     text = text.replace("\r", "\n") if "\r" in text else text
     positions = _in_skeleton(text, blocks) if _is_plain(text) else _in_odd(text, blocks)
@@ -83,7 +84,7 @@ def escape_markers(text: str, *, blocks: bool = True) -> str:
 
 
 def escaped_line(text: str) -> str:
-    """Return the text on one line, without control characters and with its markers escaped: fit for a header."""
+    """Return the text on one line for a header, without control characters and with its markers escaped."""
     return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
@@ -95,7 +96,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
-    """Return the positions of the backslashes, in order."""
+    """Return the positions in a skeleton where a backslash belongs, in order."""
     cuts = [match.end() for match in _CONTROL.finditer(skeleton)] if "<" in skeleton or "[" in skeleton else []
     lines = (_TURN, _HEADER) if blocks else (_TURN,)
     cuts += [match.end() - 1 for pattern in lines for match in pattern.finditer(f"\n{skeleton}")]
@@ -105,7 +106,7 @@ def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
 
 
 def _in_odd(text: str, blocks: bool) -> list[int]:
-    """Return the same for text that differs from its skeleton: found there and mapped back by offsets."""
+    """Return the positions for a text that differs from its skeleton. They are found there and mapped back."""
     pieces = list(map(_skeletons().__getitem__, text))
     cuts = _in_skeleton("".join(pieces), blocks)
     if not cuts:
@@ -116,7 +117,7 @@ def _in_odd(text: str, blocks: bool) -> list[int]:
 
 @cache
 def _odd() -> frozenset[str]:
-    """Return the characters that make a text differ from its skeleton without being compatibility forms."""
+    """Return the characters, other than compatibility forms, that make a text differ from its skeleton."""
     ranges = re.findall("(.)(?:-(.))?", _INVISIBLE, re.DOTALL)
     invisible = (chr(code) for first, last in ranges for code in range(ord(first), ord(last or first) + 1))
     return frozenset([*invisible, *_LOOKALIKES])

@@ -1,6 +1,6 @@
-"""Names in a text: capitalized runs and quotations, whole and in parts. English heuristics, no list of names.
+"""Find the names in a text: capitalized runs and quotations, whole and in parts. English heuristics, no list of names.
 
-In scripts without spaces the names are quotations, runs of katakana, and what is written in Latin letters.
+In scripts without spaces, names are quotations, runs of katakana, and words in Latin letters.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from context_agent.text.scripts import UNSPACED, unspaced
-from context_agent.text.words import MONTHS, STOP, words
+from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, words
 
 _TOKEN = re.compile(r"\b[A-Z]\.(?=\s?\w)|\b(?:St|Jr|Sr|Dr|Mt|Mr|Mrs|No|vs)\.(?=\s)|[\w’'\-&!]+(?:\.(?=\w))?|[^\w\s]")
 _UNSPACED_NAME = re.compile(r"(?<=[「『《〈])[^」』》〉]{2,40}(?=[」』》〉])|[\u30a1-\u30fe\uff66-\uff9f]{3,}")
@@ -30,15 +30,15 @@ _LISTED = re.compile(r"(?<!\s)\s++(?:and|or)\s++|,\s*+")
 _NESTED = re.compile(r"(?<!\s)\s++(?:and|or|of|in|at|by|for|to|from|with|on)\s++(?:the\s++)?")
 _OPTIONS = re.compile(r"(?:[,?]|(?<![\s,?]))\s++(?:or|and)\s++")
 _ENDING = re.compile(r"[’']s$")
-_LONGEST_OPTION = 10
-_MOST_CONNECTORS = 3
-_LONGEST_NAME = 60
-"""Words and marks of a capitalized run; a longer one is several names."""
-_LEAST = 3
+_MAX_OPTION_WORDS = 10
+_MAX_CONNECTORS = 3
+_MAX_NAME_TOKENS = 60
+"""Words and marks of a capitalized run at most. A longer run is several names."""
+_SHORTEST_NAME = 3
 
 
 class Mention(NamedTuple):
-    """A name in a text: its start in characters, the name as written, and its folded words."""
+    """A name in a text: where it starts, the name as written, and its folded words."""
 
     start: int
     surface: str
@@ -46,7 +46,7 @@ class Mention(NamedTuple):
 
 
 def mentions(text: str) -> list[Mention]:
-    """Return the names of a text, each once, in order of discovery; compound names also in parts."""
+    """Return the names of a text, each once, in order of discovery. Compound names are also returned in parts."""
     names: dict[str, Mention] = {}
     for start, span in _names(text):
         _add(names, start, span)
@@ -59,7 +59,7 @@ def mentions(text: str) -> list[Mention]:
 
 
 def question_entities(question: str) -> list[str]:
-    """Return what a question names: quotations, capitalized runs, and the options of a comparison, as written."""
+    """Return what a question names, as written: quotations, capitalized runs, and the options of a comparison."""
     names: dict[str, Mention] = {}
     for start, span in _names(question, quoted_first=True):
         _add(names, start, span, dates=False)
@@ -73,21 +73,21 @@ def question_entities(question: str) -> list[str]:
 
 
 def _options(question: str) -> Iterator[str]:
-    """Yield the two sides of the outermost `or` or `and` if they are short: titles are not always capitalized."""
+    """Yield the two sides of the last `or` or `and` if they are short, because titles are not always capitalized."""
     sides = _OPTIONS.split(question)
     if len(sides) < 2:
         return
     first = re.search(r"[,:?]\s*([^,:]+)$", sides[0])
-    if first and len(first[1].split()) < _LONGEST_OPTION:
+    if first and len(first[1].split()) < _MAX_OPTION_WORDS:
         yield first[1]
-    if len(sides[-1].split()) < _LONGEST_OPTION:
+    if len(sides[-1].split()) < _MAX_OPTION_WORDS:
         yield sides[-1].split(",")[0]
 
 
 def _add(names: dict[str, Mention], start: int, surface: str, *, dates: bool = True) -> None:
     surface = _ENDING.sub("", surface.strip(" .,?'’\"-"))
     name = " ".join(words(surface))
-    if len(name) < _LEAST or name in STOP or name in MONTHS or (dates and name.isdigit()):
+    if len(name) < _SHORTEST_NAME or name in STOP_WORDS or name in CALENDAR_WORDS or (dates and name.isdigit()):
         return
     names.setdefault(name, Mention(start, surface, name))
 
@@ -96,27 +96,27 @@ def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]
     quoted = [(match.start(1), match[1]) for match in _QUOTED.finditer(text)]
     if unspaced(text):
         quoted += [(match.start(), match[0]) for match in _UNSPACED_NAME.finditer(text)]
-        # Latin words beside such a script are words of their own.
+        # Latin words beside such a script are separate words.
         text = UNSPACED.sub("·", text)
     runs = list(_runs(text))
     yield from (*quoted, *runs) if quoted_first else (*runs, *quoted)
 
 
 def _runs(text: str) -> Iterator[tuple[int, str]]:
-    """Capitalized runs with the connectors inside them, each with its start."""
+    """Yield the capitalized runs with the connectors inside them, each with its start."""
     run: list[tuple[str, int, bool]] = []
     pending: list[tuple[str, int, bool]] = []
     opening = True
     for match in _TOKEN.finditer(text):
         piece, start = match.group(), match.start()
         low = piece.lower()
-        if len(run) >= _LONGEST_NAME:
+        if len(run) >= _MAX_NAME_TOKENS:
             yield from _closed(run, text)
             run, pending = [], []
-        if (piece[0].isupper() and (run or low not in MONTHS)) or (piece[0].isdigit() and run and not pending):
+        if (piece[0].isupper() and (run or low not in CALENDAR_WORDS)) or (piece[0].isdigit() and run and not pending):
             run += [*pending, (piece, start, opening or low in {"the", "a", "an"})]
             pending = []
-        elif run and low in _CONNECTORS and len(pending) < _MOST_CONNECTORS:
+        elif run and low in _CONNECTORS and len(pending) < _MAX_CONNECTORS:
             pending.append((piece, start, False))
         else:
             yield from _closed(run, text)
@@ -126,7 +126,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _closed(run: list[tuple[str, int, bool]], text: str) -> Iterator[tuple[int, str]]:
-    """Yield the run without a sentence's opening word."""
+    """Yield the run without the opening word of a sentence."""
     while run and run[0][2] and run[0][0].lower() in _OPENERS:
         run = run[1:]
     if run:

@@ -1,7 +1,8 @@
-"""Unicode normalization in linear time.
+"""Normalize Unicode in linear time.
 
-Python sorts the combining marks behind a letter by insertion, so a text of marks alone takes quadratic time: 80,000 of
-them half a minute. Unicode's stream-safe format (UAX #15, section 13) allows 30 marks in a row; no language needs more.
+Python sorts the combining marks behind a letter by insertion, so a text of marks alone takes quadratic time: 80,000
+marks take half a minute. Unicode's stream-safe format (UAX #15, section 13) allows 30 marks in a row. No language needs
+more.
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ import unicodedata
 from functools import cache
 from typing import Literal
 
-MOST_MARKS = 30
-"""Combining marks in a row that count; the others are dropped."""
-_MAY_BE_MARKS = re.compile(rf"[^\x00-\x7f]{{{MOST_MARKS + 1}}}")
+MAX_MARKS = 30
+"""Combining marks in a row that are kept. The others are dropped."""
+_MAY_BE_MARKS = re.compile(rf"[^\x00-\x7f]{{{MAX_MARKS + 1}}}")
 _LAST_PLANE = 0x1FFFF
-"""The last code point before the planes of Chinese characters; behind these is no combining mark."""
+"""The last code point before the planes of Chinese characters. There are no combining marks in those planes."""
 
 
 def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
-    """Return the text in a normal form. Of each run of combining marks, the first `MOST_MARKS` count."""
+    """Return the text in a normal form. Of each run of combining marks, only the first `MAX_MARKS` are kept."""
     if text.isascii():
         return text
     if _MAY_BE_MARKS.search(text):
-        text = _long_runs().sub(lambda run: run[0][:MOST_MARKS], text)
+        text = _long_runs().sub(lambda run: run[0][:MAX_MARKS], text)
     return unicodedata.normalize(form, text)
 
 
 @cache
 def _long_runs() -> re.Pattern[str]:
-    """Return the pattern of more than `MOST_MARKS` characters of which only marks remain when they are decomposed."""
+    """Return the pattern of runs longer than `MAX_MARKS` whose characters decompose into marks alone."""
     marks = "".join(re.escape(char) for char in map(chr, range(0x80, _LAST_PLANE)) if _is_mark(char))
-    return re.compile(f"[{marks}]{{{MOST_MARKS + 1},}}")
+    return re.compile(f"[{marks}]{{{MAX_MARKS + 1},}}")
 
 
 def _is_mark(char: str) -> bool:

@@ -1,4 +1,4 @@
-"""Numbered passages: how a model reads the results of a search, and how it names them."""
+"""Numbered passages: how a model reads the results of a search."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from context_agent.text.markers import escape_markers, escaped_line
 from context_agent.types import RankedDocument
 
 MAX_CHARACTERS = 40_000
-"""Characters of passages that a model is shown: about 10,000 tokens."""
+"""Characters of passages that a model gets: about 10,000 tokens."""
 _FORGED_HEADING = re.compile(r"^\[(?=\d{1,6}\] [^\n]*\(id: )", re.MULTILINE)
-"""What looks like the first line of a passage inside the text of another passage."""
+"""Text inside a passage that looks like the first line of another passage."""
 
 
 @dataclass(frozen=True, slots=True)

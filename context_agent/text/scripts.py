@@ -1,9 +1,9 @@
-"""Scripts that are written without spaces, and the terms of text in them.
+"""Scripts that are written without spaces, and the search terms of text in them.
 
-Words of most languages stand between spaces. A run of Chinese, Japanese, Korean or Thai is cut into
-overlapping pairs of characters instead, as in Lucene's `CJKAnalyzer`. Korean has spaces, but joins particles to its
-words. A Chinese character is also a term alone (Nie, Gao, Zhang and Zhou, "On the use of words and n-grams for Chinese
-information retrieval", IRAL 2000). A change of script ends a run: Japanese changes it where a word meets its particle.
+Words of most languages stand between spaces. A run of Chinese, Japanese, Korean or Thai is cut into overlapping pairs
+of characters instead, as in Lucene's `CJKAnalyzer`. Korean has spaces, but joins particles to its words. A Chinese
+character is also a term alone (Nie, Gao, Zhang and Zhou, "On the use of words and n-grams for Chinese information
+retrieval", IRAL 2000). A change of script ends a run: in Japanese, the script changes between a word and its particle.
 A Thai letter with its vowel signs counts as one character (Theeramunkong et al., "Character cluster based Thai
 information retrieval", IRAL 2000).
 """
@@ -23,11 +23,11 @@ _THAI = r"\u0e01-\u0e3a\u0e40-\u0e4e"
 _RUN = re.compile(f"([{_HAN}]+)|([{_HIRAGANA}]+|[{_KATAKANA}]+|[{_HANGUL}]+)|([{_THAI}]+)")
 _UNSPACED = rf"{_HAN}{_HIRAGANA}{_KATAKANA}{_HANGUL}{_THAI}\uff66-\uffdc"
 UNSPACED, SPACED = re.compile(f"[{_UNSPACED}]"), re.compile(f"[^{_UNSPACED}]+")
-"""A character of a script without spaces, half-width ones included; and what stands between such characters."""
+"""A character of a script without spaces, half-width characters included, and a stretch of other text."""
 _THAI_CHARACTER = re.compile(r"[\u0e40-\u0e44]?[\u0e01-\u0e2f][\u0e30-\u0e3a\u0e45]*|.")
 """A consonant with the vowel signs around it."""
 _TONES = re.compile(r"[\u0e47-\u0e4e]+")
-"""Thai tone marks and silencers, left out like accents."""
+"""Thai tone marks and silencers, which are left out like accents."""
 _WIDE = re.compile(r"[\uff01-\uff5e\uff65-\uffdc]+")
 """Full-width Latin characters, half-width kana and Hangul."""
 _CHANGED = re.compile(rf"[{_UNSPACED}\uff01-\uff5e]")
@@ -42,8 +42,8 @@ def unspaced(text: str) -> bool:
 def segmented(text: str) -> str:
     """Return the text with each run of a script without spaces replaced by its terms, between blanks.
 
-    Composed (NFC), with wide and half-width characters as ordinary ones. The terms overlap and are in the order of the
-    text: 青石水库 becomes 青 青石 石 石水 水 水库 库. Other text stays as it is.
+    Other text stays as it is, but in composed form (NFC), with ordinary characters for wide and half-width ones. The
+    terms overlap and are in the order of the text: 青石水库 becomes 青 青石 石 石水 水 水库 库.
     """
     if text.isascii():
         return text
@@ -64,14 +64,16 @@ def _terms(run: re.Match[str]) -> str:
 
 
 def script_language(sample: str) -> str:
-    """Return the language of the text's script, if half of its letters are of one without spaces; else empty."""
+    """Return the language of the text's script if half of its letters belong to a script without spaces, else an empty
+    string.
+    """
     if not unspaced(sample):
         return ""
     letters = max(1, sum(map(str.isalpha, sample)))
     counts = {language: len(re.findall(script, sample)) for language, script in _SCRIPTS.items()}
     if sum(counts.values()) * 2 < letters:
         return ""
-    # Japanese mixes kana with Chinese characters; no other language uses kana.
+    # Japanese mixes kana with Chinese characters. No other language uses kana.
     if counts["ja"] > counts["zh"] / 10:
         counts["ja"] += counts["zh"]
     return max(counts, key=lambda language: counts[language])

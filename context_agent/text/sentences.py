@@ -1,6 +1,6 @@
-"""Where sentences end.
+"""Find where sentences end.
 
-`sentence_spans` is the splitter for everything that a reader sees. It knows the full stops of many scripts, closing
+`sentence_spans` is the splitter for all text that a reader sees. It knows the full stops of many scripts, closing
 quotation marks, and the abbreviations of English.
 
 `loose_sentences` and `capitalized_sentences` are simpler. Shipped models were trained on their output, so what these
@@ -22,10 +22,10 @@ CLOSERS = re.escape("\"')]}»›" + WIDE_CLOSERS)
 BOUNDARY = re.compile(
     rf"\n\s*|(?<=[{STOPS}{WIDE_STOPS}{CLOSERS}])\s+|(?<=[{WIDE_STOPS}{WIDE_CLOSERS}])(?![\s{WIDE_STOPS}{CLOSERS}])"
 )
-"""Where a sentence may end: line breaks, and the space behind a mark or a closer. `ends_sentence` decides."""
+"""Where a sentence may end: at line breaks, and at the space behind a stop or closer. `ends_sentence` decides."""
 
 LONGEST_CLOSING = 8
-"""Characters before a boundary in which a stop and its closers are looked for."""
+"""Characters before a boundary that are searched for a stop and its closers."""
 LONGEST_ABBREVIATION = 12
 _TERMINATED = re.compile(rf"[{STOPS}{WIDE_STOPS}][{CLOSERS}]*\Z")
 _ABBREVIATED = re.compile(
@@ -38,14 +38,14 @@ _CAPITALIZED = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
 
 
 def terminated(text: str, start: int, end: int) -> bool:
-    """Return whether `text[start:end]` ends with a stop, which closing marks may follow."""
+    """Return whether `text[start:end]` ends with a stop, with or without closers behind it."""
     return _TERMINATED.search(text, max(start, end - LONGEST_CLOSING), end) is not None
 
 
 def ends_sentence(text: str, start: int, end: int, following: int) -> bool:
-    """Return whether the sentence `text[start:end]` ends at `end`.
+    """Return whether the sentence `text[start:end]` ends at `end`, so that the next one begins at `following`.
 
-    The next one would begin at `following`. An abbreviation ends no sentence, and a small letter begins none.
+    A sentence does not end after an abbreviation, nor before a small letter.
     """
     if not terminated(text, start, end) or text[following : following + 1].islower():
         return False
@@ -75,15 +75,18 @@ def sentences(text: str) -> list[str]:
 
 
 def loose_ends(text: str, start: int, end: int) -> list[int]:
-    """Return where the loose sentences of `text[start:end]` end, with the white space behind them."""
+    """Return the ends of the loose sentences of `text[start:end]`. The white space behind a sentence belongs to it."""
     return [match.end() for match in _LOOSE.finditer(text, start, end)]
 
 
 def loose_sentences(text: str) -> list[str]:
-    """Return the parts between full stops and line breaks, with single spaces. An abbreviation ends a part."""
+    """Return the parts between full stops and line breaks, with single spaces. A part may end at an abbreviation."""
     return [" ".join(part.split()) for part in _LOOSE.split(text) if part.strip()]
 
 
 def capitalized_sentences(text: str) -> list[str]:
-    """Return the parts between a full stop or semicolon and a capital letter, as written; at least one."""
+    """Return the parts that end with a full stop or semicolon before a capital letter, as written.
+
+    There is at least one.
+    """
     return _CAPITALIZED.split(text)

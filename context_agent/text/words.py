@@ -16,7 +16,7 @@ from context_agent.text.scripts import SPACED, segmented, unspaced
 
 _WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
 _UNSPACED_WORD = re.compile(r"\d+(?:\.\d+)+|(?:[^\W_]|[\u0e31-\u0e3a])+")
-"""Also the vowel signs of Thai, which are not alphanumeric."""
+"""A word that may contain the vowel signs of Thai, which are not alphanumeric."""
 _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
 _VERSION = re.compile(r"\bv(?=\d)")
@@ -27,16 +27,16 @@ _EXTENSION = re.compile(
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 KEY_LENGTH = 6
-"""Letters of a word that a comparison uses: director, directed and direction are equal."""
+"""Letters of a word that a comparison uses: `director`, `directed` and `direction` are equal."""
 
-STOP = frozenset(
+STOP_WORDS = frozenset(
     """a about after all also am an and any are as at be been before being between both but by called can could did do
     does during each for from had has have having he her here him his how i if in into is it its just known may might
     more most must my name named no not of on one only or our over s same shall she should so some such t than that the
     their them then there these they this those through to under us very was we were what when where which who whom
     whose why will with would you your""".split()
 )
-MONTHS = frozenset(
+CALENDAR_WORDS = frozenset(
     """january february march april may june july august september october november december jan feb mar apr jun jul aug
     sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday""".split()
 )
@@ -45,7 +45,7 @@ _MONTH_NAMES = (
     "january february march april may june july august september october november december".split()
 )  # fmt: skip
 
-_KIN = {
+_RELATED_WORDS = {
     "birth": "born", "born": "birth", "birthplace": "born", "birthday": "born", "older": "born", "younger": "born",
     "death": "died dead killed", "die": "died death", "died": "death", "dies": "died",
     "father": "son daughter", "mother": "son daughter", "child": "son daughter father mother",
@@ -57,11 +57,14 @@ _KIN = {
     "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
     "founded": "established formed", "established": "founded", "formed": "founded",
 }  # fmt: skip
-"""Related words: a question asks for the birth, the text says born."""
+"""Related words: a question asks for the birth, and the text says `born`."""
 
 
 def fold(text: str) -> str:
-    """Lower case, without accents and possessive endings; `v2.1` as 2.1, a date in digits with its month's name."""
+    """Return the text in lower case, without accents and possessive endings.
+
+    `v2.1` becomes `2.1`. A date in digits gets the name of its month.
+    """
     text = _DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower())))
     if text.isascii():
         return text
@@ -74,18 +77,18 @@ def _spelled(date: re.Match[str]) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the runs of letters and digits of the folded text, or its terms where the script has no spaces.
+    """Return the runs of letters and digits of the folded text. If the script has no spaces, return its terms.
 
     A number with dots is one word.
     """
     if not unspaced(text):
         return _WORD.findall(fold(text))
-    # The marks of these scripts are no accents: only what is between them is folded.
+    # The marks of these scripts are not accents, so only the text between them is folded.
     return _UNSPACED_WORD.findall(SPACED.sub(lambda part: fold(part[0]), segmented(text)))
 
 
 def months_in_digits(text: str) -> list[str]:
-    """Return the two digits of each month beside a number: `March 2023` is 2023-03 in many file names."""
+    """Return two digits for each month beside a number, because many file names write `March 2023` as 2023-03."""
     digits = {name: f"{number:02}" for number, name in enumerate(_MONTH_NAMES, start=1)}
     months = [
         digits[first if first in digits else second]
@@ -96,8 +99,9 @@ def months_in_digits(text: str) -> list[str]:
 
 
 def spelled_title(title: str) -> str:
-    """Return a file name as words: `2023-05-IncidentReport_final.md` is `2023-05-Incident Report final`; others
-    unchanged.
+    """Return a file name as words, and any other title unchanged.
+
+    `2023-05-IncidentReport_final.md` becomes `2023-05-Incident Report final`.
     """
     stem, extensions = _EXTENSION.subn("", title)
     if " " in title or not (extensions or "_" in title):
@@ -106,16 +110,16 @@ def spelled_title(title: str) -> str:
 
 
 def key(word: str) -> str:
-    """Return the part of a word that a comparison uses."""
+    """Return the part of a word that a comparison uses: its first `KEY_LENGTH` letters."""
     return word[:KEY_LENGTH]
 
 
 @lru_cache(maxsize=4096)
 def kin(word: str) -> frozenset[str]:
-    """Keys of the words related to this one."""
-    return frozenset(map(key, _KIN.get(word, "").split()))
+    """Return the keys of the words that are related to this one."""
+    return frozenset(map(key, _RELATED_WORDS.get(word, "").split()))
 
 
 def without_brackets(title: str) -> str:
-    """Return the title without its bracketed parts: `Get Low (song)` names `Get Low`."""
+    """Return the title without its bracketed parts: `Get Low (song)` becomes `Get Low`."""
     return _BRACKETED.sub("", title).strip() or title

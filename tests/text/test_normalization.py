@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context_agent.eval.gold import normalised, words
-from context_agent.text.normalization import MOST_MARKS, normal_form
+from context_agent.text.normalization import MAX_MARKS, normal_form
 from context_agent.text.scripts import segmented
 from context_agent.text.words import fold
 from tests.support.growth import growth
@@ -18,9 +18,9 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @pytest.mark.parametrize("form", FORMS)
-@given(text=st.text(max_size=MOST_MARKS) | st.text("aé漢\u0301\u0316 ", max_size=60))
+@given(text=st.text(max_size=MAX_MARKS) | st.text("aé漢\u0301\u0316 ", max_size=60))
 def test_it_is_that_of_python(form: str, text: str) -> None:
-    if max(map(len, text.replace("\u0316", "\u0301").split()), default=0) <= MOST_MARKS:
+    if max(map(len, text.replace("\u0316", "\u0301").split()), default=0) <= MAX_MARKS:
         assert normal_form(form, text) == unicodedata.normalize(form, text)  # type: ignore[arg-type]
 
 
@@ -28,7 +28,7 @@ def test_it_is_that_of_python(form: str, text: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_marks_in_a_row_take_linear_time(form: str, marks: str) -> None:
     def run(text: str) -> None:
-        assert len(normal_form(form, text)) <= 3 * MOST_MARKS + 3  # type: ignore[arg-type]
+        assert len(normal_form(form, text)) <= 3 * MAX_MARKS + 3  # type: ignore[arg-type]
 
     assert growth(run, lambda size: "a" + marks * size, 2_000) < 9
 

@@ -16,7 +16,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.text.names import Mention, mentions, question_entities
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
-from context_agent.text.words import STOP, key, kin, spelled_title, without_brackets, words
+from context_agent.text.words import STOP_WORDS, key, kin, spelled_title, without_brackets, words
 
 Floats = NDArray[np.float32]
 
@@ -71,7 +71,7 @@ class AnalyzedPassage:
         self.title = " ".join(words(self.bare)) or self.full_title
         self.bare_keys = frozenset(map(key, words(self.bare)))
         self.padded = f" {' '.join(self.words)} "
-        is_name = len(self.title) >= _LEAST_TITLE and self.title not in STOP and not self.title.isdigit()
+        is_name = len(self.title) >= _LEAST_TITLE and self.title not in STOP_WORDS and not self.title.isdigit()
         self.padded_title = f" {self.title} " if is_name else ""
         """The folded title between blanks, to search `padded` texts for; empty if it names nothing."""
         self.short_titles = _short_titles(self.title) if is_name else ()
@@ -198,7 +198,9 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
     """
     question, text = text, text[:ANALYZED_CHARACTERS]
     text_words = words(text)
-    terms = tuple(dict.fromkeys(word for word in text_words if word not in STOP)) or tuple(dict.fromkeys(text_words))
+    terms = tuple(dict.fromkeys(word for word in text_words if word not in STOP_WORDS)) or tuple(
+        dict.fromkeys(text_words)
+    )
     weights = idf(terms) if terms else np.zeros(0, dtype=np.float32)
     in_names = {word for mention in mentions(text) for word in mention.name.split()}
     entities = tuple(question_entities(text))
@@ -206,7 +208,7 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
     clause_words = [frozenset(words(clause)) for clause in clauses]
     low = text.lower()
     compares = bool(_COMPARES.search(low)) and (" or " in low or " and " in low)
-    pairs = tuple(f" {a} {b} " for a, b in pairwise(text_words) if not (a in STOP and b in STOP))
+    pairs = tuple(f" {a} {b} " for a, b in pairwise(text_words) if not (a in STOP_WORDS and b in STOP_WORDS))
     return AnalyzedQuestion(
         text=question,
         terms=terms,
@@ -230,7 +232,7 @@ def _clauses(text: str) -> list[str]:
     content_words = 0
     for part in filter(None, map(str.strip, _CLAUSE_START.split(text))):
         parts.append(part)
-        content_words += sum(word not in STOP for word in words(part))
+        content_words += sum(word not in STOP_WORDS for word in words(part))
         if content_words >= _CLAUSE_WORDS:
             clauses.append(" ".join(parts))
             parts, content_words = [], 0

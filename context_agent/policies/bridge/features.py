@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
-from context_agent.text.words import STOP, key
+from context_agent.text.words import STOP_WORDS, key
 
 _YEAR = re.compile(r" (?:1\d{3}|20[0-2]\d) ")
 _DATE = re.compile(r" (?:january|february|march|april|may|june|july|august|september|october|november|december) ")
@@ -192,7 +192,7 @@ def _best_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> floa
 def _title(notes: Notes, passage: AnalyzedPassage) -> tuple[float, float, float, float]:
     """Share of the title's weight that is in the question, whether it is an entity there, its words and weight."""
     weights = notes.weights.learn(())
-    content_words = [word for word in passage.title_words if word not in STOP] or passage.title_words
+    content_words = [word for word in passage.title_words if word not in STOP_WORDS] or passage.title_words
     total = sum(weights[word] for word in content_words)
     shared = sum(weights[word] for word in content_words if f" {word} " in notes.question.padded)
     return shared / max(total, 1e-6), _is_entity(notes.question, passage), len(passage.title_words), total
@@ -244,7 +244,7 @@ CONTAINED = 0.8
 CONTAINED_WITH_TITLE = 0.5
 """The same for two documents of one title."""
 
-_STOP_KEYS = frozenset(map(key, STOP))
+_STOP_KEYS = frozenset(map(key, STOP_WORDS))
 
 Shingle = tuple[str, ...]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
 from context_agent.text.names import Mention
-from context_agent.text.words import MONTHS, STOP, key, words
+from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, key, words
 
 NDArrayInt = NDArray[np.int64]
 
@@ -106,7 +106,7 @@ class Links:
         """Return the weights of the words in the passage's names, except those of the question."""
         passage = self._notes.candidates[parent].passage
         names = {word for mention in passage.mentions for word in mention.name.split()} | set(passage.title_words)
-        skip = STOP | MONTHS
+        skip = STOP_WORDS | CALENDAR_WORDS
         rare = sorted(w for w in names if len(w) > 2 and key(w) not in self._notes.question.key_set and w not in skip)
         weights = self._notes.weights.learn(rare)
         return {word: weights[word] for word in rare}

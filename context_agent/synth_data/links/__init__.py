@@ -23,7 +23,7 @@ from context_agent.synth_data.links.pages import MONTH, Page
 from context_agent.synth_data.matching import find_quote
 from context_agent.synth_data.stages import DropRow
 from context_agent.synth_data.task import Support, Task
-from context_agent.text.words import STOP, words
+from context_agent.text.words import STOP_WORDS, words
 from context_agent.types import Chunk
 
 TYPES = ("bridge", "comparison", "intersection")
@@ -341,5 +341,5 @@ def answer_variants(answer: str) -> list[str]:
     if (match := _DAY.match(answer)) is not None:
         day, month = match["day"] or match["day2"], match["month"] or match["month2"]
         variants += [f"{day} {month} {match['year']}", f"{month} {day} {match['year']}"]
-    parts = [word for word in words(answer) if word not in STOP]
+    parts = [word for word in words(answer) if word not in STOP_WORDS]
     return list(dict.fromkeys([*variants, " ".join(parts), answer.replace(",", "")]))

@@ -18,7 +18,7 @@ from context_agent.synth_data.links.pages import (
     read_pages,
 )
 from context_agent.text.names import Mention, mentions
-from context_agent.text.words import STOP, words
+from context_agent.text.words import STOP_WORDS, words
 from context_agent.types import Chunk
 
 FEWEST_PAGES = 3
@@ -299,7 +299,7 @@ def before_name(before: str) -> str:
 
 def content_words(text: str) -> set[str]:
     """Return the normalized words that are not stop words."""
-    return {word for word in words(text) if word not in STOP}
+    return {word for word in words(text) if word not in STOP_WORDS}
 
 
 def without_name(plain: str, target: Page, by: str) -> str:

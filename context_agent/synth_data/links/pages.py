@@ -18,7 +18,7 @@ from itertools import groupby, pairwise
 
 from context_agent.text.names import Mention, mentions
 from context_agent.text.sentences import sentence_spans
-from context_agent.text.words import STOP, without_brackets, words
+from context_agent.text.words import STOP_WORDS, without_brackets, words
 from context_agent.types import Chunk
 
 MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
@@ -260,7 +260,7 @@ class Page:
     def name(self) -> str:
         """The normalized words of the bare title; empty if the title is no name."""
         name = "" if self.title.startswith("List of ") else " ".join(words(self.bare))
-        return "" if len(name) < 3 or name in STOP or name.isdigit() else name
+        return "" if len(name) < 3 or name in STOP_WORDS or name.isdigit() else name
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
@@ -314,7 +314,7 @@ class Page:
     @cached_property
     def telling(self) -> frozenset[str]:
         """The words of the name that identify it: those that its kind does not have."""
-        return frozenset(word for word in self.name.split() if word not in STOP) - frozenset(words(self.kind))
+        return frozenset(word for word in self.name.split() if word not in STOP_WORDS) - frozenset(words(self.kind))
 
 
 def read_pages(chunks: Iterable[Chunk]) -> Iterator[Page]:
@@ -331,7 +331,7 @@ def _is_class(text: str) -> bool:
         and parts[-1].isalpha()
         and parts[-1].islower()
         and parts[-1] not in _EMPTY_CLASSES
-        and parts[-1] not in STOP
+        and parts[-1] not in STOP_WORDS
         and len(parts[-1]) > 2
     )
 
