@@ -4,8 +4,7 @@
 
 The notes and questions in `benchmarks/data/languages` were written for this project before the code they test. For each
 language and embedder it prints the language that indexing identifies, and recall@5 of BM25, dense and hybrid search and
-of the agent, with bootstrap 95 % intervals over questions. `before` is BM25 as it was before languages were
-identified: English stop words and endings, and a run of any script is one word.
+of the agent, with bootstrap 95 % intervals over questions.
 
 Then it prints recall@5 of one index of all languages beside one index a language, and which language is identified for
 each corpus: these, the corpora in `benchmarks/data/bank` and `bank-test` that are in one language, the English sets in
@@ -28,7 +27,6 @@ from context_agent._support.question_files import load_questions
 from context_agent.agent import SearchAgent
 from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.index.bm25 import BEFORE_LANGUAGES, Bm25Entry, Bm25Index
 from context_agent.retrieval.language_fit import misfit
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.text.identification import identify, language_of
@@ -132,11 +130,7 @@ def _report(spec: str, name: str) -> None:
     weights = ", ".join(f"{retriever} {weight:.2f}" for retriever, weight in corpus.calibration.weights.items())
     print(f"{name}: {len(documents)} notes, {len(questions)} questions, identified as {LANGUAGES[identify(texts)]}")
     print(f"  {spec}: {'does not fit' if misfit(corpus.embedder.name, texts) else 'fits'}, weights {weights}")
-    before = Bm25Index(language=BEFORE_LANGUAGES)
-    before.add(Bm25Entry(document.id, document.title, document.text) for document in documents)
-    before.commit()
     rankings: dict[str, Callable[[str], list[str]]] = {
-        "before": lambda question: [item for item, _ in before.search(question, DEPTH)],
         **{retriever.name: _one_shot(corpus, retriever.search) for retriever in corpus.retrievers},
         "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)],
     }

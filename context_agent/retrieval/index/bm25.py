@@ -55,8 +55,6 @@ TITLE_WEIGHT = 2
 MAX_LIST_BYTES = 1_000_000
 """Size of tantivy's lists of its files and segments."""
 MAX_SEGMENTS = 1_000
-BEFORE_LANGUAGES = ""
-"""The language of an index from before languages were stored: English, and runs of any script are words."""
 _HEAP = 32_000_000
 _TIE_MARGIN = 8
 """Hits requested beyond twice as many as are wanted. Twice: a second search costs far more than a larger first one."""
@@ -78,12 +76,11 @@ class Bm25Index:
     ) -> None:
         """An index in memory, or in the folder `path`; `create` makes it if it does not exist.
 
-        `language` is a code of `LANGUAGES`, the same each time the folder is opened, or `BEFORE_LANGUAGES`. In a
-        `mixed` index it is that of texts which show no other. Raises `ConfigError` for another language,
+        `language` is a code of `LANGUAGES`, the same each time the folder is opened. In a `mixed` index it is that of
+        texts which show no other. Raises `ConfigError` for another language,
         `CorpusCorruptError` if tantivy cannot open the folder. So do searches in a folder whose files are damaged.
         """
-        if language != BEFORE_LANGUAGES:
-            require_language(language)
+        require_language(language)
         self.language, self.mixed = language, mixed
         self._schema = _schema()
         self._index = _open(self._schema, path, create)
@@ -118,7 +115,7 @@ class Bm25Index:
 
         writer = self._open_writer()
         for entry in entries:
-            language = self.language or ENGLISH
+            language = self.language
             if self.mixed:
                 language = language_of(f"{entry.title}\n{entry.text}", language)
             terms = analyzer(language).analyze(self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
@@ -196,7 +193,7 @@ class Bm25Index:
         """Return the text as tantivy gets it: with blanks between the terms of scripts that have none."""
         if text.isascii():
             return text
-        return well_formed(text) if self.language == BEFORE_LANGUAGES else segmented(well_formed(text))
+        return segmented(well_formed(text))
 
     def _read(self) -> None:
         """Reads the last commit, and which languages its texts are in, the one of most texts first."""
@@ -224,7 +221,7 @@ class Bm25Index:
                 shown = frozenset(self._analyzed)
             codes = [code for code in self._analyzed if code in codes or code in shown]
         if len(codes) <= 1:
-            code = codes[0] if codes else self.language or ENGLISH
+            code = codes[0] if codes else self.language
             return [(term,) for term in dict.fromkeys(analyzer(code).analyze(cut))]
         words = list(dict.fromkeys(word_splitter().analyze(cut)))
         by_language = [word_forms(code, words) for code in codes]

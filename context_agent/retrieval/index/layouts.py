@@ -82,7 +82,7 @@ class OwnLayout:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.revision, self.snapshot = str(manifest.revision), manifest.snapshot
-        self.language = None if manifest.mixed and manifest.language else manifest.language
+        self.language = None if manifest.mixed else manifest.language
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:

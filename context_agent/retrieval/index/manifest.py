@@ -46,8 +46,7 @@ class Manifest:
 
     `embedder` is the embedder's name, `spec` its spec for `load_embedder`, empty if unknown. `snapshot` names the
     folder that holds this state of a local index. `calibration` is the version of the measurement of `mrr` and
-    `weights`; 0 for the first one and for none. `language` is that of BM25, see `languages.LANGUAGES`; it is empty in
-    an index from before languages were stored. In a `mixed` index it is the language of most texts, and each text is
+    `weights`; 0 without one. `language` is that of BM25, see `languages.LANGUAGES`; it is empty until a run has completed. In a `mixed` index it is the language of most texts, and each text is
     in its own; otherwise someone named it.
     """
 
@@ -105,15 +104,18 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
         fields = from_json(entry)
         schema = fields.pop("schema")
         if schema == SCHEMA:
-            return _validator().validate_json(json.dumps(fields), strict=True)
+            manifest = _validator().validate_json(json.dumps(fields), strict=True)
+            if manifest.language or not manifest.revision:
+                return manifest
+            schema = "1, without a language"
     except ValidationError as error:
         raise _damaged(collection, explain(error)) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _damaged(collection, str(error)) from error
     raise CorpusCorruptError(
         f"collection {collection!a} was indexed by another version of context-agent (schema {ascii(schema)[:50]}; this "
-        f"version reads {SCHEMA}). Delete the index, or name another one with --path or --collection, and index the "
-        "documents there"
+        f"version reads {SCHEMA}). Delete the index, or name another one with --path or --collection, and run ctx1 "
+        "index DOCUMENTS again"
     )
 
 

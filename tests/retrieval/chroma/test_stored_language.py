@@ -39,12 +39,8 @@ def first_hit(path: Path, query: str) -> tuple[str, str]:
         return corpus.snapshot.bm25.language, hits[0][0] if hits else ""
 
 
-def age(path: Path) -> None:
-    """Removes the stored language, as in an index from before languages were stored."""
-    for head in path.glob("ctx1/*/snapshot-*/segments.json"):
-        stored = json.loads(head.read_text())
-        assert stored["language"]
-        head.write_text(json.dumps({**stored, "language": ""}))
+def remove_language(path: Path) -> None:
+    """Remove the stored language, as in an index of an earlier version."""
     with closing(cast("Any", connect(Location.of(path, None, None)))) as client:
         for collection in client.list_collections():
             entry = json.loads(collection.metadata[KEY])
@@ -91,14 +87,15 @@ def test_a_named_language_takes_the_place_of_the_stored_one_without_embedding_ag
     assert index(tmp_path, GERMAN, "de").language == first_hit(tmp_path, "Haus")[0] == "de"
 
 
-def test_an_index_of_before_opens_and_grows_as_it_was_until_a_language_is_named(tmp_path: Path) -> None:
+def test_an_index_of_an_earlier_version_without_a_language_names_the_command_that_makes_it_anew(
+    tmp_path: Path,
+) -> None:
     index(tmp_path, people(80))
-    age(tmp_path)
-    assert first_hit(tmp_path, "the ledgers of person 7") == ("", "person-7_0")
-    assert index(tmp_path, [*people(80), *JAPANESE]).language == ""
-    assert first_hit(tmp_path, "蛍川") == ("", "")
-    assert index(tmp_path, [*people(80), *JAPANESE], "en").language == "en"
-    assert first_hit(tmp_path, "蛍川")[1].startswith("j")
+    remove_language(tmp_path)
+    with pytest.raises(CorpusCorruptError, match=r"ctx1\s+index"):
+        first_hit(tmp_path, "the ledgers of person 7")
+    with pytest.raises(CorpusCorruptError, match=r"ctx1\s+index"):
+        index(tmp_path, people(81))
 
 
 def test_an_unknown_language_is_refused_before_anything_is_written(tmp_path: Path) -> None:

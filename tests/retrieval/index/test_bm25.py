@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.index.bm25 import BEFORE_LANGUAGES, MAX_QUERY_TERMS, Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import MAX_QUERY_TERMS, Bm25Entry, Bm25Index
 from context_agent.testing.documents import people
 from tests.support.shared_data import real_documents, train_queries
 
@@ -155,12 +155,6 @@ def test_a_query_is_analyzed_like_the_texts_of_its_language(language: str, text:
 def test_a_term_cut_out_of_a_text_has_a_document_frequency() -> None:
     index = index_in("ja", "東京タワー", "京都", "奈良")
     assert index.document_frequency(["東京", "京", "タワ", "都東"]).tolist() == [1, 2, 1, 0]
-
-
-def test_an_index_from_before_languages_reads_as_it_did() -> None:
-    index = index_in(BEFORE_LANGUAGES, "東京タワー", "The buildings burned")
-    assert index.analyze("東京タワー") == ["東京タワー"]
-    assert index.search("building burns", 1)[0][0] == "1"
 
 
 def test_an_unknown_language_is_refused_with_those_there_are() -> None:
