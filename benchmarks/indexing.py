@@ -61,10 +61,14 @@ class PrecomputedEmbedder:
 
 def chunks_of(documents: list[Document]) -> list[Chunk]:
     """Return the chunks that indexing makes."""
-    from context_agent.retrieval.chunker import SIZE, chunk_document
+    from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 
     counter = HarmonyCounter()
-    return [piece for document in documents for piece in chunk_document(document, size=SIZE, counter=counter)]
+    return [
+        piece
+        for document in documents
+        for piece in chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=counter)
+    ]
 
 
 def products(texts: Sequence[str], repeats: int = 5) -> float:

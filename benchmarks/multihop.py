@@ -49,7 +49,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.bridge import BridgePolicy, Effort, Scorer
 from context_agent.policies.bridge.effort import EFFORTS
 from context_agent.pruning.view import Block
-from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.embedders import Embedder, load_embedder
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.memory import MemoryCorpus
@@ -175,7 +175,7 @@ def load_chunks(folder: Path) -> list[Chunk]:
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             chunks += chunk_document(
-                Document(row["id"], row["text"], row["title"]), size=SIZE, counter=counter, overlap=0
+                Document(row["id"], row["text"], row["title"]), size=DEFAULT_CHUNK_TOKENS, counter=counter, overlap=0
             )
     return chunks
 

@@ -31,10 +31,10 @@ from chromadb.api.models.Collection import Collection
 from corpus100k import COUNT, corpus, data_folder, questions
 
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
-from context_agent.retrieval.chroma.database import DATABASE
+from context_agent.retrieval.chroma.database import DATABASE_FILE
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import GREP_LIMIT, PER_RETRIEVER
-from context_agent.retrieval.index.manifest import KEY
+from context_agent.retrieval.index.manifest import MANIFEST_KEY
 from context_agent.types import Chunk
 
 SEEN_LIMIT = 60
@@ -87,7 +87,9 @@ def search(corpus_: ChromaCorpus, collection: Collection, new_questions: list[st
         return collection.query(query_embeddings=[vectors[number]], n_results=PER_RETRIEVER, where=where)
 
     packed = [collection.get(ids=records(corpus_, chunks))["metadatas"] or [] for chunks in seen_chunks[:20]]
-    filters = [{KEY: {"$nin": [str(metadata[KEY]) for metadata in metadatas]}} for metadatas in packed]
+    filters = [
+        {MANIFEST_KEY: {"$nin": [str(metadata[MANIFEST_KEY]) for metadata in metadatas]}} for metadatas in packed
+    ]
     line("dense query alone, seen excluded by filter", [milliseconds(partial(query, n, filters[n])) for n in range(20)])
     line(
         "dense query alone, nothing excluded",
@@ -127,7 +129,7 @@ def main() -> None:
     parser.add_argument("--embedder", default="static")
     options = parser.parse_args()
     data, folder = data_folder(options.data), options.index or Path(tempfile.mkdtemp()) / "index"
-    if not (folder / DATABASE).exists():
+    if not (folder / DATABASE_FILE).exists():
         report = index_documents(
             corpus(data, options.count),
             folder,

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
 from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.task import Task
@@ -51,7 +51,11 @@ def chunks_of(folder: Path) -> list[Chunk]:
     counter = HarmonyCounter()
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as rows:
         documents = [Document(row["id"], row["text"], row["title"]) for row in map(json.loads, rows)]
-    return [piece for document in documents for piece in chunk_document(document, size=SIZE, counter=counter)]
+    return [
+        piece
+        for document in documents
+        for piece in chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=counter)
+    ]
 
 
 def gold_needed(chunks: Sequence[Chunk], tasks: Sequence[Task]) -> tuple[float, dict[str, str]]:

@@ -63,7 +63,7 @@ from context_agent.policies.bridge.ranking import (
     Trees,
 )
 from context_agent.pruning.budget import Budget
-from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.memory import MemoryCorpus
@@ -170,7 +170,11 @@ def collect(folder: Path, spec: str, options: argparse.Namespace) -> list[Ranked
 
 def _chunks(documents: Sequence[Document]) -> list[Chunk]:
     counter = HarmonyCounter()
-    return [chunk for item in documents for chunk in chunk_document(item, size=SIZE, counter=counter, overlap=0)]
+    return [
+        chunk
+        for item in documents
+        for chunk in chunk_document(item, size=DEFAULT_CHUNK_TOKENS, counter=counter, overlap=0)
+    ]
 
 
 def _episode(

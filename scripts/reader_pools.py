@@ -25,7 +25,7 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQu
 from context_agent.policies.bridge.reader import ReaderInput
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.reading import EVIDENCE
-from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
@@ -124,7 +124,7 @@ def load_chunks(folder: Path) -> list[Chunk]:
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             document = Document(row["id"], row["text"], row["title"])
-            chunks += chunk_document(document, size=SIZE, counter=counter, overlap=0)
+            chunks += chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=counter, overlap=0)
     return chunks
 
 

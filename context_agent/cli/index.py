@@ -14,7 +14,7 @@ import click
 from context_agent.cli import options, output
 from context_agent.cli.command import COUNT, COUNT_OR_ZERO, Argument, Json, Option, command, essential
 from context_agent.errors import ContextAgentError, CorpusEmptyError, DataError
-from context_agent.retrieval.chroma import COLLECTION
+from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from context_agent.retrieval.chroma.indexing import IndexReport
@@ -245,7 +245,7 @@ def add_documents(
                 documents,
                 index.path,
                 url=index.url,
-                collection=index.collection or COLLECTION,
+                collection=index.collection or DEFAULT_COLLECTION,
                 embedder=None if embedder is None else load_embedder(embedder),
                 progress=show,
                 **settings,

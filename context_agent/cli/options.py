@@ -28,8 +28,8 @@ from context_agent.cli.command import (
 from context_agent.errors import ConfigError, CorpusNotFoundError, UnknownEmbedderError
 from context_agent.harness.profile import NAMES as PROFILES
 from context_agent.pruning.budget import WINDOW
-from context_agent.retrieval.chroma import COLLECTION
-from context_agent.retrieval.language_fit import MULTILINGUAL
+from context_agent.retrieval.chroma import DEFAULT_COLLECTION
+from context_agent.retrieval.language_fit import MULTILINGUAL_EMBEDDER
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent, Machines, WorkerPool, WorkerSetup
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
 
 EMBEDDERS = (
-    f"static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. {MULTILINGUAL} knows 50 "
-    "languages. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
+    f"static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. {MULTILINGUAL_EMBEDDER} knows "
+    "50 languages. A URL gets an API key only if it ends in ?api_key_env=VARIABLE."
 )
 NO_VECTORS = "none"
 """The embedder that searches by words alone."""
@@ -267,7 +267,7 @@ class IndexOptions:
         Option(
             "Collection in the folder or on the server.",
             metavar="NAME",
-            default=f"{COLLECTION}; if it is missing, the only one that there is is read",
+            default=f"{DEFAULT_COLLECTION}; if it is missing, the only one that there is is read",
         ),
     ] = None
 
@@ -287,7 +287,8 @@ class IndexOptions:
         """What helps if there is no such index."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
         check = "Check that the server runs. " if self.url else ""
-        return f"{check}To make this index: ctx1 index SOURCE {location} --collection {self.collection or COLLECTION}"
+        collection = self.collection or DEFAULT_COLLECTION
+        return f"{check}To make this index: ctx1 index SOURCE {location} --collection {collection}"
 
 
 @dataclass(frozen=True, slots=True)

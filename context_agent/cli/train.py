@@ -32,7 +32,7 @@ from context_agent.cli.command import (
     essential,
 )
 from context_agent.errors import ConfigError
-from context_agent.retrieval.chroma import COLLECTION
+from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
@@ -319,7 +319,7 @@ def bridge(
         int | None, Option("Passes over the questions when fitting.", COUNT, default="the recipe's")
     ] = None,
     embedder: Annotated[str, Option("Embedder of a CORPUS of files.", metavar="SPEC")] = "static",
-    collection: Annotated[str, Option("Collection of a CORPUS that is an index.", metavar="NAME")] = COLLECTION,
+    collection: Annotated[str, Option("Collection of a CORPUS that is an index.", metavar="NAME")] = DEFAULT_COLLECTION,
     seed: options.SeedOption = 0,
     as_json: Json,
 ) -> int:
@@ -369,12 +369,12 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
 
 def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
     """Return the index in that folder, or else the documents of a file or folder, in memory."""
-    from context_agent.retrieval.chroma.database import DATABASE
+    from context_agent.retrieval.chroma.database import DATABASE_FILE
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
     from context_agent.retrieval.memory import MemoryCorpus
 
-    if (Path(name) / DATABASE).exists():
+    if (Path(name) / DATABASE_FILE).exists():
         return stack.enter_context(options.CorpusOptions(Path(name), None, collection).open())
     output.note(f"reading {name}")
     return MemoryCorpus(load(name), embedder=load_embedder(embedder))

@@ -14,7 +14,7 @@ about it.
 A working retriever's weight is the geometric mean of its odds of finding a related chunk, s / (1 - s) for a share of
 successes s, over both kinds of queries: a retriever counts by how far it moves the odds that a hit is relevant. Probes
 still share more words with what they look for than a user's questions do, which favors BM25; so a working retriever
-has at least `LEAST_WEIGHT` of the best one's.
+has at least `MIN_WORKING_WEIGHT` of the best one's.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from context_agent.types import Chunk
 
 CALIBRATION_VERSION = 2
 """Incremented when weights are measured in another way: a corpus then measures anew instead of using stored ones."""
-KNOWN_ITEMS = 32
+KNOWN_ITEM_PROBES = 32
 """Chunks that calibration searches for by their own words."""
-RELATED = 48
+RELATED_PROBES = 48
 """Chunks for which it searches for related ones, with and without the word that relates them."""
-SAMPLE = 256
+SAMPLED_CHUNKS = 256
 """Chunks that it reads to make these probes."""
-DEPTH = 25
+SEARCH_DEPTH = 25
 """A chunk below this rank counts as not found."""
-RARE = 8
+MAX_WORD_FREQUENCY = 8
 """A word in at most this many chunks relates them."""
 SMALLEST_CORPUS = 64
 """With fewer chunks even a random ranking finds many: all retrievers keep weight 1."""
-LEAST_WEIGHT = 0.6
+MIN_WORKING_WEIGHT = 0.6
 """Weight of a working retriever at least, where the best has 1.
 
 Without it, MiniLM had .19 on Debian's policy and found more alone than fused: recall@5 .500 against .344, now .469. On
 train questions with static vectors one-shot search changes by at most .001 (`benchmarks/fusion.py` prints the weights).
 """
-SURE = 3.0
+MIN_STANDARD_ERRORS = 3.0
 """Standard errors by which a working retriever's known-item score exceeds chance."""
-WORDS = 16
-LONGEST_SENTENCE = 40
-SEED = 0
+PASSAGE_WORDS = 16
+MAX_SENTENCE_WORDS = 40
+RANDOM_SEED = 0
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s*|\n\s*\n")
 Fetch = Callable[[Sequence[str]], Mapping[str, Chunk]]
 """Returns chunks by id, those that exist."""
@@ -107,7 +107,9 @@ class Calibration:
 
 def sample_rows(count: int) -> list[int]:
     """Positions of the chunks to make probes of, in random order; none for a corpus too small for calibration."""
-    return [] if count < SMALLEST_CORPUS else random.Random(SEED).sample(range(count), min(count, SAMPLE))
+    return (
+        [] if count < SMALLEST_CORPUS else random.Random(RANDOM_SEED).sample(range(count), min(count, SAMPLED_CHUNKS))
+    )
 
 
 def probes_of(
@@ -117,11 +119,13 @@ def probes_of(
 
     `index` holds the corpus's words. `chunk_of` maps an indexed id to its chunk's id, if they differ.
     """
-    generator = random.Random(SEED)
+    generator = random.Random(RANDOM_SEED)
     chunks = list(fetch(sample).values())
-    known_items = [Probe(_passage(chunk, generator), chunk.id, frozenset({chunk.id})) for chunk in chunks[:KNOWN_ITEMS]]
+    known_items = [
+        Probe(_passage(chunk, generator), chunk.id, frozenset({chunk.id})) for chunk in chunks[:KNOWN_ITEM_PROBES]
+    ]
     drafts = (_draft(chunk, index, chunk_of, generator) for chunk in chunks)
-    relations = _relations(list(islice(filter(None, drafts), RELATED)), fetch)
+    relations = _relations(list(islice(filter(None, drafts), RELATED_PROBES)), fetch)
     naming = [Probe(relation.sentence, relation.source, relation.others) for relation in relations]
     describing = [Probe(relation.description, relation.source, relation.others) for relation in relations]
     return Probes(known_items, naming, describing)
@@ -133,12 +137,12 @@ def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
     If no retriever works, or no passages are related, the corpus does not tell which is better: weights are then equal.
     """
     ranks = {retriever.name: _ranks(retriever, probes) for retriever in retrievers}
-    working = {retriever.name: _works(retriever, probes.known_items) for retriever in retrievers}
+    working = {retriever.name: _finds_known_items(retriever, probes.known_items) for retriever in retrievers}
     if not any(working.values()):
         working = dict.fromkeys(working, True)
-    worth = {name: _worth(kinds) for name, kinds in ranks.items() if working[name]}
+    worth = {name: _mean_odds(kinds) for name, kinds in ranks.items() if working[name]}
     best = max(worth.values(), default=1.0)
-    weights = {name: max(value / best, LEAST_WEIGHT) for name, value in worth.items()}
+    weights = {name: max(value / best, MIN_WORKING_WEIGHT) for name, value in worth.items()}
     mrr = {name: float(np.mean(kinds)) if kinds.size else 0.0 for name, kinds in ranks.items()}
     return Calibration(mrr, dict.fromkeys(ranks, 0.0) | weights)
 
@@ -148,7 +152,7 @@ def _ranks(retriever: Retriever, probes: Probes) -> NDArray[np.float64]:
     return np.stack([reciprocal_ranks(retriever, kind) for kind in (probes.naming, probes.describing)])
 
 
-def _worth(kinds: NDArray[np.float64]) -> float:
+def _mean_odds(kinds: NDArray[np.float64]) -> float:
     """Return the geometric mean of the odds over the rows of an array of reciprocal ranks, shape (kinds, n)."""
     return math.exp(sum(math.log(success_odds(ranks)) for ranks in kinds) / len(kinds))
 
@@ -164,11 +168,11 @@ def success_odds(ranks: NDArray[np.float64]) -> float:
 
 
 def reciprocal_ranks(retriever: Retriever, probes: Sequence[Probe]) -> NDArray[np.float64]:
-    """1 / rank of the first relevant chunk for each probe, 0 below rank `DEPTH`, shape (n,)."""
+    """1 / rank of the first relevant chunk for each probe, 0 below rank `SEARCH_DEPTH`, shape (n,)."""
     return np.array([_reciprocal_rank(_ranking(retriever, probe), probe.relevant) for probe in probes], np.float64)
 
 
-def _works(retriever: Retriever, probes: Sequence[Probe]) -> bool:
+def _finds_known_items(retriever: Retriever, probes: Sequence[Probe]) -> bool:
     """Return whether the retriever finds chunks by their own words more often than chunks that other probes look
     for.
     """
@@ -177,12 +181,12 @@ def _works(retriever: Retriever, probes: Sequence[Probe]) -> bool:
     rankings = [_ranking(retriever, probe) for probe in probes]
     scores = np.array([[_reciprocal_rank(ranking, probe.relevant) for probe in probes] for ranking in rankings])
     gains = scores.diagonal() - (scores.sum(axis=1) - scores.diagonal()) / (len(probes) - 1)
-    return bool(gains.mean() > SURE * gains.std() / math.sqrt(len(gains)))
+    return bool(gains.mean() > MIN_STANDARD_ERRORS * gains.std() / math.sqrt(len(gains)))
 
 
 def _ranking(retriever: Retriever, probe: Probe) -> list[str]:
-    ids = (chunk_id for chunk_id, _ in retriever.search(probe.query, DEPTH + 1))
-    return [chunk_id for chunk_id in ids if chunk_id != probe.source or chunk_id in probe.relevant][:DEPTH]
+    ids = (chunk_id for chunk_id, _ in retriever.search(probe.query, SEARCH_DEPTH + 1))
+    return [chunk_id for chunk_id in ids if chunk_id != probe.source or chunk_id in probe.relevant][:SEARCH_DEPTH]
 
 
 def _reciprocal_rank(ranking: Sequence[str], relevant: frozenset[str]) -> float:
@@ -192,9 +196,9 @@ def _reciprocal_rank(ranking: Sequence[str], relevant: frozenset[str]) -> float:
 def _passage(chunk: Chunk, generator: random.Random) -> str:
     """16 consecutive words from a random position in the text."""
     words = chunk.text.split()
-    start = generator.randrange(max(1, len(words) - WORDS + 1))
+    start = generator.randrange(max(1, len(words) - PASSAGE_WORDS + 1))
     # A script without spaces makes one endless word: a piece of it is enough.
-    return " ".join(words[start : start + WORDS])[: 12 * WORDS]
+    return " ".join(words[start : start + PASSAGE_WORDS])[: 12 * PASSAGE_WORDS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +218,7 @@ def _draft(
     if not rare_words:
         return None
     sentence, term = generator.choice(rare_words)
-    indexed_ids = [indexed for indexed, _ in index.search(term, RARE)]
+    indexed_ids = [indexed for indexed, _ in index.search(term, MAX_WORD_FREQUENCY)]
     ids = indexed_ids if chunk_of is None else [chunk_of[indexed] for indexed in indexed_ids if indexed in chunk_of]
     description = " ".join(_without(term, word, index) for word in sentence.split())
     return _Relation(chunk.id, sentence, _spaced(description), frozenset(ids) - {chunk.id})
@@ -244,10 +248,10 @@ def _without(term: str, word: str, index: WordIndex) -> str:
 
 def _rare_words(chunk: Chunk, index: WordIndex) -> list[tuple[str, str]]:
     """(sentence, term) for each word of the chunk that a few other chunks hold too."""
-    sentences = (_spaced(part, LONGEST_SENTENCE) for part in _SENTENCE_END.split(chunk.text))
+    sentences = (_spaced(part, MAX_SENTENCE_WORDS) for part in _SENTENCE_END.split(chunk.text))
     pairs = [(sentence, term) for sentence in sentences for term in index.analyze(sentence)]
     frequencies = index.document_frequency([term for _, term in pairs])
-    return [pair for pair, frequency in zip(pairs, frequencies, strict=True) if 2 <= frequency <= RARE]
+    return [pair for pair, frequency in zip(pairs, frequencies, strict=True) if 2 <= frequency <= MAX_WORD_FREQUENCY]
 
 
 def _spaced(text: str, words: int | None = None) -> str:

@@ -22,9 +22,9 @@ from context_agent.retrieval.text_units import Unit, units_of, without_margins
 from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document, Section
 
-SIZE = 512
+DEFAULT_CHUNK_TOKENS = 512
 """Default tokens of a chunk: the published system's value."""
-SMALLEST_SIZE = 16
+MIN_CHUNK_TOKENS = 16
 """With fewer tokens a single character with its marks would have to be cut."""
 
 
@@ -39,7 +39,9 @@ class Span(NamedTuple):
 _WORD = re.compile(r"\w")
 
 
-def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounter, overlap: int = 0) -> list[Chunk]:
+def chunk_document(
+    document: Document, *, size: int = DEFAULT_CHUNK_TOKENS, counter: TokenCounter, overlap: int = 0
+) -> list[Chunk]:
     """Chunks of at most `size` tokens by `counter`, in document order; none for a document of white space.
 
     `document.text[c.start:c.end] == c.text` holds for each; a chunk's text has no white space around it, and every
@@ -48,8 +50,8 @@ def chunk_document(document: Document, *, size: int = SIZE, counter: TokenCounte
     section, except one that fits into a chunk as a whole, with the sections in it. Raises `ConfigError` for a `size`
     below 16 or an `overlap` outside [0, size).
     """
-    if size < SMALLEST_SIZE:
-        raise ConfigError(f"chunk size {size} is too small: use at least {SMALLEST_SIZE} tokens")
+    if size < MIN_CHUNK_TOKENS:
+        raise ConfigError(f"chunk size {size} is too small: use at least {MIN_CHUNK_TOKENS} tokens")
     if not 0 <= overlap < size:
         raise ConfigError(f"chunk overlap {overlap} does not work with chunk size {size}: use 0 to {size - 1}")
     if not document.sections:

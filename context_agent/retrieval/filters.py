@@ -29,14 +29,14 @@ MAX_VALUES = 10_000
 """Values in all lists of a filter, e.g. of `$in`. SQLite takes at most 32,766 in a query."""
 MAX_TEXT = 4_096
 """Characters of a metadata key or of a string value."""
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
+_ORDER_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
     "$lte": operator.le,
 }
-_NEGATED = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
-_SCALAR = (str, int, float)
+_NEGATED_OPERATORS = {"$ne": "$eq", "$nin": "$in", "$not_contains": "$contains"}
+_SCALAR_TYPES = (str, int, float)
 T = TypeVar("T")
 _CACHED_FILTERS = 16
 
@@ -139,21 +139,21 @@ def _mask(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
 
 
 def _comparison(key: str, name: str, value: Any) -> Predicate:
-    if name in _NEGATED:
-        positive = _comparison(key, _NEGATED[name], value)
+    if name in _NEGATED_OPERATORS:
+        positive = _comparison(key, _NEGATED_OPERATORS[name], value)
         return lambda metadata: not positive(metadata)
     if name == "$in":
         listed = _listed(value)
         return lambda metadata: key in metadata and _identity(metadata[key]) in listed
-    if name in _ORDER:
+    if name in _ORDER_OPERATORS:
         if not _is_number(value):
             raise ConfigError(f"{name} compares numbers: got {brief(value)}")
-        compare = _ORDER[name]
+        compare = _ORDER_OPERATORS[name]
         return lambda metadata: _is_number(metadata.get(key)) and compare(metadata[key], value)
     if name not in ("$eq", "$contains"):
-        operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED, *_ORDER))
+        operators = ", ".join(("$eq", "$in", "$contains", *_NEGATED_OPERATORS, *_ORDER_OPERATORS))
         raise ConfigError(f"unknown operator {name!r} in a metadata filter: use one of {operators}")
-    if not isinstance(value, _SCALAR):
+    if not isinstance(value, _SCALAR_TYPES):
         raise ConfigError(f"{name} takes a string, a number or a boolean: got {brief(value)}")
     if name == "$eq":
         target = _identity(value)
@@ -164,7 +164,7 @@ def _comparison(key: str, name: str, value: Any) -> Predicate:
 def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
     if not isinstance(values, list) or not values:
         raise ConfigError(f"$in and $nin take a list with at least one value: got {brief(values)}")
-    if not isinstance(values[0], _SCALAR) or any(type(value) is not type(values[0]) for value in values):
+    if not isinstance(values[0], _SCALAR_TYPES) or any(type(value) is not type(values[0]) for value in values):
         raise ConfigError(f"$in and $nin take a list of strings, of numbers or of booleans: got {brief(values)}")
     return {_identity(value) for value in values}
 
@@ -172,7 +172,7 @@ def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
 def _identity(value: Any) -> tuple[str, Any]:
     """Equal for equal values, also for 1 and 1.0; a list equals only itself."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return type(value).__name__, value if isinstance(value, _SCALAR) else id(value)
+        return type(value).__name__, value if isinstance(value, _SCALAR_TYPES) else id(value)
     return "number", value
 
 

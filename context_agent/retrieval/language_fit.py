@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
 """How the names of embedders with the vocabulary of all-MiniLM-L6-v2 start."""
-MULTILINGUAL = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
+MULTILINGUAL_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
 """An embedder of 50 languages, of the same size (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
 """Mean letters of a word piece below which an embedder does not fit."""
-_UNKNOWN = "[UNK]"
-_NAME = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
+_UNKNOWN_PIECE = "[UNK]"
+_CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000
 """Characters of each text that are judged."""
 
@@ -38,19 +38,20 @@ def misfit(embedder: str, texts: Sequence[str]) -> str:
     encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
     lengths = []
     for text, encoding in zip(sample, encodings, strict=True):
-        named = {place for name in _NAME.finditer(text) for place in range(*name.span())}
+        named = {place for name in _CAPITALIZED_WORD.finditer(text) for place in range(*name.span())}
         for piece, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
             spelling = text[start:end]
             letters = sum(map(str.isalpha, spelling))
-            too_long = piece == _UNKNOWN and spelling.isascii()
+            too_long = piece == _UNKNOWN_PIECE and spelling.isascii()
             if letters and start not in named and not too_long:
-                lengths.append(0 if piece == _UNKNOWN else letters)
+                lengths.append(0 if piece == _UNKNOWN_PIECE else letters)
     mean = sum(lengths) / len(lengths) if lengths else LEAST_LETTERS
     if mean >= LEAST_LETTERS:
         return ""
     return (
         f"the embedder {embedder} knows English only: it splits these texts into pieces of {mean:.1f} letters, "
-        f"English into 4. Dense search will find little. Index into a new --path with --embedder {MULTILINGUAL}"
+        f"English into 4. Dense search will find little. Index into a new --path with --embedder "
+        f"{MULTILINGUAL_EMBEDDER}"
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from context_agent.errors import CorpusEmptyError, CorpusError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
-from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_count, check_question
 from context_agent.retrieval.embedders import STATIC, Embedder, EmbeddingFunction, as_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
@@ -183,7 +183,7 @@ def _chunks_of(
     sources: Iterable[Document | Chunk], size: int | None, overlap: int, counter: TokenCounter | None
 ) -> list[Chunk]:
     counter = counter if counter is not None else HarmonyCounter()
-    size = SIZE if size is None else size
+    size = DEFAULT_CHUNK_TOKENS if size is None else size
     chunks: list[Chunk] = []
     for source in sources:
         chunks += (

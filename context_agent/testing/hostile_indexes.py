@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import chromadb
 
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.index.manifest import KEY
+from context_agent.retrieval.index.manifest import MANIFEST_KEY
 from context_agent.types import Document
 
 SECRETS = {
@@ -208,8 +208,8 @@ def _store(database: sqlite3.Connection, index: HostileIndex, folder: Path) -> N
         stored_configuration = json.dumps({"hnsw": {"space": "l2"}, "embedding_function": index.configuration})
         database.execute("UPDATE collections SET config_json_str = ?, schema_str = NULL", (stored_configuration,))
     if index.manifest is not None:
-        ((entry,),) = database.execute("SELECT str_value FROM collection_metadata WHERE key = ?", (KEY,))
+        ((entry,),) = database.execute("SELECT str_value FROM collection_metadata WHERE key = ?", (MANIFEST_KEY,))
         manifest = index.manifest
         if not isinstance(manifest, str):
             manifest = json.dumps({**json.loads(entry), **manifest}).replace("{folder}", str(folder))
-        database.execute("UPDATE collection_metadata SET str_value = ? WHERE key = ?", (manifest, KEY))
+        database.execute("UPDATE collection_metadata SET str_value = ? WHERE key = ?", (manifest, MANIFEST_KEY))

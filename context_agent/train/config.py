@@ -24,7 +24,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import profile as named_profile
 from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
-from context_agent.retrieval.chroma import COLLECTION
+from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.swarm import MAX_BREADTH
 from context_agent.train.advantages import Baseline, BaselineMembers
 from context_agent.train.curriculum import Curriculum
@@ -160,7 +160,7 @@ class DataConfig:
     path: str | None = None
     url: str | None = None
     documents: tuple[str, ...] = ()
-    collection: str = COLLECTION
+    collection: str = DEFAULT_COLLECTION
     embedder: str | None = None
     reranker: str | None = None
     trajectories: str | tuple[str, ...] | None = None

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from context_agent.retrieval.calibration import (
     CALIBRATION_VERSION,
-    KNOWN_ITEMS,
-    LEAST_WEIGHT,
-    RELATED,
-    SAMPLE,
+    KNOWN_ITEM_PROBES,
+    MIN_WORKING_WEIGHT,
+    RELATED_PROBES,
+    SAMPLED_CHUNKS,
     Calibration,
     Probe,
     Probes,
@@ -75,12 +75,12 @@ def test_weights_follow_from_worth_and_only_broken_retrievers_are_silenced() -> 
     weights = weights_of(
         Skilled("good", 0.9), Skilled("fair", 0.85), Skilled("weak", 0.3), Skilled("shuffled", 0.0), Constant("same", 1)
     )
-    assert weights["good"] == 1.0 > weights["fair"] > weights["weak"] == LEAST_WEIGHT
+    assert weights["good"] == 1.0 > weights["fair"] > weights["weak"] == MIN_WORKING_WEIGHT
     assert weights["shuffled"] == weights["same"] == 0.0
 
 
 def test_a_retriever_that_is_far_from_the_best_still_counts() -> None:
-    assert weights_of(Skilled("perfect", 1.0), Skilled("weak", 0.3)) == {"perfect": 1.0, "weak": LEAST_WEIGHT}
+    assert weights_of(Skilled("perfect", 1.0), Skilled("weak", 0.3)) == {"perfect": 1.0, "weak": MIN_WORKING_WEIGHT}
 
 
 def test_equal_retrievers_weigh_the_same() -> None:
@@ -107,7 +107,7 @@ def test_odds_stay_finite() -> None:
 
 def test_the_sample_is_the_same_every_time() -> None:
     assert sample_rows(10_000) == sample_rows(10_000)
-    assert len(set(sample_rows(10_000))) == SAMPLE
+    assert len(set(sample_rows(10_000))) == SAMPLED_CHUNKS
     assert len(sample_rows(100)) == 100
     assert sample_rows(20) == []
 
@@ -183,7 +183,7 @@ def test_calibration_searches_a_bounded_number_of_times() -> None:
             return self._embed(text)
 
     MemoryCorpus(people(400), embedder=Counting(), counter=CharCounter())
-    assert 0 < len(calls) <= KNOWN_ITEMS + 2 * RELATED
+    assert 0 < len(calls) <= KNOWN_ITEM_PROBES + 2 * RELATED_PROBES
 
 
 def test_a_stored_calibration_counts_only_if_it_was_measured_in_the_same_way() -> None:

@@ -170,7 +170,7 @@ def test_a_parquet_file_that_unpacks_to_far_more_than_its_size_is_refused(
     pa = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    monkeypatch.setattr("context_agent.retrieval.loaders.unpacking.UNPACKED", 2 * MB)
+    monkeypatch.setattr("context_agent.retrieval.loaders.unpacking.FREE_UNPACKED_SIZE", 2 * MB)
     parquet.write_table(pa.table({"text": ["a" * (4 * MB)]}), tmp_path / "a.parquet", compression="zstd")
     assert read(tmp_path) == ([], [f"unpacks to more than 200 times its size: {UNPACK}"])
 
@@ -250,7 +250,7 @@ def test_a_file_that_becomes_a_trap_after_its_folder_was_listed_is_not_read(
     monkeypatch.setattr("context_agent.retrieval.loaders.opened", swap_and_open)
     documents, reasons = read(folder)
     assert documents == []
-    assert reasons == [folders.LINK if trap == "link" else folders.SPECIAL]
+    assert reasons == [folders.LINK_REASON if trap == "link" else folders.SPECIAL_REASON]
 
 
 def test_pipes_and_sockets_in_a_folder_are_reported(tmp_path: Path) -> None:

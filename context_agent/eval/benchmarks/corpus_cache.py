@@ -90,12 +90,12 @@ def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
     """Return the name of a corpus in the cache: hexadecimal SHA-256 of everything that its chunks and vectors depend
     on.
     """
-    from context_agent.retrieval.chunker import SIZE
+    from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS
     from context_agent.retrieval.embedders import load_embedder
 
     model = load_embedder(embedder)
     probe = np.asarray(model.embed_query("a probe of the model's identity"), dtype=np.float32)
-    state = sha256(f"{FORMAT_VERSION}\0{embedder}\0{model.name}\0{model.dimension}\0{SIZE}\0".encode())
+    state = sha256(f"{FORMAT_VERSION}\0{embedder}\0{model.name}\0{model.dimension}\0{DEFAULT_CHUNK_TOKENS}\0".encode())
     state.update(np.round(probe, 3).tobytes())
     for document in documents:
         for part in (document.id, document.title, document.text, repr(sorted(document.metadata.items()))):
@@ -105,13 +105,15 @@ def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
 
 
 def _build(documents: Sequence[Document], folder: Path, embedder: str, progress: ProgressCallback) -> None:
-    from context_agent.retrieval.chunker import SIZE, chunk_document
+    from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.tokens import HarmonyCounter
 
     counter = HarmonyCounter()
     chunks = [
-        part for document in documents for part in chunk_document(document, size=SIZE, counter=counter, overlap=0)
+        part
+        for document in documents
+        for part in chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=counter, overlap=0)
     ]
     if not chunks:
         raise CorpusEmptyError(f"none of the {len(documents)} documents in the benchmark's corpus has text")

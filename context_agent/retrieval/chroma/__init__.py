@@ -15,5 +15,5 @@
 | `stored_embedder` | the embedder that an index may select |
 """
 
-COLLECTION = "documents"
+DEFAULT_COLLECTION = "documents"
 """The default collection."""

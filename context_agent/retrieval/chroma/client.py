@@ -40,7 +40,7 @@ from context_agent.retrieval.index.layouts import (
     current_snapshot,
     publish_state,
 )
-from context_agent.retrieval.index.manifest import KEY, Manifest
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, Manifest
 from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, usual_keys
 from context_agent.retrieval.index.publication import StoredCollection, one_maker
 from context_agent.retrieval.index.snapshot import Snapshot
@@ -224,13 +224,13 @@ class ChromaDense:
 
 def _described(collection: Collection) -> StoredCollection:
     metadata = dict(collection.metadata or {})
-    count = 0 if KEY in metadata else collection.count()
+    count = 0 if MANIFEST_KEY in metadata else collection.count()
     return StoredCollection(
         id=str(collection.id),
         name=collection.name,
         metadata=metadata,
         dimension=CollectionRecords(collection).dimension(),
-        empty=KEY not in metadata and count == 0,
+        empty=MANIFEST_KEY not in metadata and count == 0,
         usual_keys=usual_keys(_sampled_metadata(collection, count)),
     )
 

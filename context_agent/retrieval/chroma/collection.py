@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.index.layouts import lost_vectors
-from context_agent.retrieval.index.manifest import KEY, SCHEMA, Manifest, parse_manifest
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, MANIFEST_SCHEMA, Manifest, parse_manifest
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
-PAGE = 2_000
+PAGE_RECORDS = 2_000
 """Records fetched in one request when many are read."""
 
 
@@ -36,7 +36,7 @@ class CollectionRecords:
         return self.collection.count()
 
     def pages(
-        self, include: Sequence[Any], ids: Sequence[str] | None = None, *, size: int = PAGE
+        self, include: Sequence[Any], ids: Sequence[str] | None = None, *, size: int = PAGE_RECORDS
     ) -> Iterator[dict[str, Any]]:
         """Yield the records with these ids, by default all records, in pages as Chroma's `get` returns them."""
         if ids is not None:
@@ -58,7 +58,7 @@ class CollectionRecords:
 
     def ids(self) -> list[str]:
         """Return the ids of all records, in the order of the store."""
-        return [record for page in self.pages([], size=10 * PAGE) for record in page["ids"]]
+        return [record for page in self.pages([], size=10 * PAGE_RECORDS) for record in page["ids"]]
 
     def ids_from(self, offset: int, limit: int) -> list[str]:
         """Return the ids of at most `limit` records, after the first `offset` ones."""
@@ -93,10 +93,10 @@ class CollectionRecords:
 
 def read_manifest(collection: Collection) -> Manifest | None:
     """Return the manifest; None for a collection that this package did not make. Raises `CorpusCorruptError`."""
-    return parse_manifest(collection.name, (collection.metadata or {}).get(KEY))
+    return parse_manifest(collection.name, (collection.metadata or {}).get(MANIFEST_KEY))
 
 
 def write_manifest(collection: Collection, manifest: Manifest) -> None:
     """Replace the manifest in one transaction; other entries of the collection's metadata stay."""
-    entry = json.dumps({"schema": SCHEMA, **asdict(manifest)}, sort_keys=True)
-    collection.modify(metadata={**(collection.metadata or {}), KEY: entry})
+    entry = json.dumps({"schema": MANIFEST_SCHEMA, **asdict(manifest)}, sort_keys=True)
+    collection.modify(metadata={**(collection.metadata or {}), MANIFEST_KEY: entry})

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LEAST_SPACE = 8_000_000
-_FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MIN_FREE_BYTES = 8_000_000
+_DISK_FULL_TEXT = re.compile("disk is full|no space left|quota exceeded|file too large", re.IGNORECASE)
 """How SQLite, tantivy and Chroma report a full disk in errors without a number."""
-_WRITING: list[Path | None] = []
+_WRITTEN_FOLDERS: list[Path | None] = []
 
 
 def connect(location: Location) -> ClientAPI:
@@ -67,16 +67,16 @@ def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
 @contextmanager
 def writing(location: Location) -> Iterator[None]:
     """Marks the folder as being written by this process with Chroma's client, for readers in the same process."""
-    _WRITING.append(location.path)
+    _WRITTEN_FOLDERS.append(location.path)
     try:
         yield
     finally:
-        _WRITING.remove(location.path)
+        _WRITTEN_FOLDERS.remove(location.path)
 
 
 def is_writing(path: Path) -> bool:
     """Return whether this process writes to the folder now."""
-    return path in _WRITING
+    return path in _WRITTEN_FOLDERS
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
     if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
         return True
     while error is not None:
-        if getattr(error, "errno", None) in _FULL or _FULL_TEXT.search(str(error)):
+        if getattr(error, "errno", None) in _DISK_FULL_ERRORS or _DISK_FULL_TEXT.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -121,7 +121,7 @@ def _has_space(folder: Path) -> bool:
         soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         limit = limit if soft == resource.RLIM_INFINITY else soft
     largest = max((file.stat().st_size for file in folder.glob("*") if file.is_file()), default=0)
-    return min(shutil.disk_usage(folder).free, limit - largest) > _LEAST_SPACE
+    return min(shutil.disk_usage(folder).free, limit - largest) > _MIN_FREE_BYTES
 
 
 def _client_settings() -> Any:

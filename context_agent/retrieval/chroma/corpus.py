@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
 from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
-from context_agent.retrieval.chroma import COLLECTION
+from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.retrieval.chroma.client import ClientSource
-from context_agent.retrieval.chroma.collection import PAGE
+from context_agent.retrieval.chroma.collection import PAGE_RECORDS
 from context_agent.retrieval.chroma.database import MissingCollectionError
 from context_agent.retrieval.chroma.local import LocalSource
 from context_agent.retrieval.chroma.location import Location
@@ -42,7 +42,7 @@ from context_agent.retrieval.fusion import gather, hits_of
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.grep import Pattern
 from context_agent.retrieval.index.layouts import ForeignLayout, Layout, OwnLayout
-from context_agent.retrieval.index.manifest import KEY, Manifest, parse_manifest
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, Manifest, parse_manifest
 from context_agent.retrieval.index.metadata_keys import Keys, keys_notice
 from context_agent.retrieval.index.publication import StoredCollection
 from context_agent.retrieval.retriever import Retriever
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from context_agent.tokens import TokenCounter
 
 _LOG = logging.getLogger(__name__)
-CACHED = 20_000
+CACHED_VALUES = 20_000
 """Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
 QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
 """Chunks and bytes of text up to which a local folder is searched in a few milliseconds, a pattern in 50 at most."""
@@ -79,7 +79,7 @@ class ChromaCorpus:
         rebuild: bool,
     ) -> None:
         self._location, self._keys, self._counter = location, keys, counter
-        self._collection_name = COLLECTION if collection is None else collection
+        self._collection_name = DEFAULT_COLLECTION if collection is None else collection
         self._reranker, self._cache, self._calibrate, self._wrap = reranker, cache, calibration, wrap
         self._passed_embedder = embedder
         self._threads: ThreadPoolExecutor | None = None
@@ -252,7 +252,7 @@ class ChromaCorpus:
         pending = list[str]()
         for document_rows in self.snapshot.documents():
             pending += [row.chunk for row in document_rows]
-            if len(pending) >= PAGE:
+            if len(pending) >= PAGE_RECORDS:
                 yield from self._in_order(pending)
                 pending = []
         yield from self._in_order(pending)
@@ -337,8 +337,8 @@ class ChromaCorpus:
             manifest = self._manifest(self._stored)
             self._layout = self._layout_of(self._stored)
             self._reader = source.reader(self.snapshot, self._layout)
-            self._chunks = RecentValues[Chunk](CACHED)
-            self._vectors = RecentValues[NDArray[np.float32]](CACHED)
+            self._chunks = RecentValues[Chunk](CACHED_VALUES)
+            self._vectors = RecentValues[NDArray[np.float32]](CACHED_VALUES)
             shipped: list[Retriever] = [
                 *([] if self._words_alone else [self._reader.dense(self._embed_query)]),
                 Bm25Retriever(self.snapshot.bm25, self._reader.matching, self.snapshot.chunk_of_record),
@@ -351,7 +351,7 @@ class ChromaCorpus:
         return manifest
 
     def _manifest(self, stored: StoredCollection) -> Manifest | None:
-        return parse_manifest(stored.name, stored.metadata.get(KEY))
+        return parse_manifest(stored.name, stored.metadata.get(MANIFEST_KEY))
 
     def _layout_of(self, stored: StoredCollection) -> Layout:
         manifest = self._manifest(stored)

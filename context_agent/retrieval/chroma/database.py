@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
-from context_agent.retrieval.index.manifest import KEY
+from context_agent.retrieval.index.manifest import MANIFEST_KEY
 from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, USUAL_KEYS, usual_keys
 from context_agent.retrieval.index.publication import StoredCollection, valid_id
 
-DATABASE = "chroma.sqlite3"
+DATABASE_FILE = "chroma.sqlite3"
 """The file that marks a Chroma folder."""
 BUSY_SECONDS = 30.0
 """How long a reader waits for a writer that holds the database locked."""
@@ -95,7 +95,7 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
         dimension=int(row["dimension"] or 0),
         empty=stored is None and not pending,
         sequence=pending or applied,
-        usual_keys={} if KEY in metadata else usual_keys(_sampled_metadata(database, segment)),
+        usual_keys={} if MANIFEST_KEY in metadata else usual_keys(_sampled_metadata(database, segment)),
     )
 
 
@@ -154,12 +154,12 @@ def _last_pending(database: sqlite3.Connection, collection: str, sequence: int) 
 @contextmanager
 def open_database(folder: Path, timeout: float) -> Iterator[sqlite3.Connection]:
     """Yield a read-only connection. Raises the errors of `read_collection`."""
-    file = folder / DATABASE
+    file = folder / DATABASE_FILE
     try:
         with file.open("rb") as stream:
             header = stream.read(20)
     except FileNotFoundError:
-        state = f"is not a Chroma folder (it holds no {DATABASE})" if folder.is_dir() else "does not exist"
+        state = f"is not a Chroma folder (it holds no {DATABASE_FILE})" if folder.is_dir() else "does not exist"
         message = f"{folder} {state}: index documents there first, or name another folder"
         raise CorpusNotFoundError(message) from None
     except OSError as error:

@@ -33,7 +33,7 @@ from context_agent.errors import (
     DimensionError,
 )
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
-from context_agent.retrieval.chroma import COLLECTION
+from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
 from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
 from context_agent.retrieval.chroma.connection import chroma_errors, connect, disk_full, writing
@@ -45,10 +45,10 @@ from context_agent.retrieval.chroma.location import (
     own_folder,
     without_links,
 )
-from context_agent.retrieval.chroma.record_writer import BATCH, RecordWriter, delete_records
-from context_agent.retrieval.chroma.repair import UNFINISHED, remember_vectors, repair_vectors
+from context_agent.retrieval.chroma.record_writer import BATCH_CHUNKS, RecordWriter, delete_records
+from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors
 from context_agent.retrieval.chroma.stored_embedder import check_writable
-from context_agent.retrieval.chunker import SIZE, Span
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, Span
 from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.embedders import STATIC, as_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from context_agent.retrieval.embedders import Embedder, EmbeddingFunction
 
-EXAMPLES = 3
+MAX_MISSING_EXAMPLES = 3
 """Missing documents that a report names."""
 MEASURED_BELOW = 20_000
 """Rows below which every run measures the weights of the retrievers: that reads all vectors a hundred times."""
@@ -132,7 +132,7 @@ def index_documents(
     path: str | Path | None = None,
     *,
     url: str | None = None,
-    collection: str = COLLECTION,
+    collection: str = DEFAULT_COLLECTION,
     embedder: Embedder | EmbeddingFunction | str | None = None,
     chunk_size: int | None = None,
     overlap: int = 0,
@@ -141,7 +141,7 @@ def index_documents(
     calibration: bool = True,
     language: str | None = None,
     progress: Callable[[IndexProgress], None] | None = None,
-    batch_size: int = BATCH,
+    batch_size: int = BATCH_CHUNKS,
     headers: dict[str, str] | None = None,
     tenant: str | None = None,
     database: str | None = None,
@@ -167,7 +167,7 @@ def index_documents(
     if language is not None:
         require_language(language)
     counter = counter if counter is not None else HarmonyCounter()
-    chunking = Chunking(SIZE if chunk_size is None else chunk_size, overlap, counter.name)
+    chunking = Chunking(DEFAULT_CHUNK_TOKENS if chunk_size is None else chunk_size, overlap, counter.name)
     if location.path is not None:
         make_folder(location.path)
     with (
@@ -195,7 +195,7 @@ def index_documents(
             report = run.index(documents, remove_missing=remove_missing, calibration=calibration)
         if location.path is not None:
             remember_vectors(location.path, collection, root)
-        (root / UNFINISHED).unlink(missing_ok=True)
+        (root / UNFINISHED_MARK).unlink(missing_ok=True)
         return report
 
 
@@ -222,7 +222,7 @@ class _IndexingRun:
         self.records = CollectionRecords(collection)
         root.mkdir(parents=True, exist_ok=True)
         if local:
-            (root / UNFINISHED).touch()
+            (root / UNFINISHED_MARK).touch()
         self.embedder, self.chunking, self.counter, self.progress = embedder, chunking, counter, progress
         self.revision, self.language = manifest.revision + 1, language
         self.base = self._base()
@@ -328,7 +328,7 @@ class _IndexingRun:
         if self.missing:
             documents = (document for document, _ in groupby(row.document for row in self.base.rows))
             missing = (document for document in documents if document not in self.seen and document not in removed)
-            self.missing_examples = tuple(islice(missing, EXAMPLES))
+            self.missing_examples = tuple(islice(missing, MAX_MISSING_EXAMPLES))
         gone = replaced | removed
         return {row.record for document in gone for _, row in self.base.rows.find("document", document)}
 

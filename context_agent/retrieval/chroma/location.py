@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from context_agent._support.folders import cache_folder
 from context_agent._support.small_files import require_files
 from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
-from context_agent.retrieval.chroma.database import DATABASE
+from context_agent.retrieval.chroma.database import DATABASE_FILE
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -75,7 +75,7 @@ def _require_files(folder: Path) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Chroma's database and vectors, and the files of this package, as far as a writer does not delete them now."""
-    for pattern in (f"{DATABASE}*", "*/*.bin", "*/*.pickle"):
+    for pattern in (f"{DATABASE_FILE}*", "*/*.bin", "*/*.pickle"):
         with suppress(FileNotFoundError):
             yield from folder.glob(pattern)
     for parent, _, names in os.walk(folder / OWN_FOLDER):
@@ -114,7 +114,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CorpusError(f"the index folder {path} cannot be created: {error}") from error
-    if not (path / DATABASE).exists() and any(
+    if not (path / DATABASE_FILE).exists() and any(
         child.name != OWN_FOLDER and not child.name.startswith(".") for child in path.iterdir()
     ):
         raise CorpusError(f"{path} holds other files but no index: name a new or empty folder")

@@ -13,18 +13,18 @@ from pathlib import Path
 from context_agent.errors import CorpusCorruptError, CorpusError
 from context_agent.retrieval.chroma.database import (
     BUSY_SECONDS,
-    DATABASE,
+    DATABASE_FILE,
     UnreadableError,
     last_sequence,
     open_database,
     segment_id,
     vector_files,
 )
-from context_agent.retrieval.chroma.vector_files import FILES, intact
+from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, intact
 
-_COPY = "copy-"
-_ATTEMPTS = 8
-_COPIED = (DATABASE, f"{DATABASE}-journal", f"{DATABASE}-wal")
+_COPY_PREFIX = "copy-"
+_MAX_ATTEMPTS = 8
+_COPIED_FILES = (DATABASE_FILE, f"{DATABASE_FILE}-journal", f"{DATABASE_FILE}-wal")
 
 
 @contextmanager
@@ -35,8 +35,8 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
     `CorpusError` without room for it, `CorpusCorruptError` if every attempt gives an inconsistent copy.
     """
     _check_room(folder, scratch)
-    for attempt in range(_ATTEMPTS):
-        with tempfile.TemporaryDirectory(prefix=_COPY, dir=scratch, ignore_cleanup_errors=True) as target:
+    for attempt in range(_MAX_ATTEMPTS):
+        with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, dir=scratch, ignore_cleanup_errors=True) as target:
             if _copied(folder, collection, Path(target)):
                 yield Path(target)
                 return
@@ -49,7 +49,7 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
 
 def remove_copies(scratch: Path) -> None:
     """Deletes the copies of processes that were killed."""
-    for child in scratch.glob(f"{_COPY}*"):
+    for child in scratch.glob(f"{_COPY_PREFIX}*"):
         shutil.rmtree(child, ignore_errors=True)
 
 
@@ -58,7 +58,7 @@ def database_copy(folder: Path) -> Iterator[Path]:
     """Yield a copy of the database alone, in a temporary folder. Raises `UnreadableError` if it changes all the
     time.
     """
-    with tempfile.TemporaryDirectory(prefix=_COPY, ignore_cleanup_errors=True) as target:
+    with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, ignore_cleanup_errors=True) as target:
         _copy_files(folder, Path(target))
         yield Path(target)
 
@@ -74,7 +74,7 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
     if source is None:
         return saved == 0
     (target / segment).mkdir()
-    for name in FILES:
+    for name in VECTOR_FILES:
         with suppress(FileNotFoundError):
             shutil.copy2(source / name, target / segment / name)
     after = _stamps(folder)
@@ -102,7 +102,7 @@ def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
 
 def _copy_database(folder: Path, target: Path) -> None:
     try:
-        with open_database(folder, BUSY_SECONDS) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
+        with open_database(folder, BUSY_SECONDS) as database, closing(sqlite3.connect(target / DATABASE_FILE)) as copy:
             database.backup(copy)
     except UnreadableError:
         _copy_files(folder, target)
@@ -110,24 +110,27 @@ def _copy_database(folder: Path, target: Path) -> None:
 
 def _copy_files(folder: Path, target: Path) -> None:
     """Copies a database with its journal. Opening the copy for writing rolls back a killed writer's transaction."""
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_MAX_ATTEMPTS):
         before = _stamps(folder)
-        for name in _COPIED:
+        for name in _COPIED_FILES:
             (target / name).unlink(missing_ok=True)
             with suppress(FileNotFoundError):
                 shutil.copy2(folder / name, target / name)
         after = _stamps(folder)
-        if all(before.get(name) == after.get(name) for name in _COPIED):
-            with closing(sqlite3.connect(target / DATABASE)) as database:
+        if all(before.get(name) == after.get(name) for name in _COPIED_FILES):
+            with closing(sqlite3.connect(target / DATABASE_FILE)) as database:
                 database.execute("pragma journal_mode = delete")
                 database.execute("select count(*) from collections")
             return
         time.sleep(0.1 * 2**attempt)
-    raise UnreadableError(f"{folder / DATABASE} cannot be copied while it is written: try again later")
+    raise UnreadableError(f"{folder / DATABASE_FILE} cannot be copied while it is written: try again later")
 
 
 def _check_room(folder: Path, scratch: Path) -> None:
-    copied = (*(folder / name for name in _COPIED), *(file for name in FILES for file in folder.glob(f"*/{name}")))
+    copied = (
+        *(folder / name for name in _COPIED_FILES),
+        *(file for name in VECTOR_FILES for file in folder.glob(f"*/{name}")),
+    )
     needed = sum(file.stat().st_size for file in copied if file.exists())
     free = shutil.disk_usage(scratch).free
     if free < needed * 1.1:

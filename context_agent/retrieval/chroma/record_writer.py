@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from context_agent.retrieval.embedders import Embedder
 
-BATCH = 500
+BATCH_CHUNKS = 500
 """Chunks embedded and added at once. An interruption loses up to a few batches; larger ones are not added faster."""
 LARGEST_BATCH = 5_461
 """Records that Chroma accepts at once."""
-THREADS = 2
+ADDING_THREADS = 2
 
 
 class RecordWriter:
@@ -39,14 +39,14 @@ class RecordWriter:
         self,
         collection: Collection,
         embedder: Embedder,
-        batch_size: int = BATCH,
+        batch_size: int = BATCH_CHUNKS,
         on_vectors: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
     ) -> None:
         """`on_vectors` receives the records of each batch with their vectors, shape (n, d)."""
         self._collection, self._embedder, self._on_vectors = collection, embedder, on_vectors
         self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
         self._waiting: list[StoredChunk] = []
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma-add")
+        self._pool = ThreadPoolExecutor(ADDING_THREADS, thread_name_prefix="chroma-add")
         self._running: list[Future[int]] = []
         self._failed = Event()
         self.added = self.stored = 0
@@ -88,7 +88,7 @@ class RecordWriter:
             )
         if self._on_vectors is not None:
             self._on_vectors([stored.record for stored in batch], vectors)
-        while len(self._running) > THREADS:
+        while len(self._running) > ADDING_THREADS:
             self._collect()
         self._running.append(self._pool.submit(self._store, batch, vectors))
 
@@ -115,5 +115,5 @@ class RecordWriter:
 def delete_records(collection: Collection, records: Iterable[str]) -> None:
     """Deletes records by id, in batches, in a fixed order."""
     ids = sorted(records)
-    for start in range(0, len(ids), BATCH):
-        collection.delete(ids=ids[start : start + BATCH])
+    for start in range(0, len(ids), BATCH_CHUNKS):
+        collection.delete(ids=ids[start : start + BATCH_CHUNKS])

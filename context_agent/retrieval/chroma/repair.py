@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from context_agent._support.journal import sync_path
 from context_agent._support.small_files import read_json
 from context_agent.errors import CorpusNotFoundError
-from context_agent.retrieval.chroma.collection import PAGE, CollectionRecords
+from context_agent.retrieval.chroma.collection import PAGE_RECORDS, CollectionRecords
 from context_agent.retrieval.chroma.connection import connect, find
-from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE, read_collection, vector_folder
+from context_agent.retrieval.chroma.database import BUSY_SECONDS, DATABASE_FILE, read_collection, vector_folder
 from context_agent.retrieval.chroma.location import Location, own_folder
 from context_agent.retrieval.chroma.stored_embedder import check_writable
-from context_agent.retrieval.chroma.vector_files import FILES, intact
+from context_agent.retrieval.chroma.vector_files import VECTOR_FILES, intact
 from context_agent.retrieval.index.layouts import OwnLayout, current_snapshot
-from context_agent.retrieval.index.manifest import KEY, parse_manifest
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, parse_manifest
 from context_agent.retrieval.index.records import stored_chunk
 from context_agent.retrieval.index.snapshot import Snapshot
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from context_agent.retrieval.embedders import Embedder
 
-UNFINISHED = "unfinished"
+UNFINISHED_MARK = "unfinished"
 """A file next to the snapshots while a run writes; a successful run deletes it."""
-_CHECKED = "vectors.json"
+_CHECKED_FILE = "vectors.json"
 """A file next to the snapshots: size, times and inode of the vector files that the last successful run left."""
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
     The vectors are read only if the files do not fit each other, or the last run did not end successfully.
     """
     path = location.path
-    if path is None or not (path / DATABASE).exists():
+    if path is None or not (path / DATABASE_FILE).exists():
         return
     _undo_unfinished(path)
     try:
@@ -63,11 +63,11 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
         return
     root = own_folder(location, stored.id, cache)
     damaged = files is not None and not (_unchanged(files, root) or intact(files))
-    manifest = parse_manifest(name, stored.metadata.get(KEY))
-    if manifest is None or not (damaged or (root / UNFINISHED).exists()):
+    manifest = parse_manifest(name, stored.metadata.get(MANIFEST_KEY))
+    if manifest is None or not (damaged or (root / UNFINISHED_MARK).exists()):
         return
     root.mkdir(parents=True, exist_ok=True)
-    (root / UNFINISHED).touch()
+    (root / UNFINISHED_MARK).touch()
     snapshot = current_snapshot(OwnLayout(manifest), root)
     if damaged or not _restored(location, name, snapshot, embedder):
         if files is not None:
@@ -80,22 +80,22 @@ def remember_vectors(path: Path, name: str, root: Path) -> None:
     files = vector_folder(path, name)
     if files is None:
         return
-    for file in FILES:
+    for file in VECTOR_FILES:
         with suppress(FileNotFoundError):
             sync_path(files / file)
-    (root / _CHECKED).write_text(json.dumps(_stamps(files)), encoding="utf-8")
+    (root / _CHECKED_FILE).write_text(json.dumps(_stamps(files)), encoding="utf-8")
 
 
 def _unchanged(files: Path, root: Path) -> bool:
     # A copied folder has other inodes and times of change, so what it says about itself has no effect.
     try:
-        return bool(read_json(root / _CHECKED) == _stamps(files))
+        return bool(read_json(root / _CHECKED_FILE) == _stamps(files))
     except (OSError, ValueError):
         return False
 
 
 def _stamps(files: Path) -> dict[str, list[int]]:
-    stats = {name: (files / name).stat() for name in FILES if (files / name).exists()}
+    stats = {name: (files / name).stat() for name in VECTOR_FILES if (files / name).exists()}
     return {
         name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_dev]
         for name, stat in stats.items()
@@ -138,8 +138,8 @@ def _complete(collection: Collection) -> bool:
 
 def _put_all(collection: Collection, snapshot: Snapshot | None, embedder: Embedder) -> int:
     records = CollectionRecords(collection).ids()
-    for start in range(0, len(records), PAGE):
-        batch = records[start : start + PAGE]
+    for start in range(0, len(records), PAGE_RECORDS):
+        batch = records[start : start + PAGE_RECORDS]
         collection.upsert(ids=batch, embeddings=cast("Any", _vectors_of(batch, collection, snapshot, embedder)))
     return len(records)
 
@@ -169,6 +169,6 @@ def _undo_unfinished(path: Path) -> None:
     """Rolls back the transaction of a killed writer, by opening the database for writing. Ignores a damaged file."""
     with (
         suppress(sqlite3.DatabaseError),
-        closing(sqlite3.connect(path / DATABASE, timeout=BUSY_SECONDS)) as database,
+        closing(sqlite3.connect(path / DATABASE_FILE, timeout=BUSY_SECONDS)) as database,
     ):
         database.execute("select count(*) from sqlite_master").fetchone()

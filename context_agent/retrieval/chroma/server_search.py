@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _LOCAL_SPARSE = "chroma_bm25"
 """The only sparse embedding function of Chroma that needs neither a network nor a model."""
-_NUMBERS = ("k", "b", "avg_doc_length", "token_max_length")
-_STOPWORDS = 10_000
+_NUMERIC_SETTINGS = ("k", "b", "avg_doc_length", "token_max_length")
+_MAX_STOPWORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
     from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction
 
     settings = config if isinstance(config, Mapping) else {}
-    numbers = {key: settings[key] for key in _NUMBERS if key in settings}
+    numbers = {key: settings[key] for key in _NUMERIC_SETTINGS if key in settings}
     stopwords = settings.get("stopwords")
     if not all(type(number) in (int, float) and 0 < number < 1e6 for number in numbers.values()):
         return None
-    if not (stopwords is None or (isinstance(stopwords, list) and len(stopwords) <= _STOPWORDS)):
+    if not (stopwords is None or (isinstance(stopwords, list) and len(stopwords) <= _MAX_STOPWORDS)):
         return None
     function = ChromaBm25EmbeddingFunction(**numbers, stopwords=stopwords)
     try:

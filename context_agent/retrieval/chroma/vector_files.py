@@ -11,12 +11,12 @@ import numpy as np
 
 from context_agent._support.small_files import read_bytes
 
-FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
-_HEADER = struct.Struct("<i6qiI3qdq")
+VECTOR_FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
+_HEADER_FORMAT = struct.Struct("<i6qiI3qdq")
 MIN_CAPACITY, MAX_SPARE = 10_000, 10
 """Chroma makes room for 1,000 elements, and later for a fifth more than there are. The library allocates the room that
 the header claims."""
-_PART = 65_536
+_ELEMENTS_AT_ONCE = 65_536
 """Elements checked at once."""
 
 
@@ -41,15 +41,15 @@ def intact(folder: Path) -> bool:
     """Return whether the index files in a folder fit each other; True for a folder without any. Reads each file
     once.
     """
-    present = {name for name in FILES if (folder / name).exists()}
+    present = {name for name in VECTOR_FILES if (folder / name).exists()}
     try:
-        return not present or _consistent(folder, complete=len(present) == len(FILES))
+        return not present or _consistent(folder, complete=len(present) == len(VECTOR_FILES))
     except (OSError, ValueError, struct.error):
         return False
 
 
 def _consistent(folder: Path, *, complete: bool) -> bool:
-    header = _Header(*_HEADER.unpack(read_bytes(folder / "header.bin", _HEADER.size)))
+    header = _Header(*_HEADER_FORMAT.unpack(read_bytes(folder / "header.bin", _HEADER_FORMAT.size)))
     if not 0 <= header.capacity <= MAX_SPARE * (header.elements + MIN_CAPACITY):
         return False
     if header.elements == 0:
@@ -58,7 +58,7 @@ def _consistent(folder: Path, *, complete: bool) -> bool:
     links_end = 4 + 4 * header.level0_links
     plausible = 0 <= header.elements <= header.capacity and header.level0_links > 0 and header.upper_links > 0
     fits = links_end <= header.vector_offset < header.label_offset < header.element_bytes
-    if not (complete and plausible and fits and header.entry < header.elements and _ended(folder / FILES[-1])):
+    if not (complete and plausible and fits and header.entry < header.elements and _ended(folder / VECTOR_FILES[-1])):
         return False
     sizes = [(folder / name).stat().st_size for name in ("data_level0.bin", "length.bin")]
     if sizes != [header.elements * header.element_bytes, header.elements * 4]:
@@ -82,8 +82,8 @@ def _mapped(file: Path) -> bytes | mmap.mmap:
 def _level0_valid(file: Path, header: _Header) -> bool:
     """Return whether every link of the lowest level leads to an element."""
     rows = np.memmap(file, np.uint8, "r", shape=(header.elements, header.element_bytes))
-    for start in range(0, header.elements, _PART):
-        lists = np.ascontiguousarray(rows[start : start + _PART, : 4 + 4 * header.level0_links])
+    for start in range(0, header.elements, _ELEMENTS_AT_ONCE):
+        lists = np.ascontiguousarray(rows[start : start + _ELEMENTS_AT_ONCE, : 4 + 4 * header.level0_links])
         # The list's length takes two bytes; the third one marks a deleted element.
         lengths, links = lists[:, :2].copy().view(np.uint16), lists[:, 4:].copy().view(np.uint32)
         used = np.arange(header.level0_links) < lengths

@@ -13,8 +13,8 @@ import numpy as np
 from context_agent.errors import ConfigError, EmbedderError
 from context_agent.retrieval.embedders import CHROMA_DEFAULT, Vectors, embed_filled, unit_rows
 
-_BATCH = 256
-_DOWNLOAD = (
+_BATCH_TEXTS = 256
+_DOWNLOAD_HINT = (
     "Chroma's default embedding function downloads an ONNX model of all-MiniLM-L6-v2 (about 80 MB) at first use, to "
     "~/.cache/chroma/onnx_models. Without a network, copy that folder from another machine; pass --embedder static for "
     "a new index, or --embedder none to search an existing collection by words alone"
@@ -88,7 +88,7 @@ class ChromaEmbedder:
 
     def _embed(self, texts: Sequence[str], *, query: bool) -> Vectors:
         vectors = embed_filled(
-            texts, lambda batch: self._call(batch, query=query), lambda: self.dimension, batch_size=_BATCH
+            texts, lambda batch: self._call(batch, query=query), lambda: self.dimension, batch_size=_BATCH_TEXTS
         )
         return unit_rows(vectors) if self._normalize else vectors
 
@@ -97,7 +97,7 @@ class ChromaEmbedder:
         try:
             vectors = np.asarray(call(texts), dtype=np.float32)
         except Exception as error:  # each function raises the errors of the library or service behind it
-            hint = f". {_DOWNLOAD}" if self._name == CHROMA_DEFAULT else ""
+            hint = f". {_DOWNLOAD_HINT}" if self._name == CHROMA_DEFAULT else ""
             raise EmbedderError(f"{self._name} failed on {len(texts)} texts: {error}{hint}") from error
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise EmbedderError(

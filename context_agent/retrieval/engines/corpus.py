@@ -42,7 +42,7 @@ ASSUMED_SIZE = 10_000
 """Chunks of an engine that does not say how many it has."""
 MOST_REQUESTED = 100
 """Passages that one request may ask for."""
-TIMEOUT = 30.0
+REQUEST_SECONDS = 30.0
 """Seconds for one request."""
 Vector = NDArray[np.float32]
 
@@ -66,7 +66,7 @@ class EngineCorpus:
         title_key: str | None = None,
         id_key: str | None = None,
         document_key: str | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = REQUEST_SECONDS,
         most: int = MOST_REQUESTED,
     ) -> None:
         """`engine` is a search function, a LangChain retriever or vector store, a LlamaIndex retriever or index, or

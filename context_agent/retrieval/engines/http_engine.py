@@ -18,11 +18,11 @@ from context_agent._support.credentials import checked_address
 from context_agent._support.http import Endpoint
 from context_agent.errors import ConfigError, CorpusError, PolicyError
 
-QUERY, LIMIT = "{query}", "{limit}"
-BODY: Mapping[str, Any] = {"query": QUERY, "limit": LIMIT}
+QUERY_PLACEHOLDER, LIMIT_PLACEHOLDER = "{query}", "{limit}"
+DEFAULT_BODY: Mapping[str, Any] = {"query": QUERY_PLACEHOLDER, "limit": LIMIT_PLACEHOLDER}
 """The body of a request by default."""
-RETRIES = 2
-TIMEOUT = 25.0
+DEFAULT_RETRIES = 2
+TRY_SECONDS = 25.0
 """Seconds for one try, below those that `EngineCorpus` allows for all of them."""
 
 
@@ -35,18 +35,23 @@ class HttpEngine:
         *,
         body: Mapping[str, Any] | None = None,
         api_key_env: str | None = None,
-        timeout: float = TIMEOUT,
-        retries: int = RETRIES,
+        timeout: float = TRY_SECONDS,
+        retries: int = DEFAULT_RETRIES,
     ) -> None:
         """In the strings of `body`, `{query}` and `{limit}` stand for the query and the number of passages; a string
         that is only `{limit}` becomes a number. `api_key_env` names the variable whose key is sent as a bearer token.
         Raises `ConfigError` for an address or a body that cannot work.
         """
-        if QUERY in url and body is not None:
-            raise ConfigError(f"the address has {QUERY}, so the request has no body: remove the body, or {QUERY}")
-        if body is not None and QUERY not in str(body):
-            raise ConfigError(f"the body of a request has no {QUERY}: write it where the engine expects the query")
-        self._body = None if QUERY in url else dict(BODY if body is None else body)
+        if QUERY_PLACEHOLDER in url and body is not None:
+            raise ConfigError(
+                f"the address has {QUERY_PLACEHOLDER}, so the request has no body: remove the body, or "
+                f"{QUERY_PLACEHOLDER}"
+            )
+        if body is not None and QUERY_PLACEHOLDER not in str(body):
+            raise ConfigError(
+                f"the body of a request has no {QUERY_PLACEHOLDER}: write it where the engine expects the query"
+            )
+        self._body = None if QUERY_PLACEHOLDER in url else dict(DEFAULT_BODY if body is None else body)
         checked_address(url)
         parts = urlsplit(url)
         base = f"{parts.scheme}://{parts.netloc}" if self._body is None else url
@@ -56,7 +61,7 @@ class HttpEngine:
 
     def __call__(self, query: str, limit: int) -> Any:
         """Return the response's JSON. Raises `CorpusError` if the endpoint fails."""
-        path = self._path.replace(QUERY, quote(query, safe="")).replace(LIMIT, str(limit))
+        path = self._path.replace(QUERY_PLACEHOLDER, quote(query, safe="")).replace(LIMIT_PLACEHOLDER, str(limit))
         body = None if self._body is None else _filled(self._body, query, limit)
         try:
             return self._endpoint.json_sync(path, body)
@@ -74,7 +79,11 @@ def _filled(value: Any, query: str, limit: int) -> Any:
         return {name: _filled(entry, query, limit) for name, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_filled(entry, query, limit) for entry in value]
-    if value == LIMIT:
+    if value == LIMIT_PLACEHOLDER:
         return limit
     # The query comes last: what a user asks is never read as a placeholder.
-    return value.replace(LIMIT, str(limit)).replace(QUERY, query) if isinstance(value, str) else value
+    return (
+        value.replace(LIMIT_PLACEHOLDER, str(limit)).replace(QUERY_PLACEHOLDER, query)
+        if isinstance(value, str)
+        else value
+    )

@@ -18,17 +18,17 @@ MOST_HITS = 1_000
 """Hits of one response that are read."""
 MOST_METADATA = 256
 """Metadata entries of a hit that are read."""
-LISTS = (
+HIT_LIST_NAMES = (
     "hits", "results", "result", "documents", "docs", "points", "matches", "passages", "items", "rows", "data",
     "value", "response", "body", "objects", "root", "children",
 )  # fmt: skip
 """Where a response holds its hits."""
-NESTED = ("_source", "payload", "entity", "fields", "properties", "metadata", "document", "chunk")
+NESTED_FIELD_NAMES = ("_source", "payload", "entity", "fields", "properties", "metadata", "document", "chunk")
 """Where a hit holds its fields, if not at its top."""
-TEXTS = ("text", "content", "page_content", "body", "passage", "chunk", "document", "snippet")
-TITLES = ("title", "name", "heading")
-IDS = ("id", "_id", "id_", "chunk_id", "uuid", "pk")
-DOCUMENT_IDS = ("document_id", "doc_id", "ref_doc_id")
+TEXT_NAMES = ("text", "content", "page_content", "body", "passage", "chunk", "document", "snippet")
+TITLE_NAMES = ("title", "name", "heading")
+ID_NAMES = ("id", "_id", "id_", "chunk_id", "uuid", "pk")
+DOCUMENT_ID_NAMES = ("document_id", "doc_id", "ref_doc_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _hits(response: Any) -> Sequence[object]:
     if isinstance(response, Mapping) and isinstance(ids := response.get("ids"), list):
         return _columns(response, ids)
     read = response.get if isinstance(response, Mapping) else lambda name: getattr(response, name, None)
-    for value in map(read, LISTS):
+    for value in map(read, HIT_LIST_NAMES):
         if isinstance(value, Mapping | list | tuple):
             return _hits(value)
     raise CorpusError(
@@ -98,16 +98,16 @@ def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
 
 def _passage(hit: object, names: FieldNames) -> EnginePassage:
     entries = _entries(hit)
-    text_name, text = _entry(entries, names.text, TEXTS)
+    text_name, text = _entry(entries, names.text, TEXT_NAMES)
     if text_name is None or not isinstance(text, str | None):
         wrong = "no field for its text" if text_name is None else f"{type(text).__name__} in {text_name!r}, not text"
         raise CorpusError(
             f"a hit of the engine has {wrong}; its fields are {', '.join(map(str, entries)) or 'empty'}: name the "
             "field of the text with text_key="
         )
-    title_name, title = _entry(entries, names.title, TITLES)
-    id_name, hit_id = _entry(entries, names.id, IDS)
-    document_name, document_id = _entry(entries, names.document, DOCUMENT_IDS)
+    title_name, title = _entry(entries, names.title, TITLE_NAMES)
+    id_name, hit_id = _entry(entries, names.id, ID_NAMES)
+    document_name, document_id = _entry(entries, names.document, DOCUMENT_ID_NAMES)
     used = {text_name, title_name, id_name, document_name}
     metadata = {str(name): value for name, value in entries.items() if name not in used and _is_metadata(value)}
     return EnginePassage(
@@ -136,7 +136,7 @@ def _entries(hit: Any) -> dict[str, Any]:
             f"a hit of the engine is {type(hit).__name__} ({brief(hit)}): return texts, mappings or objects with fields"
         )
     nested: dict[str, Any] = {}
-    for name in NESTED:
+    for name in NESTED_FIELD_NAMES:
         if isinstance(own.get(name), Mapping) or _is_record(own.get(name)):
             nested |= _entries(own.pop(name))
     return nested | own

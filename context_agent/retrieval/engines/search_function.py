@@ -28,7 +28,7 @@ from context_agent.retrieval.engines.http_engine import HttpEngine
 from context_agent.retrieval.engines.mcp_engine import LIMIT_NAMES
 from context_agent.retrieval.filters import Where
 
-WHERE = "where"
+WHERE_ARGUMENT = "where"
 T = TypeVar("T")
 
 
@@ -54,15 +54,19 @@ class SearchFunction:
         if not positional and all(item.kind is not item.VAR_POSITIONAL for item in parameters):
             raise ConfigError(f"{function!r} takes no query: pass a function like search(query, limit)")
         names = {item.name for item in parameters if item.kind is not item.POSITIONAL_ONLY}
-        second = positional[1:2] and positional[1].name != WHERE and positional[1].default is inspect.Parameter.empty
+        second = (
+            positional[1:2]
+            and positional[1].name != WHERE_ARGUMENT
+            and positional[1].default is inspect.Parameter.empty
+        )
         limit_name = next((name for name in LIMIT_NAMES if name in names), "" if second else None)
-        return cls(function, limit_name, WHERE in names, _running_loop(), seconds)
+        return cls(function, limit_name, WHERE_ARGUMENT in names, _running_loop(), seconds)
 
     def __call__(self, query: str, limit: int, where: Where | None) -> Any:
         """Return the response. Raises `CorpusError` if the engine fails or takes too long."""
         options: dict[str, Any] = {self.limit_name: limit} if self.limit_name else {}
         if where is not None and self.takes_where:
-            options[WHERE] = where
+            options[WHERE_ARGUMENT] = where
         positional = (query, limit) if self.limit_name == "" else (query,)
         return self.run(lambda: self.call(*positional, **options))
 

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from context_agent.retrieval.chunker import SIZE, chunk_document
+from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.embedders import Vectors
 from context_agent.retrieval.engines.passages import EnginePassage
 from context_agent.tokens import HarmonyCounter
@@ -20,7 +20,7 @@ LONGEST_PASSAGE = 400_000
 """Characters of a passage that are read; the rest is left out."""
 MOST_CHARACTERS = 32_000_000
 """Characters that are remembered; beyond them, the passages that were returned longest ago are forgotten."""
-CUT = "ctx1_cut_characters"
+FULL_LENGTH_KEY = "ctx1_cut_characters"
 """Metadata entry of a passage that was cut: its full length."""
 
 
@@ -84,9 +84,9 @@ class SeenPassages:
     def _chunked(self, passage: EnginePassage, document_id: str) -> list[Chunk]:
         text, metadata = passage.text, passage.metadata
         if len(text) > LONGEST_PASSAGE:
-            text, metadata = text[:LONGEST_PASSAGE], {**metadata, CUT: len(text)}
+            text, metadata = text[:LONGEST_PASSAGE], {**metadata, FULL_LENGTH_KEY: len(text)}
         document = Document(document_id, text, passage.title, metadata)
-        chunks = chunk_document(document, size=SIZE, counter=HarmonyCounter())
+        chunks = chunk_document(document, size=DEFAULT_CHUNK_TOKENS, counter=HarmonyCounter())
         before = self._documents.get(document_id)
         first = before[-1].index + 1 if before else 0
         return [

@@ -12,7 +12,7 @@ from context_agent._support.token_table import load_weights
 
 PASSAGE_WORDS = 100
 """Words of a typical passage."""
-_FIRST = "the"
+_MOST_FREQUENT_WORD = "the"
 """The most frequent word; special tokens and single characters precede it in the vocabulary."""
 _CHARACTER_RANK = 500
 """Rank of a single character; the vocabulary sorts them by their code."""
@@ -32,7 +32,7 @@ def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64
 def _share(term: str) -> float:
     """Return the share of passages that hold the term; 0 for a term without words."""
     tokenizer = load_weights().tokenizer
-    first, size = tokenizer.encode(_FIRST, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
+    first, size = tokenizer.encode(_MOST_FREQUENT_WORD, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
     tokens = tokenizer.encode(term, add_special_tokens=False).ids
     if not tokens or not any(map(str.isalnum, term)):
         return 0.0

@@ -1,1 +1,12 @@
-"""An index in a folder, which any number of processes read while one writes. It knows no Chroma."""
+"""An index in a folder, which many processes read while one process writes. It knows no Chroma.
+
+| module | contents |
+|---|---|
+| `segments`, `segment_writer`, `rows` | texts, metadata and vectors in memory-mapped files |
+| `snapshot`, `writer`, `publication` | a complete state, how the next one is made, and which one is current |
+| `reader` | chunks, vectors and filters, answered from one snapshot |
+| `bm25`, `analysis` | search by words, and the analysis of text into terms |
+| `dense`, `vector_graph` | search by vectors, exact or through a graph |
+| `grep`, `text_table` | regular expressions over all texts |
+| `manifest`, `records`, `layouts`, `metadata_keys` | what the records of a collection mean |
+"""

@@ -1,4 +1,4 @@
-"""How tantivy makes terms of a text, in each language."""
+"""How tantivy turns text into terms, in each language."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from context_agent.text.languages import ENGLISH, STEMMED, WITHOUT_STOP_WORDS
 if TYPE_CHECKING:
     from tantivy import Filter, TextAnalyzer, Tokenizer
 
-LONGEST_WORD = 80
-"""Bytes; longer words (encoded blobs) are not indexed."""
+MAX_WORD_BYTES = 80
+"""Longer words are not indexed: they are encoded blobs."""
 TOKENIZER_NAME = "context_agent_terms"
-"""The name of the tokenizer, which is part of every index on disk: it takes analyzed terms apart."""
+"""The name under which every index stores its tokenizer. The tokenizer splits text that is already analyzed into
+terms.
+"""
 
 
 @cache
 def analyzer(language: str) -> TextAnalyzer:
-    """Return what makes terms of a text in this language."""
+    """Return the analyzer that turns a text of this language into terms."""
     from tantivy import Tokenizer
 
     return _chain(Tokenizer.simple(), *_word_filters(), *_folding(language), *_stopping(language), *_ending(language))
@@ -27,7 +29,7 @@ def analyzer(language: str) -> TextAnalyzer:
 
 @cache
 def word_splitter() -> TextAnalyzer:
-    """Return what makes words of a text, in any language."""
+    """Return the analyzer that splits a text of any language into words."""
     from tantivy import Tokenizer
 
     return _chain(Tokenizer.simple(), *_word_filters())
@@ -35,7 +37,7 @@ def word_splitter() -> TextAnalyzer:
 
 @cache
 def term_splitter() -> TextAnalyzer:
-    """Return what takes the terms of an analyzed text apart."""
+    """Return the analyzer that splits an analyzed text into its terms."""
     from tantivy import Tokenizer
 
     return _chain(Tokenizer.whitespace())
@@ -43,7 +45,7 @@ def term_splitter() -> TextAnalyzer:
 
 @cache
 def _form_analyzers(language: str) -> tuple[TextAnalyzer, TextAnalyzer, TextAnalyzer]:
-    """Return the three steps of `analyzer` behind `word_splitter`, of which the second drops words."""
+    """Return the three steps that follow `word_splitter` in `analyzer`. The second step drops words."""
     from tantivy import Tokenizer
 
     steps = (_folding(language), _stopping(language), _ending(language))
@@ -52,7 +54,7 @@ def _form_analyzers(language: str) -> tuple[TextAnalyzer, TextAnalyzer, TextAnal
 
 
 def word_forms(language: str, words: Sequence[str]) -> list[str]:
-    """Return the term of each word in a language; empty for a stop word."""
+    """Return the term of each word in a language. The term of a stop word is empty."""
     fold, stop, end = _form_analyzers(language)
     folded = fold.analyze(" ".join(words))
     content = set(stop.analyze(" ".join(folded)))
@@ -63,11 +65,13 @@ def word_forms(language: str, words: Sequence[str]) -> list[str]:
 def _word_filters() -> list[Filter]:
     from tantivy import Filter
 
-    return [Filter.remove_long(LONGEST_WORD), Filter.lowercase()]
+    return [Filter.remove_long(MAX_WORD_BYTES), Filter.lowercase()]
 
 
 def _folding(language: str) -> list[Filter]:
-    """Return the filters before stop words are dropped. Those of other languages than English have accents."""
+    """Return the filters that run before stop words are dropped. Stop words of languages other than English have
+    accents.
+    """
     from tantivy import Filter
 
     return [Filter.ascii_fold()] if language == ENGLISH else []

@@ -1,14 +1,14 @@
-"""BM25 on tantivy: in memory or in a folder, with incremental adds and deletes.
+"""BM25 on tantivy, in memory or in a folder, with incremental additions and deletions.
 
-The analyser lower-cases, folds accents, and drops the stop words and endings of a text's language; the title counts
-twice (recall@5 on the train queries of 2wiki, hotpotqa, musique: .668/.745/.469 with the title once, .682/.752/.508
-twice). Words are runs of letters and digits; `languages` cuts scripts without spaces into terms. Scores use tantivy's
-fixed k1 = 1.2 and b = 0.75.
+The analyzer lower-cases, folds accents, and drops the stop words and endings of a text's language. The title counts
+twice: on the train queries of 2wiki, hotpotqa and musique, recall@5 is .682, .752 and .508 with the title twice, and
+.668, .745 and .469 with the title once. A word is a run of letters and digits. `text.scripts` cuts scripts without
+spaces into terms. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
 
-An index may hold texts in several languages: each is analyzed in its own. A word of a query then has a form in each
-language of the index. The forms count as one term, which is as frequent as all of them together.
+An index may hold texts in several languages. Each text is analyzed in its own language, so a word of a query has a form
+in each language of the index. The forms count as one term, which is as frequent as all of them together.
 
-A query is never parsed: its analyzed words become a disjunction of terms, so any character is allowed.
+A query is never parsed. Its analyzed words become a disjunction of terms, so a query may have any characters.
 """
 
 from __future__ import annotations
@@ -39,25 +39,29 @@ if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
 
 ANALYZER_VERSION = 2
-"""Incremented when the analyser or the schema changes: an index of another version is rebuilt."""
+"""Increment it when the analyzer or the schema changes. An index of another version is rebuilt."""
 MAX_QUERY_TERMS = 64
-"""Distinct terms of one query, forms in several languages as one; of a longer query the rarest are kept."""
-LEAST_SHARE = 0.002
+"""Distinct terms of one query. Forms of a word in several languages are one term. The rarest terms of a longer query
+are kept.
+"""
+MIN_LANGUAGE_SHARE = 0.002
 """Share of the texts from which a language counts in every query.
 
-A rarer one counts unless the query shows that it is in another language.
+A rarer language counts too, unless the query shows that it is in another language.
 """
 CLEAR_STOP_WORDS = 2
-"""Stop words that a query must have more in another language than in that of most texts to be in that language."""
+"""A query is in another language than most texts if it has this many stop words more in that language."""
 MAX_QUERY_CHARACTERS = 100_000
 """Only this much of a query is analyzed."""
 TITLE_WEIGHT = 2
+"""How often the title is indexed with the text."""
 MAX_LIST_BYTES = 1_000_000
 """Size of tantivy's lists of its files and segments."""
 MAX_SEGMENTS = 1_000
-_HEAP = 32_000_000
+"""Segments of an index that is opened."""
+_WRITER_HEAP_BYTES = 32_000_000
 _TIE_MARGIN = 8
-"""Hits requested beyond twice as many as are wanted. Twice: a second search costs far more than a larger first one."""
+"""Hits requested beyond twice as many as are wanted. A second search costs far more than a larger first one."""
 
 
 class Bm25Entry(NamedTuple):
@@ -69,16 +73,27 @@ class Bm25Entry(NamedTuple):
 
 
 class Bm25Index:
-    """A set of texts by id, searchable by words. Reads are thread-safe; writes need one thread and a `commit`."""
+    """A set of texts by id, searchable by words.
+
+    Reads are thread-safe. Writes need one thread, and a `commit` makes them visible. If the files of a folder are
+    damaged, a search raises `CorpusCorruptError`.
+    """
 
     def __init__(
         self, path: Path | None = None, *, create: bool = True, language: str = ENGLISH, mixed: bool = False
     ) -> None:
-        """An index in memory, or in the folder `path`; `create` makes it if it does not exist.
+        """Open an index in memory or in a folder.
 
-        `language` is a code of `LANGUAGES`, the same each time the folder is opened. In a `mixed` index it is that of
-        texts which show no other. Raises `ConfigError` for another language,
-        `CorpusCorruptError` if tantivy cannot open the folder. So do searches in a folder whose files are damaged.
+        Args:
+            path: The folder. None keeps the index in memory.
+            create: Whether to make the folder if it does not exist.
+            language: A code of `text.languages.LANGUAGES`. It must be the same each time the folder is opened.
+            mixed: Whether each text is analyzed in its own language. `language` is then that of texts that show no
+                other.
+
+        Raises:
+            ConfigError: If the language is unknown.
+            CorpusCorruptError: If tantivy cannot open the folder.
         """
         require_language(language)
         self.language, self.mixed = language, mixed
@@ -88,7 +103,7 @@ class Bm25Index:
         self.reading: Callable[[], AbstractContextManager[None]] = (
             nullcontext if path is None else partial(CorpusCorruptError.reading, path)
         )
-        """Raises `CorpusCorruptError` for whatever damaged files raise in the block."""
+        """A context that turns whatever damaged files raise into `CorpusCorruptError`."""
         with self.reading():
             # By default a thread of tantivy follows commits, and its lock files appear in a folder after it was closed.
             self._index.config_reader("Manual", 0)
@@ -98,7 +113,7 @@ class Bm25Index:
 
     @classmethod
     def of(cls, entries: Iterable[Bm25Entry]) -> Self:
-        """Return an index in memory of these texts, each in its language."""
+        """Return an index of these texts in memory, each analyzed in its own language."""
         entries = list(entries)
         index = cls(language=identify([entry.text for entry in entries]), mixed=True)
         index.add(entries)
@@ -106,11 +121,11 @@ class Bm25Index:
         return index
 
     def count(self) -> int:
-        """Number of texts as of the last commit."""
+        """Return the number of texts as of the last commit."""
         return self._searcher.num_docs
 
     def add(self, entries: Iterable[Bm25Entry]) -> None:
-        """Adds texts; an existing id is not replaced (delete it first). Visible after `commit`."""
+        """Add texts, which become visible after `commit`. To replace a text, delete its id first."""
         from tantivy import Document
 
         writer = self._open_writer()
@@ -121,19 +136,19 @@ class Bm25Index:
             terms = analyzer(language).analyze(self._cut(f"{entry.title}\n" * TITLE_WEIGHT + entry.text))
             document = Document()
             document.add_text("id", entry.id)
-            document.add_text("every", _EVERY)
+            document.add_text("every", _EVERY_TEXT)
             document.add_text("language", language)
             document.add_text("text", " ".join(terms))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
-        """Removes texts by id; unknown ids are ignored. Visible after `commit`."""
+        """Remove texts by id, which takes effect after `commit`. Unknown ids are ignored."""
         writer = self._open_writer()
         for chunk_id in ids:
             writer.delete_documents_by_term("id", chunk_id)
 
     def commit(self) -> None:
-        """Makes additions and deletions durable and visible, and releases the folder's writer lock."""
+        """Make additions and deletions durable and visible, and release the folder's writer lock."""
         with self._lock:
             writer, self._writer = self._writer, None
         if writer is not None:
@@ -143,7 +158,16 @@ class Bm25Index:
             self._read()
 
     def search(self, query: str, k: int, *, only: AbstractSet[str] | None = None) -> list[tuple[str, float]]:
-        """Return the `k` best texts as (id, score), best first, equal scores by id; `only` limits them to these ids."""
+        """Search by words.
+
+        Args:
+            query: The query. Its words become a disjunction.
+            k: The most texts to return.
+            only: Ids to which the search is limited. None searches all texts.
+
+        Returns:
+            Ids with their scores, best first. Equal scores are ordered by id.
+        """
         from tantivy import Occur, Query
 
         terms, searcher = self._terms(query), self._searcher
@@ -171,7 +195,7 @@ class Bm25Index:
         return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]
 
     def analyze(self, text: str) -> list[str]:
-        """Return the distinct terms of a text, in order of appearance, in each language of the index."""
+        """Return the distinct terms of a text in order of appearance, in each language of the index."""
         return [form for forms in self._terms(text) for form in forms]
 
     def term_frequencies(self, text: str) -> NDArray[np.int64]:
@@ -181,36 +205,36 @@ class Bm25Index:
         return np.array(counts, dtype=np.int64)
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """In how many texts each term occurs, shape (n,).
+        """Return in how many texts each term occurs, shape (n,).
 
-        For a term of several words it is the number of texts with all of them; for a term of stop words alone the
-        number of texts; for a term without a letter or digit 0.
+        A term of several words counts the texts with all of them. A term of stop words alone counts every text. A term
+        without a letter or digit counts none.
         """
         with self.reading():
             return np.array([self._frequency(term) for term in terms], dtype=np.int64)
 
     def _cut(self, text: str) -> str:
-        """Return the text as tantivy gets it: with blanks between the terms of scripts that have none."""
+        """Return the text as tantivy gets it, with blanks between the terms of scripts that have none."""
         if text.isascii():
             return text
         return segmented(well_formed(text))
 
     def _read(self) -> None:
-        """Reads the last commit, and which languages its texts are in, the one of most texts first."""
+        """Read the last commit, and count the texts of each language."""
         self._searcher = self._index.searcher()
         counts = {code: self._searcher.doc_freq("language", code) for code in LANGUAGES}
         self.languages = {code: counts[code] for code in sorted(counts, key=lambda code: -counts[code]) if counts[code]}
-        """How many texts are in each language, the most frequent first. Deleted ones may still count."""
+        """The number of texts in each language, the most frequent language first. Deleted texts may still count."""
         # Languages without a stemmer are analyzed alike.
         alike: dict[str, list[str]] = {}
         for code in self.languages:
             alike.setdefault(STEMMED.get(code, ""), []).append(code)
         self._analyzed = [codes[0] for codes in alike.values()]
-        least = self.count() * LEAST_SHARE
+        least = self.count() * MIN_LANGUAGE_SHARE
         self._always = [codes[0] for codes in alike.values() if sum(map(self.languages.__getitem__, codes)) >= least]
 
     def _terms(self, text: str) -> list[tuple[str, ...]]:
-        """Return the distinct terms of a text, in order of appearance; each has the forms of a word in different
+        """Return the distinct terms of a text in order of appearance. Each term holds the forms of a word in different
         languages.
         """
         cut = self._cut(text[:MAX_QUERY_CHARACTERS])
@@ -238,7 +262,7 @@ class Bm25Index:
         return terms
 
     def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
-        """Yield the query of each form of a term, weighted as if each were as frequent as all together."""
+        """Yield a query for each form of a term. Each form weighs as if it were as frequent as all forms together."""
         from tantivy import Query
 
         queries = [Query.term_query(self._schema, "text", form, "freq") for form in forms]
@@ -262,7 +286,7 @@ class Bm25Index:
         if not terms:
             return self.count() if any(map(str.isalnum, term)) else 0
         # Tantivy's own number counts what was deleted until it merges the segment.
-        if len(terms) == 1 and self._searcher.doc_freq("every", _EVERY) == self.count():
+        if len(terms) == 1 and self._searcher.doc_freq("every", _EVERY_TEXT) == self.count():
             return min(self._sum(terms[0]), self.count())
         every_term = [(Occur.Must, Query.term_set_query(self._schema, "text", list(forms))) for forms in terms]
         return int(self._searcher.search(Query.boolean_query(every_term), 1, count=True).count)  # type: ignore[attr-defined]
@@ -271,7 +295,7 @@ class Bm25Index:
         return sum(self._searcher.doc_freq("text", form) for form in forms)
 
     def _rarest(self, terms: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        """Return the terms that occur in the fewest texts, but in any."""
+        """Return the terms that occur in the fewest texts, without those that occur in none."""
         frequencies = {forms: self._sum(forms) for forms in terms}
         indexed = (forms for forms in terms if frequencies[forms])
         return sorted(indexed, key=lambda forms: (frequencies[forms], forms))[:MAX_QUERY_TERMS]
@@ -280,12 +304,12 @@ class Bm25Index:
         with self._lock:
             if self._writer is None:
                 # One indexing thread: documents keep their order, and an ingest leaves the other cores to the vectors.
-                self._writer = self._index.writer(_HEAP, 1)
+                self._writer = self._index.writer(_WRITER_HEAP_BYTES, 1)
             return self._writer
 
 
-_EVERY = "1"
-"""A term of every text, which shows whether deleted texts are still counted."""
+_EVERY_TEXT = "1"
+"""A term of every text. Its frequency shows whether deleted texts are still counted."""
 
 
 def _schema() -> Schema:
@@ -313,7 +337,7 @@ def _open(schema: Schema, path: Path | None, create: bool) -> Index:
 
 
 def _check_files(path: Path) -> None:
-    """Refuse lists of files that tantivy would read whole, or that name a segment twice."""
+    """Raise `ValueError` for lists of files that tantivy would read whole, or that name a segment twice."""
     read_bytes(path / ".managed.json", MAX_LIST_BYTES)
     segments = [segment["segment_id"] for segment in read_json(path / "meta.json", MAX_LIST_BYTES)["segments"]]
     if len(segments) > MAX_SEGMENTS or len(set(segments)) < len(segments):
@@ -321,13 +345,11 @@ def _check_files(path: Path) -> None:
 
 
 _SMALL_SET = 1_000
+"""If a filter admits at most this many texts, only these are searched."""
 
 
 class Bm25Retriever:
-    """BM25 as a retriever. `matching` returns the indexed ids that a metadata filter lets through.
-
-    `chunk_of` maps an indexed id to its chunk's id, if they differ.
-    """
+    """BM25 as a `Retriever`."""
 
     name = SPARSE
 
@@ -337,6 +359,13 @@ class Bm25Retriever:
         matching: Callable[[Where], AbstractSet[str]],
         chunk_of: Mapping[str, str] | None = None,
     ) -> None:
+        """Wrap an index.
+
+        Args:
+            index: The index.
+            matching: Returns the indexed ids that a metadata filter admits.
+            chunk_of: Maps an indexed id to its chunk's id. None means that they are the same.
+        """
         self._index, self._matching, self._chunk_of = index, matching, chunk_of
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:

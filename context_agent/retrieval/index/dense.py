@@ -1,4 +1,4 @@
-"""Dense search: vectors as stored in the parts of an index, and the retriever that ranks chunks by them."""
+"""Dense search: the vectors in the parts of an index, and the retriever that ranks chunks by them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,32 @@ from context_agent.retrieval.filters import Where
 from context_agent.retrieval.retriever import DENSE, QueryVectors
 
 _UNIT_SAMPLE = 3
-"""Vectors checked to decide whether all have length 1."""
+"""Vectors that are checked to decide whether all vectors have length 1."""
 
 
 class NearestRows(Protocol):
-    """An approximate search of one part."""
+    """An approximate search in one part."""
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
-        """About the `k` rows of the highest cosine to a query of shape (d,), in no order; None if it is not usable."""
+        """Return about the `k` rows with the highest cosine to a query.
+
+        Args:
+            query: The query's vector, shape (d,).
+            k: How many rows to return.
+
+        Returns:
+            Row numbers in no order. None means that this search cannot be used.
+        """
 
 
 class VectorPart(NamedTuple):
-    """Vectors as stored: shape (n, d), float32, usually memory-mapped.
+    """Vectors as stored, usually memory-mapped.
 
-    `lengths` are their Euclidean norms, shape (n,). The rows in `removed`, ascending, do not count. `approximate`
-    finds the best of them without reading all.
+    Attributes:
+        matrix: The vectors, shape (n, d).
+        lengths: Their Euclidean norms, shape (n,).
+        removed: The rows that do not count, ascending.
+        approximate: Finds the best rows without reading all of them.
     """
 
     matrix: NDArray[np.float32]
@@ -37,7 +48,7 @@ class VectorPart(NamedTuple):
     approximate: NearestRows | None = None
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
-        """About the `k` best of the rows that count, ascending; None if only an exact search tells them."""
+        """Return about the `k` best of the rows that count, ascending. None means that an exact search is needed."""
         if self.approximate is None or 16 * k >= len(self.lengths):
             return None
         for request in (k, 4 * k, 16 * k):
@@ -52,7 +63,9 @@ class VectorPart(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorTable:
-    """Vectors in corpus order, in one or more parts; `space` is Chroma's name of the distance: `cosine`, `l2`, `ip`."""
+    """Vectors in corpus order, in one or more parts. `space` is Chroma's name of the distance: `cosine`, `l2` or
+    `ip`.
+    """
 
     parts: Sequence[VectorPart]
     space: str
@@ -63,16 +76,23 @@ class VectorTable:
         return cls([VectorPart(matrix, lengths, np.zeros(0, dtype=np.int32))], space)
 
     def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the score of each row for a query of shape (d,); higher is better, shape (n,).
+        """Score each row for a query.
 
-        Cosines for `cosine`, and for `l2` and `ip` if the stored vectors have length 1; else negative distances.
+        The space `cosine` gives cosines. So do `l2` and `ip` if the stored vectors have length 1; otherwise they give
+        negative distances.
+
+        Args:
+            query: The query's vector, shape (d,).
+
+        Returns:
+            The scores, shape (n,). Higher is better.
         """
         return np.concatenate([np.zeros(0, np.float32), *(self._scores(part, query) for part in self.parts)])
 
     def best(self, query: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Rows and their scores, among them the `k` best, and all that tie with the last of them.
+        """Return rows and their scores: the `k` best, and all rows that tie with the last of them.
 
-        A part with an approximate search contributes what that returns.
+        A part with an approximate search contributes the rows that this search returns.
         """
         rows, scores, first = [np.zeros(0, np.intp)], [np.zeros(0, np.float32)], 0
         for part in self.parts:
@@ -111,10 +131,10 @@ class VectorTable:
 
 
 class DenseRetriever:
-    """Dense search over a `VectorTable`, equal scores ordered by id.
+    """Dense search over a `VectorTable`. Equal scores are ordered by id.
 
-    It is exact where a part has no approximate search, and with a metadata filter: one pass over the matrix, on one
-    core, 11 ms for 100,000 vectors of 384 numbers, .5 ms for 10,000 of 256.
+    The search is exact where a part has no approximate search, and with a metadata filter. An exact search is one pass
+    over the matrix on one core. It takes 11 ms for 100,000 vectors of 384 numbers and .5 ms for 10,000 vectors of 256.
     """
 
     name = DENSE
@@ -126,11 +146,18 @@ class DenseRetriever:
         id_of: Callable[[int], str],
         mask: Callable[[Where], NDArray[np.bool_]],
     ) -> None:
-        """`id_of` returns the chunk id of a row; `mask` the rows that a metadata filter lets through."""
+        """Wrap a table.
+
+        Args:
+            table: The vectors.
+            embed_query: Returns the vector of a query.
+            id_of: Returns the chunk id of a row.
+            mask: Returns the rows that a metadata filter admits, shape (rows,).
+        """
         self._table, self._embed_query, self._id_of, self._mask = table, embed_query, id_of, mask
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """See `Retriever`; a query whose vector is zero (no known word) finds nothing."""
+        """See `Retriever`. If the query's vector is zero because no word is known, return nothing."""
         vector = self._embed_query(query)
         if k <= 0 or not vector.any():
             return []
@@ -145,8 +172,9 @@ class DenseRetriever:
 
 
 def _highest(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Return the places of the `k` highest scores, ascending, and of all that tie with the last of them; and these
-    scores.
+    """Return the places of the `k` highest scores and these scores, in ascending order of place.
+
+    All places that tie with the last of them are included.
     """
     if len(scores) <= k:
         return np.arange(len(scores)), scores

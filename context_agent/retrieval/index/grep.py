@@ -1,13 +1,13 @@
-r"""Regular expressions over all chunks, in time linear in the text (google-re2).
+"""Regular expressions over all chunks, in time linear in the text (google-re2).
 
-The chunks' texts are in one UTF-8 buffer, separated by line breaks, so that the engine searches a hundred thousand of
-them in a few calls. The buffer is searched by *finders*, which find at least every chunk that matches: a literal that
-each match must contain (about ten times as fast as a general pattern), else the pattern itself with `^` and `$` at line
-breaks. Each candidate chunk is then checked alone, so a match never spans two chunks. A finder with too many false
-candidates is dropped, and the remaining chunks are checked one by one.
+All texts are in one UTF-8 buffer, separated by line breaks, so the engine searches a hundred thousand of them in a few
+calls. *Finders* search the buffer. A finder finds at least every chunk that matches. The first finder is a literal that
+each match must contain; it is about ten times as fast as a general pattern. The second is the pattern itself, with `^`
+and `$` at line breaks. Each candidate chunk is then checked alone, so a match never spans two chunks. If a finder has
+too many false candidates, it is dropped, and the remaining chunks are checked one by one.
 
-benchmarks/search_latency.py compares it with Chroma's own `$regex` at 100,000 chunks. Memory: the buffer is the text
-itself (mapped from an index folder) and 8 bytes a chunk; a pattern takes at most 8 MiB.
+`benchmarks/search_latency.py` compares this with Chroma's own `$regex` at 100,000 chunks. The buffer takes as much
+memory as the text (mapped from an index folder) and 8 bytes a chunk. A pattern takes at most 8 MiB.
 """
 
 from __future__ import annotations
@@ -20,19 +20,28 @@ from context_agent.errors import PatternError
 from context_agent.retrieval.index.text_table import TextTable
 
 LONGEST_PATTERN = 4_096
-"""Characters."""
+"""Characters of a pattern at most."""
 _MAX_MISSES = 1_000
 """False candidates after which a finder is dropped."""
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 16, 1 << 22
-"""Bytes searched in one call: few after a match, so that a pattern that reads to the end of it stays cheap."""
+"""Bytes that one call searches. The window is small after a match, so a pattern that reads to its end stays cheap."""
 _SHORTEST_LITERAL = 3
 
 
 class Pattern:
-    """A compiled pattern. Case-sensitive except with `(?i)`; `.` does not match a line break except with `(?s)`."""
+    """A compiled pattern. It is case-sensitive except with `(?i)`. `.` does not match a line break except with
+    `(?s)`.
+    """
 
     def __init__(self, source: str) -> None:
-        """Raises `PatternError` for an empty, overlong or malformed pattern, look-around and back-references."""
+        """Compile a pattern.
+
+        Args:
+            source: The pattern in RE2's syntax.
+
+        Raises:
+            PatternError: If the pattern is empty, too long or malformed, or has look-around or back-references.
+        """
         if not source:
             raise PatternError("the pattern is empty: pass at least one character")
         if len(source) > LONGEST_PATTERN:
@@ -56,12 +65,14 @@ class Pattern:
 
 
 _ANCHORED_TO_TEXT = re.compile(r"\\[AzQ]|\(\?[a-zA-Z]*-[a-zA-Z]*m")
-r"""What `(?m)` does not turn into a condition on lines: \A, \z, (?-m). (\Q would swallow the closing bracket.)"""
+r"""Parts of a pattern that `(?m)` does not apply to lines: \A, \z and (?-m). \Q is here too, because it would swallow
+the closing bracket.
+"""
 _IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 
 
 def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
-    """Yield the rows that match, ascending, searched lazily."""
+    """Yield the rows that match, ascending. The search is lazy."""
     row = 0
     for finder in pattern.finders:
         misses = 0
@@ -78,7 +89,7 @@ def scan(table: TextTable, pattern: Pattern) -> Iterator[int]:
 
 
 def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
-    """Return the first row from `row` on that the finder matches; the number of rows without one."""
+    """Return the first row from `row` on that the finder matches. If there is none, return the number of rows."""
     window = _FIRST_WINDOW
     while row < len(table):
         begin = int(table.starts[row])
@@ -90,14 +101,15 @@ def _next_candidate(table: TextTable, finder: Any, row: int) -> int:
 
 
 def required_literal(source: str) -> str:
-    """Return the longest run of characters that every match must contain, in either case if the pattern ignores case.
+    """Return the longest run of characters that every match must contain.
 
-    Searches only outside of groups, and returns the empty string for syntax that it does not understand, for an
-    alternation and for fewer than three characters: it may miss a literal, but never returns a wrong one.
+    If the pattern ignores case, the match may have the run in either case. The function reads only what is outside of
+    groups. For syntax that it does not understand, for an alternation and for fewer than three characters, it returns
+    the empty string. So it may miss a literal, but never returns a wrong one.
     """
     runs, position = [""], 0
     while position < len(source):
-        token = _TOKEN.match(source, position)
+        token = _PATTERN_TOKEN.match(source, position)
         if token is None or token.lastgroup == "alternation":
             return ""
         position = token.end()
@@ -117,17 +129,19 @@ def required_literal(source: str) -> str:
     return longest if len(longest) >= _SHORTEST_LITERAL else ""
 
 
-_CLASS = r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
-_TOKEN = re.compile(
-    r"(?P<escaped>\\[^a-zA-Z0-9\s])|(?P<set>\\[dDwWsSbBntrfva]|[.^$]|" + _CLASS + r")|(?P<group>\()|(?P<alternation>\|)"
+_CHARACTER_CLASS = r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]"
+_PATTERN_TOKEN = re.compile(
+    r"(?P<escaped>\\[^a-zA-Z0-9\s])|(?P<set>\\[dDwWsSbBntrfva]|[.^$]|"
+    + _CHARACTER_CLASS
+    + r")|(?P<group>\()|(?P<alternation>\|)"
     r"|(?P<optional>[*?]|\{\d+(?:,\d*)?\})|(?P<repeated>\+)|(?P<plain>[^\\\[\](){}|*?+.^$])",
     re.DOTALL,
 )
-_IN_GROUP = re.compile(rf"\\[^QEpPx0-9]|{_CLASS}|[^\\\[]", re.DOTALL)
+_IN_GROUP = re.compile(rf"\\[^QEpPx0-9]|{_CHARACTER_CLASS}|[^\\\[]", re.DOTALL)
 
 
 def _end_of_group(source: str, position: int) -> int:
-    """Where the group ends whose opening bracket is before `position`; -1 if that is unclear."""
+    """Return where the group ends whose opening bracket is before `position`, or -1 if that is unclear."""
     depth = 1
     while depth:
         token = _IN_GROUP.match(source, position)

@@ -5,11 +5,12 @@ A layout says which chunk a record holds, identifies the collection's state, and
 **Own layout**: the manifest identifies the state. If its snapshot is missing or damaged, it is rebuilt from the
 collection.
 
-**Foreign layout**: nothing is written to the collection. In a local folder the number of the last change identifies the
-state, so any change is noticed, and only the records that were added, changed or removed since the last snapshot are
-read. Chroma's client does not report that number. There, a snapshot counts as current if the number of records is the
-same, the last records of the store are in it, and 64 records spread over the collection still have the same text. A
-text that was changed in place and is not among the 64 goes unnoticed: open with `rebuild=True` after such changes.
+**Foreign layout**: nothing is written to the collection. In a local folder, the number of the last change identifies
+the state. So any change is noticed, and only the records that changed since the last snapshot are read. Chroma's client
+does not report that number. There, a snapshot counts as current under three conditions: the number of records is the
+same, the snapshot has the last records of the store, and 64 records spread over the collection still have the same
+text. If a text was changed in place and is not among the 64, the change goes unnoticed: open with `rebuild=True` after
+such changes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from context_agent.retrieval.index.writer import SnapshotEntry, SnapshotWriter
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
 
-SAMPLE = 64
+COMPARED_RECORDS = 64
 """Records compared to detect changes in a foreign collection."""
 
 
@@ -65,7 +66,7 @@ class StoredRecords(Protocol):
         """Yield record ids with their vectors, shape (n, d). Raise `CorpusCorruptError` if some are lost."""
 
     def dimension(self) -> int:
-        """Return the length of the vectors; 0 for an empty collection."""
+        """Return the numbers of a vector, or 0 for an empty collection."""
 
     def space(self) -> str:
         """Return the name of the distance: `cosine`, `l2` or `ip`."""
@@ -74,9 +75,11 @@ class StoredRecords(Protocol):
 class OwnLayout:
     """A collection made by `index_documents`, in one state.
 
-    `revision` is the state for the corpus's name, `state` also identifies the options that the collection is read with,
-    `snapshot` is the name of the snapshot that the collection itself refers to, `language` is what all texts of a new
-    one are in, None to identify that of each.
+    Attributes:
+        revision: The state, for the corpus's name.
+        state: The state, together with the options that the collection is read with.
+        snapshot: The name of the snapshot that the collection itself refers to.
+        language: The language of all texts of a new snapshot. None identifies that of each text.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -86,12 +89,12 @@ class OwnLayout:
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
-        """Return the chunk of a record; None for a record without text or not part of the index."""
+        """Return the chunk of a record. None for a record that has no text or is not part of the index."""
         stored = stored_chunk(record, text, metadata)
         return stored.chunk if stored else None
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """Return whether the snapshot has as many chunks and as long vectors as the manifest says."""
+        """Return whether the snapshot has as many chunks, and vectors as long, as the manifest says."""
         manifest = self.manifest
         return len(snapshot.rows) == manifest.chunks and snapshot.dimension in (0, manifest.dimension)
 
@@ -102,7 +105,7 @@ class OwnLayout:
     def write(
         self, records: StoredRecords, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """Writes the whole collection."""
+        """Write the whole collection."""
         stored = filter(None, (stored_chunk(*record) for record in records.contents()))
         for chunk in live(stored, self.manifest.revision):
             writer.add(snapshot_entry(chunk))
@@ -122,7 +125,13 @@ class ForeignLayout:
     language: str | None = None
 
     def __init__(self, keys: Keys, sequence: int = -1, counter: TokenCounter | None = None) -> None:
-        """`sequence` is the number of the collection's last change, -1 if it is unknown."""
+        """Describe a state.
+
+        Args:
+            keys: The metadata keys of the collection.
+            sequence: The number of the collection's last change; -1 if it is unknown.
+            counter: Counts the tokens of chunks that do not state them.
+        """
         self.keys = keys
         self.state = json.dumps({"keys": asdict(keys), "sequence": sequence}, sort_keys=True)
         self._count = lru_cache(maxsize=65_536)((counter or HarmonyCounter()).count)
@@ -158,7 +167,7 @@ class ForeignLayout:
         return None, -1
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """See `OwnLayout`. Nothing states the counts of a foreign collection's state."""
+        """See `OwnLayout`. Nothing states the counts of a foreign collection, so every snapshot fits."""
         return True
 
     def number(self, root: Path) -> int:
@@ -168,7 +177,9 @@ class ForeignLayout:
     def write(
         self, records: StoredRecords, writer: SnapshotWriter, base: Snapshot | None, changed: AbstractSet[str]
     ) -> None:
-        """Writes the differences between the collection and `base`, which include the `changed` records of the base."""
+        """Write the differences between the collection and `base`. The `changed` records of the base count as
+        differences.
+        """
         added: list[str] | None = None
         if base is not None:
             present, earlier = records.ids(), base.chunk_of_record.keys()
@@ -180,21 +191,21 @@ class ForeignLayout:
     def same(self, records: StoredRecords, snapshot: Snapshot) -> bool:
         """Return whether the snapshot still shows the collection, as far as a sample can tell."""
         count = records.count()
-        last = records.ids_from(max(0, count - SAMPLE), SAMPLE)
+        last = records.ids_from(max(0, count - COMPARED_RECORDS), COMPARED_RECORDS)
         same_records = count == len(snapshot.rows) and all(record in snapshot.chunk_of_record for record in last)
         return same_records and self.same_texts(records, snapshot)
 
     def same_texts(self, records: StoredRecords, base: Snapshot) -> bool:
-        """Return whether those of the sampled records that still exist have the same text."""
+        """Return whether the sampled records that still exist have the same text."""
         if not base.rows:
             return True
-        positions = np.unique(np.linspace(0, len(base.rows) - 1, SAMPLE).astype(int)).tolist()
+        positions = np.unique(np.linspace(0, len(base.rows) - 1, COMPARED_RECORDS).astype(int)).tolist()
         expected = {base.rows[position].record: base.rows.raw_text(position) for position in positions}
         entries = self._entries(records, list(expected))
         return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 
     def _entries(self, records: StoredRecords, ids: Sequence[str] | None) -> Iterator[SnapshotEntry]:
-        """Return what a snapshot stores of these records, by default of all."""
+        """Yield what a snapshot stores of these records, by default of all records."""
         return (self._entry(record, text, data or {}) for record, text, data in records.contents(ids))
 
     def _entry(self, record: str, text: str | None, metadata: Mapping[str, Any]) -> SnapshotEntry:
@@ -211,7 +222,7 @@ LayoutOf = Callable[[StoredCollection], Layout]
 
 
 def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Snapshot | None:
-    """Return the snapshot in the folder `root` that shows the layout's state; None without one.
+    """Return the snapshot in the folder `root` that shows the layout's state. None without one.
 
     A rebuilt snapshot of an own layout has another name than the manifest says.
     """
@@ -230,9 +241,18 @@ def build(
     changed: AbstractSet[str] = frozenset(),
     lexical: bool = False,
 ) -> Snapshot:
-    """Return a new snapshot of the collection in the folder `root`, from `base` if there is one; not published yet.
+    """Return a new snapshot of the collection. It is not published yet.
 
-    Raises `CorpusCorruptError` for a record without a vector.
+    Args:
+        layout: Says what the records hold.
+        records: The records of the collection.
+        root: The folder of the snapshots.
+        base: The last snapshot, from which the new one is made.
+        changed: Records of the base that have changed.
+        lexical: Whether to leave out vectors and metadata.
+
+    Raises:
+        CorpusCorruptError: If a record has no vector.
     """
     dimension = 0 if lexical else records.dimension()
     writer = SnapshotWriter(root, base, dimension=dimension, space=records.space(), language=layout.language)
@@ -246,7 +266,7 @@ def build(
 
 
 def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
-    """Writes the missing vectors, as the collection stores them. Raises `CorpusCorruptError` for lost ones."""
+    """Write the missing vectors, as the collection stores them. Raise `CorpusCorruptError` if some are lost."""
     missing = writer.without_vectors()
     for ids, vectors in records.vectors(missing):
         writer.put_vectors(ids, vectors)
@@ -255,7 +275,7 @@ def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
 
 
 def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
-    """Makes a snapshot the current one, and returns it. Keeps the previous one: a process may be opening it."""
+    """Make a snapshot the current one, and return it. The previous one stays: a process may be opening it."""
     previous = published(root)
     publish(root, Publication(fresh.name, layout.state, stored if fresh.vectors is not None else None))
     keep = {fresh.name, *([previous.snapshot] if previous else ())}

@@ -1,4 +1,8 @@
-"""The manifest: the state of an index, as one JSON entry."""
+"""The manifest: the state of an index, as one entry of the collection's metadata.
+
+The manifest travels with the collection, also on a server, and is replaced in one transaction. It is written last. Its
+`revision` names the last complete state. Records of a higher revision are the unfinished work of an interrupted run.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,14 @@ from context_agent.text.languages import LANGUAGES
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-KEY = "ctx1"
-"""The manifest in a collection's metadata, and the packed entry in a record's."""
-SCHEMA = 1
+MANIFEST_KEY = "ctx1"
+"""The name of the manifest in a collection's metadata, and of the packed entry in a record's."""
+MANIFEST_SCHEMA = 1
+"""The version of the manifest."""
 LONGEST_ENTRY = 100_000
 """Characters of a manifest that are read."""
-_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
-_Name = Annotated[str, Len(1, 4_096)]
+_STRICT_CONFIG: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
+_NameText = Annotated[str, Len(1, 4_096)]
 _Language = Annotated[str, Predicate(lambda code: not code or code in LANGUAGES)]
 _Count = Annotated[int, Interval(ge=0, le=2**53)]
 _Scores = Annotated[Mapping[Annotated[str, Len(1, 100)], Annotated[float, Interval(ge=0, le=1e6)]], Len(0, 100)]
@@ -34,24 +39,34 @@ _Scores = Annotated[Mapping[Annotated[str, Len(1, 100)], Annotated[float, Interv
 class Chunking:
     """How documents were chunked: tokens per chunk, tokens of overlap, and the name of the token counter."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT_CONFIG
     size: _Count
     overlap: _Count
-    counter: _Name
+    counter: _NameText
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state of an index. Revision 0: no run has been completed yet.
+    """The state of an index.
 
-    `embedder` is the embedder's name, `spec` its spec for `load_embedder`, empty if unknown. `snapshot` names the
-    folder that holds this state of a local index. `calibration` is the version of the measurement of `mrr` and
-    `weights`; 0 without one. `language` is that of BM25, see `languages.LANGUAGES`; it is empty until a run has completed. In a `mixed` index it is the language of most texts, and each text is
-    in its own; otherwise someone named it.
+    Attributes:
+        embedder: The name of the embedder.
+        dimension: The numbers of a vector.
+        chunking: How documents were chunked.
+        spec: The embedder's spec for `load_embedder`; empty if unknown.
+        revision: The number of the state. 0 means that no run has been completed yet.
+        chunks: The number of chunks.
+        mrr: The mean reciprocal rank of each retriever.
+        weights: The weight of each retriever.
+        snapshot: The folder that holds this state of a local index.
+        calibration: The version of the measurement of `mrr` and `weights`; 0 without one.
+        language: The language of BM25, see `text.languages`; empty until a run has been completed.
+        mixed: Whether each text is in its own language. `language` is then that of most texts. Otherwise someone named
+            it.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
-    embedder: _Name
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT_CONFIG
+    embedder: _NameText
     dimension: Annotated[int, Interval(ge=1, le=100_000)]
     chunking: Chunking
     spec: Annotated[str, Len(0, 4_096)] = ""
@@ -82,16 +97,26 @@ class Manifest:
         )
 
     def stored_calibration(self) -> Calibration | None:
-        """Return the calibration; None without one, and if another version of this package measured it in another
+        """Return the calibration. None without one, or if another version of this package measured it in another
         way.
         """
         return Calibration(self.mrr, self.weights) if self.calibration == CALIBRATION_VERSION else None
 
 
 def parse_manifest(collection: str, entry: object) -> Manifest | None:
-    """Return the manifest in the metadata entry `KEY` of a collection; None for None.
+    """Return the manifest in the metadata entry `MANIFEST_KEY` of a collection.
 
-    Every field is checked, because the entry may come from someone else. Raises `CorpusCorruptError`.
+    Every field is checked, because the entry may come from someone else.
+
+    Args:
+        collection: The name of the collection, for error messages.
+        entry: The entry; None for a collection that this package did not make.
+
+    Returns:
+        The manifest. None if `entry` is None.
+
+    Raises:
+        CorpusCorruptError: If the entry is damaged, or another version of this package wrote it.
     """
     from pydantic import ValidationError
     from pydantic_core import from_json
@@ -99,23 +124,23 @@ def parse_manifest(collection: str, entry: object) -> Manifest | None:
     if entry is None:
         return None
     if not isinstance(entry, str) or len(entry) > LONGEST_ENTRY:
-        raise _damaged(collection, f"it is not a string of at most {LONGEST_ENTRY:,} characters")
+        raise _damaged_manifest(collection, f"it is not a string of at most {LONGEST_ENTRY:,} characters")
     try:
         fields = from_json(entry)
         schema = fields.pop("schema")
-        if schema == SCHEMA:
+        if schema == MANIFEST_SCHEMA:
             manifest = _validator().validate_json(json.dumps(fields), strict=True)
             if manifest.language or not manifest.revision:
                 return manifest
             schema = "1, without a language"
     except ValidationError as error:
-        raise _damaged(collection, explain(error)) from error
+        raise _damaged_manifest(collection, explain(error)) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise _damaged(collection, str(error)) from error
+        raise _damaged_manifest(collection, str(error)) from error
     raise CorpusCorruptError(
         f"collection {collection!a} was indexed by another version of context-agent (schema {ascii(schema)[:50]}; this "
-        f"version reads {SCHEMA}). Delete the index, or name another one with --path or --collection, and run ctx1 "
-        "index DOCUMENTS again"
+        f"version reads {MANIFEST_SCHEMA}). Delete the index, or name another one with --path or --collection. Then "
+        "run ctx1 index DOCUMENTS"
     )
 
 
@@ -126,7 +151,7 @@ def _validator() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)
 
 
-def _damaged(collection: str, reason: str) -> CorpusCorruptError:
+def _damaged_manifest(collection: str, reason: str) -> CorpusCorruptError:
     return CorpusCorruptError(
         f"the manifest of collection {collection!a} is damaged ({ascii(reason[:200])[1:-1]}). Delete the "
         "index and index the documents again"

@@ -1,7 +1,7 @@
 """The metadata keys of a collection that another program made: those that the caller names, or the usual ones.
 
-Programs on LangChain, LlamaIndex and Haystack store where a chunk comes from under a few usual keys. A sample of the
-records decides which of them this collection uses.
+Programs on LangChain, LlamaIndex and Haystack store under a few usual keys where a chunk comes from. A sample of the
+records decides which of these keys a collection uses.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ TITLE_KEYS = ("title", "file_name", "file_path", "source")
 INDEX_KEYS = ("split_id", "page")
 """Keys whose numbers order the chunks of a document."""
 RECORD_KEYS = ("row", "seq_num")
-"""Keys that number the records of a file in LangChain's loaders of CSV and JSON: each such record is a document."""
+"""Keys that number the records of a file in LangChain's loaders of CSV and JSON. Each such record is a document."""
 USUAL_KEYS = frozenset({*DOCUMENT_KEYS, *TITLE_KEYS, *INDEX_KEYS, *RECORD_KEYS})
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The metadata keys of a foreign collection.
+    """The metadata keys of a foreign collection. An empty key means none, and no usual key replaces it.
 
-    Without `text` the record's document is the text; without `document` each record is a separate document;
-    without `index` the chunks of a document are in the order of the store; without `tokens` they are counted.
-    An empty key is no key: none of the usual ones replaces it.
+    Attributes:
+        text: The key of the text. Without it, the record's document is the text.
+        title: The key of the title.
+        document: The key of the document's id. Without it, each record is a separate document.
+        index: The key that orders the chunks of a document. Without it, they are in the order of the store.
+        tokens: The key of the number of tokens. Without it, tokens are counted.
     """
 
     text: str | None = None
@@ -71,13 +74,13 @@ def usual_keys(sample: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def entry_of(metadata: Mapping[str, Any], key: str | None) -> str:
-    """Return an entry as text, empty without one. LlamaIndex writes the text None for a missing document."""
+    """Return an entry as text, or "" without one. LlamaIndex writes the text None for a missing document."""
     value = metadata.get(key) if key else None
     return "" if value is None or value == "None" else str(value)
 
 
 def keys_notice(collection: str, named: Keys, used: Keys) -> str:
-    """Return what a reader should know about keys that the caller did not name; empty without such a key."""
+    """Return what a reader should know about keys that the caller did not name, or "" without such a key."""
     uses = [
         f"{verb} by {key!r} (--{field}-key, in Python {field}_key=)"
         for verb, field, key, option in (

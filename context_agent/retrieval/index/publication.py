@@ -1,4 +1,9 @@
-"""Which snapshot of an index is the current one, and what it shows."""
+"""Which snapshot of an index is current.
+
+`current.json` names the current snapshot of a collection. It is replaced in one step, after the snapshot has its name
+and after the collection's manifest is written. While a writer holds Chroma's database locked, or after a writer was
+killed, readers use it instead of the database.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +21,18 @@ from context_agent._support.small_files import read_json
 
 @dataclass(frozen=True, slots=True)
 class StoredCollection:
-    """What Chroma says about a collection. `configuration` and `schema` are JSON.
+    """What the store says about a collection.
 
-    `sequence` is the number of the last change and grows with each; -1 if it is unknown, as on a server. `usual_keys`
-    are the usual metadata keys of its records, see `metadata_keys`.
+    Attributes:
+        id: The UUID of the collection.
+        name: Its name.
+        metadata: Its metadata, the manifest included.
+        configuration: Chroma's configuration, as JSON.
+        schema: Chroma's schema, as JSON.
+        dimension: The numbers of a vector; 0 if unknown.
+        empty: Whether it has no records.
+        sequence: The number of the last change, which grows with each change; -1 if it is unknown, as on a server.
+        usual_keys: The usual metadata keys of its records, see `metadata_keys`.
     """
 
     id: str
@@ -41,8 +54,10 @@ def valid_id(collection: object) -> bool:
         return False
 
 
-POINTER = "current.json"
+POINTER_FILE = "current.json"
+"""The file that names the current snapshot."""
 MAKER_LOCK = "snapshot.lock"
+"""The file that a process locks while it makes a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +71,14 @@ class Publication:
 
 def publish(root: Path, publication: Publication) -> None:
     """Make this the current snapshot of the folder, synced to disk. Other users may read the file."""
-    with replacing(root / POINTER, shared=True) as file:
+    with replacing(root / POINTER_FILE, shared=True) as file:
         file.write(json.dumps(asdict(publication)).encode())
 
 
 def published(root: Path) -> Publication | None:
-    """Return the current snapshot of the folder; None if none was published or the file is damaged."""
+    """Return the current snapshot of the folder. None if none was published or the file is damaged."""
     try:
-        stored = read_json(root / POINTER)
+        stored = read_json(root / POINTER_FILE)
         collection = stored["collection"]
         local = None if collection is None else StoredCollection(**collection)
         if local is not None and not _plausible(local):
@@ -74,7 +89,7 @@ def published(root: Path) -> Publication | None:
 
 
 def _plausible(stored: Any) -> bool:
-    """Return whether the values have their types: they come from a file."""
+    """Return whether the values have their types. They come from a file."""
     texts = (stored.configuration, stored.schema)
     return (
         valid_id(stored.id)
@@ -91,7 +106,7 @@ def _plausible(stored: Any) -> bool:
 
 def published_collection(folder: Path, name: str) -> StoredCollection | None:
     """Return the collection of this name, as the latest publication in a folder of collections describes it."""
-    stats = [(file, file.stat()) for file in folder.glob(f"*/{POINTER}")]
+    stats = [(file, file.stat()) for file in folder.glob(f"*/{POINTER_FILE}")]
     # A file that many folders link to is read once.
     distinct = {(status.st_dev, status.st_ino): (status.st_mtime_ns, file) for file, status in stats}
     publications = (published(file.parent) for _, file in sorted(distinct.values(), reverse=True))
@@ -101,7 +116,7 @@ def published_collection(folder: Path, name: str) -> StoredCollection | None:
 
 @contextmanager
 def one_maker(root: Path) -> Iterator[Path]:
-    """Yield the folder, locked: several processes may share it, and one at a time brings it up to date."""
+    """Yield the folder, locked. Several processes may share it, and one at a time brings it up to date."""
     root.mkdir(parents=True, exist_ok=True)
     with file_lock(root / MAKER_LOCK, timeout=-1):
         yield root

@@ -22,9 +22,9 @@ _CACHED_COLUMNS = 32
 
 
 class SnapshotReader:
-    """Reads one state of a collection from its snapshot; writes nothing and opens no other file. Thread-safe.
+    """Reads one state of a collection from its snapshot. It writes nothing and opens no other file. Thread-safe.
 
-    `matching` returns the records that a metadata filter lets through, and raises `ConfigError` for a malformed one.
+    `matching` returns the records that a metadata filter admits. It raises `ConfigError` for a malformed filter.
     """
 
     def __init__(self, snapshot: Snapshot, layout: Layout) -> None:
@@ -35,24 +35,24 @@ class SnapshotReader:
         self.matching = cached_by_filter(self._records)
 
     def chunks(self, chunk_ids: Sequence[str]) -> dict[str, Chunk]:
-        """Return the chunks by id, in any order; unknown ids are left out."""
+        """Return the chunks by id, in any order. Unknown ids are left out."""
         rows = map(self._snapshot.row_of_chunk.get, chunk_ids)
         chunks = (self._chunk(row) for row in rows if row is not None)
         return {chunk.id: chunk for chunk in chunks if chunk is not None}
 
     def vectors(self, chunk_ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """Return the vectors by chunk id, each of shape (d,) and length 1; a zero vector stays zero."""
+        """Return the vectors by chunk id, each of shape (d,) and length 1. A zero vector stays zero."""
         rows = ((chunk_id, self._snapshot.row_of_chunk.get(chunk_id)) for chunk_id in chunk_ids)
         return {chunk_id: self._snapshot.rows.vector(row, unit=True) for chunk_id, row in rows if row is not None}
 
     def dense(self, embed_query: QueryVectors) -> DenseRetriever:
-        """Exact dense search in this state."""
+        """Return a dense search in this state."""
         return DenseRetriever(self._vectors, embed_query, lambda row: self._snapshot.rows[row].chunk, self._mask)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> None:
-        """The store's own hybrid search: a snapshot has none."""
+        """Return None: a snapshot has no hybrid search of its own."""
         return
 
     def _chunk(self, row: int) -> Chunk | None:

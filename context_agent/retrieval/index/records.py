@@ -1,19 +1,13 @@
-"""Records of a Chroma collection: the manifest, what a record holds of a chunk, what it can hold, and writing it.
+"""The records of an index: one record holds one chunk.
 
-The manifest is one entry of the collection's metadata, so that it travels with the collection, also on a server, and is
-replaced in one transaction. It is written last: its `revision` names the last complete state, and records of a higher
-revision are the unfinished work of an interrupted run. If a document has records of several complete revisions, the
-newest counts; the older ones are deleted right after the manifest is written.
+If a document has records of several complete revisions, the newest counts. The older records are deleted right after
+the manifest is written.
 
-A record's id is `<chunk id>~<digest of the document>`: a changed document gets new records next to the old ones, and a
-repeated run finds its own. Its metadata are the document's entries, and `ctx1`, a JSON list of document id, title,
-index, start, end, tokens, revision, and position of the document in its run. It is one packed entry, because each entry
-is a row in Chroma's database: with three, adding takes 15 % longer, with eight a third. Filters use the document's
-entries.
-
-Chroma refuses a whole batch for one wrong entry, drops others silently, and a record with thousands of entries makes a
-local collection unreadable. So both kinds of documents are checked: those from sources lose their wrong entries, with a
-notice (`with_storable_metadata`); those of a caller raise an error (`check_document`).
+A record's id is `<chunk id>~<digest of the document>`. So a changed document gets new records next to the old ones, and
+a repeated run finds its own. A record's metadata are the document's entries and `ctx1`, a JSON list of document id,
+title, index, start, end, tokens, revision, and position of the document in its run. It is one packed entry because each
+entry is a row in Chroma's database: with three entries, adding takes 15 % longer, with eight a third. Filters use the
+document's entries.
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ from typing import Any
 
 from context_agent._support.small_files import parse_json
 from context_agent.retrieval.chunker import Span, chunk_at, chunk_document
-from context_agent.retrieval.index.manifest import KEY, Chunking
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, Chunking
 from context_agent.text.normalization import well_formed
 from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document
@@ -44,7 +38,7 @@ class StoredChunk:
 
 
 def digest_of(document: Document, chunking: Chunking) -> str:
-    """Twelve hexadecimal digits over everything that decides what is stored of a document."""
+    """Return twelve hexadecimal digits over everything that decides what is stored of a document."""
     content: list[Any] = [document.title, document.text, sorted(document.metadata.items())]
     content += [sorted(asdict(chunking).items()), *map(astuple, document.sections)]
     return blake2b(json.dumps(content, ensure_ascii=True).encode(), digest_size=6).hexdigest()
@@ -64,14 +58,14 @@ def metadata_of(stored: StoredChunk) -> dict[str, Any]:
     """Return the record's metadata. A document's own entry named `ctx1` is overwritten."""
     chunk = stored.chunk
     numbers = (chunk.index, chunk.start, chunk.end, chunk.tokens, stored.revision, stored.position)
-    return {**chunk.metadata, KEY: json.dumps([chunk.document_id, chunk.title, *numbers], ensure_ascii=False)}
+    return {**chunk.metadata, MANIFEST_KEY: json.dumps([chunk.document_id, chunk.title, *numbers], ensure_ascii=False)}
 
 
 def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | None) -> StoredChunk | None:
-    """Reads what `metadata_of` wrote; None for a record that `metadata_of` did not write."""
+    """Return the chunk that `metadata_of` described. None for a record that it did not write."""
     entries = dict(metadata or {})
     try:
-        document_id, title, *numbers = parse_json(entries.pop(KEY))
+        document_id, title, *numbers = parse_json(entries.pop(MANIFEST_KEY))
         index, start, end, tokens, revision, position = numbers
     except (KeyError, TypeError, ValueError):
         return None
@@ -82,7 +76,7 @@ def stored_chunk(record: str, text: str | None, metadata: Mapping[str, Any] | No
 
 
 def live(chunks: Iterable[StoredChunk], revision: int) -> list[StoredChunk]:
-    """Return the chunks of the complete state `revision`, in corpus order: of each document the newest ones."""
+    """Return the chunks of the complete state `revision`, in corpus order. Of each document, the newest ones count."""
     complete = [stored for stored in chunks if stored.revision <= revision]
     newest: dict[str, int] = {}
     for stored in complete:
@@ -101,10 +95,17 @@ def chunks_to_store(
     position: int,
     resumable: Mapping[str, Span],
 ) -> list[StoredChunk]:
-    """Return the chunks of a document with their records; none for a document without text.
+    """Return the chunks of a document with their records.
 
-    `resumable` has the spans of records that an interrupted run stored. A document with all of its records among them
-    is not chunked again, unless it has sections.
+    Args:
+        document: The document. One without text gives no chunks.
+        digest: Its digest, see `digest_of`.
+        chunking: How it is chunked.
+        counter: Counts tokens.
+        revision: The revision that writes the records.
+        position: The document's position in the run.
+        resumable: The spans of records that an interrupted run stored. If they cover the document, and it has no
+            sections, it is not chunked again.
     """
     document = replace(document, title=well_formed(document.title), text=well_formed(document.text))
     # The spans do not tell which section a chunk belongs to: such a document is cut again.
@@ -114,7 +115,9 @@ def chunks_to_store(
 
 
 def _resumed_chunks(document: Document, digest: str, resumable: Mapping[str, Span]) -> list[Chunk]:
-    """Return the document's chunks at the stored spans; none if they do not reach the end of its text."""
+    """Return the document's chunks at the stored spans. None are returned if the spans do not reach the end of its
+    text.
+    """
     records = (record_id(f"{document.id}_{index}", digest) for index in count())
     stored = takewhile(lambda span: span is not None, map(resumable.get, records))
     spans = [span for span in stored if span is not None]

@@ -17,7 +17,7 @@ from context_agent.retrieval.index.grep import Pattern, scan
 from context_agent.retrieval.index.segments import IdKind, Segment, SnapshotRow, id_hash
 
 CACHED_ROWS = 1 << 14
-"""Rows whose ids a reader holds in memory, those that were used last: one search names the same rows several times."""
+"""Rows whose ids a reader keeps in memory, those used last. One search names the same rows several times."""
 
 
 class SegmentRows:
@@ -40,68 +40,69 @@ class SegmentRows:
         return (segment.row(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def find(self, kind: IdKind, value: str) -> Iterator[tuple[int, SnapshotRow]]:
-        """Position and ids of the rows with this record, chunk or document id, ascending."""
+        """Yield position and ids of each row with this record, chunk or document id, ascending."""
         return _rows_with(self.segments, self._firsts, kind, value)
 
     def first(self, kind: IdKind, value: str) -> tuple[int, SnapshotRow]:
-        """Position and ids of the first row with this id. Raises `KeyError`."""
+        """Return position and ids of the first row with this id. Raise `KeyError` if there is none."""
         return self._first(kind, value)
 
     def matching(self, pattern: Pattern) -> Iterator[int]:
-        """Yield the positions of the texts that match, ascending, searched lazily."""
+        """Yield the positions of the texts that match, ascending. The search is lazy."""
         for first, segment in zip(self._firsts, self.segments, strict=False):
             numbers = scan(segment.texts, pattern)
             yield from (first + segment.position(number) for number in numbers if not segment.is_removed(number))
 
     def text_bytes(self) -> int:
-        """Return the size of all texts, those of removed rows included."""
+        """Return the size of all texts in bytes. Removed rows are included."""
         return sum(int(segment.texts.starts[-1]) for segment in self.segments)
 
     def raw_text(self, position: int) -> bytes:
-        """One text in UTF-8."""
+        """Return one text in UTF-8."""
         segment, number = self._located(position)
         return segment.texts.raw(number)
 
     def text(self, position: int) -> str:
-        """One text."""
+        """Return one text."""
         segment, number = self._located(position)
         return segment.text(number)
 
     def metadata(self, position: int) -> dict[str, Any]:
-        """Return the metadata of a row, as in the store."""
+        """Return the metadata of a row, as stored."""
         segment, number = self._located(position)
         return segment.metadata_of(number)
 
     def all_metadata(self) -> Iterator[dict[str, Any]]:
-        """Return the metadata of every row."""
+        """Yield the metadata of every row."""
         return (segment.metadata_of(number) for segment in self.segments for number in segment.remaining().tolist())
 
     def vector(self, position: int, *, unit: bool = False) -> NDArray[np.float32]:
-        """One vector as stored, shape (d,); with `unit` scaled to length 1, but a zero vector stays zero."""
+        """Return one vector as stored, shape (d,). With `unit`, scale it to length 1; a zero vector stays zero."""
         segment, number = self._located(position)
         scale = (segment.lengths[number] or np.float32(1)) if unit else np.float32(1)
         return np.asarray(segment.vectors[number] / scale)
 
     def vector_parts(self) -> tuple[VectorPart, ...]:
-        """Return the vectors for dense search, whose rows are positions."""
+        """Return the vectors for dense search. Their rows are positions."""
         return tuple(VectorPart(part.vectors, part.lengths, part.removed, part.graph) for part in self.segments)
 
     def _located(self, position: int) -> tuple[Segment, int]:
         return _located(self.segments, self._firsts, position)
 
     def without(self, records: AbstractSet[str]) -> list[Segment]:
-        """Return the segments with these records removed as well; unknown ones are ignored."""
+        """Return the segments with these records removed as well. Unknown records are ignored."""
         keys = {record: id_hash("record", record) for record in records}
         segments = []
         for segment in self.segments:
             removed = [number for record, key in keys.items() for number, _ in segment.find("record", record, key)]
-            segments.append(segment.leaving_out(removed) if removed else segment)
+            segments.append(segment.with_removed(removed) if removed else segment)
         return segments
 
 
 def _located(segments: Sequence[Segment], firsts: Sequence[int], position: int) -> tuple[Segment, int]:
-    """Return the segment of a position, and the row in it. `firsts` are the positions where segments begin, and the
-    end.
+    """Return the segment of a position, and the row in it.
+
+    `firsts` holds the position at which each segment begins, and the number of all rows.
     """
     if not 0 <= position < firsts[-1]:
         raise IndexError(position)
@@ -131,7 +132,7 @@ def _first_row(segments: Sequence[Segment], firsts: Sequence[int], kind: IdKind,
 
 
 class PositionOf(Mapping[str, int]):
-    """The position of the row with a chunk or record id, looked up in the segments."""
+    """A mapping from a chunk or record id to its row's position. Each look-up reads the segments."""
 
     def __init__(self, rows: SegmentRows, kind: IdKind) -> None:
         self._rows, self._kind = rows, kind
@@ -140,7 +141,7 @@ class PositionOf(Mapping[str, int]):
         return self.find(value)[0]
 
     def find(self, value: str) -> tuple[int, SnapshotRow]:
-        """Return the first row with this id. Raises `KeyError`."""
+        """Return position and ids of the first row with this id. Raise `KeyError` if there is none."""
         return self._rows.first(self._kind, value)
 
     def __iter__(self) -> Iterator[str]:
@@ -151,7 +152,7 @@ class PositionOf(Mapping[str, int]):
 
 
 class ChunkOfRecord(Mapping[str, str]):
-    """The chunk id of a record, looked up in the segments."""
+    """A mapping from a record id to its chunk's id. Each look-up reads the segments."""
 
     def __init__(self, position_of: PositionOf) -> None:
         self._position_of = position_of

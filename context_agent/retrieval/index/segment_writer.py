@@ -1,4 +1,4 @@
-"""Segments written: from rows that are added, and from segments that are merged."""
+"""Writing segments: from rows that are added, and from segments that are merged."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ from context_agent.retrieval.index.segments import (
 )
 from context_agent.retrieval.index.text_table import SEPARATOR, encode
 
-GROWTH = 4
+MERGE_RATIO = 4
 """A segment with fewer rows than this many times those after it is merged with them."""
 REMOVED_SHARE = 5
-"""A segment is rewritten when more than one row in this many is removed."""
+"""A segment is rewritten if more than one row in this many is removed."""
 
 
 def write_removed(folder: Path, segment: Segment) -> None:
-    """Writes which rows of a segment are removed, next to it."""
+    """Write which rows of a segment are removed, into a file next to it."""
     if len(segment.removed):
         write_file(removed_file(folder / segment.name), [segment.removed.tobytes()])
 
 
 def merge_start(segments: Sequence[Segment]) -> int:
-    """Return the index of the first segment to merge with all after it; the number of segments if nothing is to be
-    merged.
+    """Return the index of the first segment to merge with all segments after it.
+
+    If nothing is to be merged, return the number of segments.
     """
     start, rows_after = len(segments), 0
     for index in reversed(range(len(segments))):
         segment = segments[index]
         worn = len(segment.removed) * REMOVED_SHARE > len(segment.texts)
-        start = index if worn or len(segment) < GROWTH * rows_after else start
+        start = index if worn or len(segment) < MERGE_RATIO * rows_after else start
         rows_after += len(segment)
     return start
 
@@ -70,7 +71,7 @@ class SegmentBuilder:
         return len(self._lengths["ids"])
 
     def add(self, row: SnapshotRow, text: str, metadata: Mapping[str, Any]) -> None:
-        """Adds a row; its vector may come later."""
+        """Add a row. Its vector may come later."""
         self._append("texts", encode(text))
         self._append("ids", json.dumps(row).encode())
         if self._dimension:
@@ -79,12 +80,12 @@ class SegmentBuilder:
             hashes.append(id_hash(kind, value))
 
     def put_vector(self, number: int, vector: NDArray[np.float32]) -> None:
-        """Writes the vector of a row, shape (dimension,)."""
+        """Write the vector of a row, shape (dimension,)."""
         self._files["vectors"].seek(number * 4 * self._dimension)
         self._files["vectors"].write(vector.tobytes())
 
     def finish(self, name: str) -> None:
-        """Writes the segment."""
+        """Write the segment."""
         columns = _Columns(
             {column: np.array(lengths, dtype=np.int64) for column, lengths in self._lengths.items()},
             {column: self._blocks(column) for column in self._files},
@@ -94,7 +95,7 @@ class SegmentBuilder:
         _write_segment(self._folder / name, self._dimension, columns)
 
     def close(self) -> None:
-        """Deletes the files of added rows."""
+        """Delete the temporary files of added rows."""
         for file in self._files.values():
             file.close()
             Path(file.name).unlink(missing_ok=True)
@@ -111,7 +112,7 @@ class SegmentBuilder:
 
 
 def merge(folder: Path, name: str, segments: Sequence[Segment], dimension: int) -> None:
-    """Writes the remaining rows of segments as one new segment."""
+    """Write the remaining rows of segments as one new segment."""
     firsts = list(accumulate(map(len, segments), initial=0))
     hashes, numbers = [np.zeros(0, "<u8")], [NO_ROWS]
     for first, segment in zip(firsts, segments, strict=False):
@@ -157,8 +158,11 @@ def _copied_vectors(segments: Sequence[Segment]) -> Iterator[bytes]:
 class _Columns(NamedTuple):
     """What a segment is written from.
 
-    `lengths` are the bytes of each row of the text columns, shape (n,); `blocks` the content of these columns and of
-    the vectors. `hashes` and `hashed_rows` have shape (3n,); of rows with the same id the first one comes first.
+    Attributes:
+        lengths: The bytes of each row of the text columns, shape (n,).
+        blocks: The content of the text columns and of the vectors.
+        hashes: The hashed ids, shape (3n,).
+        hashed_rows: The row of each hashed id, shape (3n,). Of rows with the same id, the first one comes first.
     """
 
     lengths: Mapping[str, NDArray[np.int64]]
@@ -168,7 +172,7 @@ class _Columns(NamedTuple):
 
 
 def _write_segment(path: Path, dimension: int, columns: _Columns) -> None:
-    """Writes a segment and syncs it to disk."""
+    """Write a segment and sync it to disk."""
     lengths, order = columns.lengths, np.argsort(columns.hashes, kind="stable")
     sizes = SegmentSizes(len(lengths["texts"]), dimension, *(int(lengths[name].sum()) for name in TEXT_COLUMNS))
     offsets = {name: offset for name, _, offset, _ in sizes.columns()}
@@ -199,7 +203,7 @@ def _write_segment(path: Path, dimension: int, columns: _Columns) -> None:
 
 
 def _padded(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the blocks of a column, and zeros up to where the next one begins."""
+    """Yield the blocks of a column, then zeros up to where the next column begins."""
     size = 0
     for block in blocks:
         size += len(block)
@@ -208,7 +212,10 @@ def _padded(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def write_file(path: Path, blocks: Iterable[bytes]) -> None:
-    """Writes a file and syncs it to disk. Not through a memory map: on a full disk that would kill the process."""
+    """Write a file and sync it to disk.
+
+    It does not use a memory map: on a full disk, writing to one would kill the process.
+    """
     with path.open("wb") as file:
         file.writelines(blocks)
         file.flush()

@@ -1,21 +1,20 @@
-"""The rows of a snapshot, in memory-mapped segments, whose pages all processes that read them share.
+"""The rows of a snapshot in memory-mapped files, whose pages are shared by all processes that read them.
 
 A segment never changes. Only the numbers of its *removed* rows (tombstones) are kept outside, in a file of the same
-name with the suffix `.removed`. `SegmentRows` presents the remaining rows of some segments as one table; a row's number
-in it is its *position*. Rows are found by record, chunk and document through sorted tables of hashed ids in the
-segments: there is no dictionary of the corpus.
+name with the suffix `.removed`. `rows.SegmentRows` presents the remaining rows of some segments as one table. A row's
+number in that table is its *position*. Sorted tables of hashed ids in the segments find rows by record, chunk and
+document, so nobody holds a dictionary of the corpus.
 
-A segment is one file. After a header come its columns: texts, ids and metadata with the offsets of each row, vectors
-with their lengths, and a table of hashed ids. Opening reads the header and the offsets. The size of a file follows from
-its header, so a file that was cut is noticed, and rows that do not fill their columns are refused: an index may come
-from someone else. A large segment has a second file, the graph of its vectors (see
-`vector_graph`).
+A segment is one file: a header, then the columns. The columns are texts, ids and metadata with the offsets of each row,
+vectors with their lengths, and a table of hashed ids. Opening a segment reads the header and the offsets. The header
+states the size of the file, so a file that was cut is noticed. An index may come from someone else, so rows that do not
+fill their columns are refused. A large segment has a second file, the graph of its vectors (see `vector_graph`).
 
-Adding writes one new segment. `merge_start` decides which segments at the end become one: a segment that is less than
-four times as large as all that follow it, or of which more than a fifth is removed, is merged with those after it. So
-their number grows with the logarithm of the corpus, and an added row is copied a bounded number of times on average for
-each of these sizes (the logarithmic method of Bentley and Saxe, "Decomposable searching problems I", Journal of
-Algorithms, 1980).
+Adding rows writes one new segment, and `segment_writer.merge_start` decides which segments at the end become one. A
+segment is merged with those after it if it is less than four times as large as all that follow it, or if more than a
+fifth of it is removed. So the number of segments grows with the logarithm of the corpus, and an added row is copied a
+bounded number of times on average for each of these sizes. This is the logarithmic method of Bentley and Saxe,
+"Decomposable searching problems I", Journal of Algorithms, 1980.
 """
 
 from __future__ import annotations
@@ -42,11 +41,15 @@ from context_agent.retrieval.index.vector_graph import VectorGraph, graph_file
 T = TypeVar("T")
 IdKind = Literal["record", "chunk", "document"]
 NO_ROWS: NDArray[np.int32] = np.zeros(0, dtype="<i4")
+"""An empty list of row numbers."""
 MAX_COLLISIONS = 16
-"""Other ids with the hash of an id: more are forged, and would make each look-up read the whole segment."""
+"""Other ids with the hash of an id. If there are more, they are forged, and would make each look-up read the whole
+segment.
+"""
 MAX_ROWS = 2**31 - 1
 """Rows that the type of a row's number can count."""
 MAX_DIMENSION = 100_000
+"""Numbers of a vector."""
 SEGMENT_MAGIC, SEGMENT_VERSION = b"ctx1seg", 1
 SEGMENT_HEADER = struct.Struct("<7sB5Q16x")
 ALIGNMENT = 64
@@ -57,7 +60,7 @@ ID_KINDS: tuple[IdKind, ...] = ("record", "chunk", "document")
 
 
 class SnapshotRow(NamedTuple):
-    """One chunk of a snapshot."""
+    """The ids of one chunk in a snapshot."""
 
     record: str
     chunk: str
@@ -66,9 +69,10 @@ class SnapshotRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file, open. `removed` are the rows that no longer belong to the snapshot, ascending.
+    """One file, open.
 
-    Reading a row raises `CorpusCorruptError` if its bytes are damaged.
+    `removed` lists the rows that no longer belong to the snapshot, ascending. If the bytes of a row are damaged,
+    reading it raises `CorpusCorruptError`.
     """
 
     path: Path
@@ -83,12 +87,12 @@ class Segment:
     graph: VectorGraph | None = None
 
     def __len__(self) -> int:
-        """Return the rows that remain."""
+        """Return the number of remaining rows."""
         return len(self.texts) - len(self.removed)
 
     @property
     def name(self) -> str:
-        """The file's."""
+        """The name of the file."""
         return self.path.name
 
     def row(self, number: int) -> SnapshotRow:
@@ -100,7 +104,7 @@ class Segment:
         return self._read(self.texts, number, bytes.decode)
 
     def metadata_of(self, number: int) -> dict[str, Any]:
-        """Return the metadata of a row; only in a segment that has them."""
+        """Return the metadata of a row. The segment must have metadata."""
         assert self.metadata is not None
         return self._read(self.metadata, number, lambda raw: dict(parse_json(raw)))
 
@@ -111,7 +115,7 @@ class Segment:
             raise CorpusCorruptError.of(self.path, error) from error
 
     def find(self, kind: IdKind, value: str, key: int) -> Iterator[tuple[int, SnapshotRow]]:
-        """Yield the remaining rows with this id, ascending; `key` is `id_hash(kind, value)`."""
+        """Yield the remaining rows with this id, ascending. `key` is `id_hash(kind, value)`."""
         collisions = 0
         for index in range(bisect_left(self.hashes, key), bisect_right(self.hashes, key)):
             row = self.row(number := self.hashed_rows[index])
@@ -137,7 +141,7 @@ class Segment:
             return position
         return position + bisect_right(range(len(self.removed)), position, key=lambda at: int(self.removed[at]) - at)
 
-    def leaving_out(self, numbers: Sequence[int]) -> Segment:
+    def with_removed(self, numbers: Sequence[int]) -> Segment:
         """Return the same segment with more rows removed."""
         return replace(self, removed=np.union1d(self.removed, numbers).astype("<i4"))
 
@@ -146,19 +150,22 @@ class Segment:
         return np.delete(np.arange(len(self.texts)), self.removed)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Return the remaining rows as ranges (first, end)."""
+        """Yield the remaining rows as ranges (first, end)."""
         borders = [-1, *self.removed.tolist(), len(self.texts)]
         ranges = ((before + 1, after) for before, after in pairwise(borders))
         return (rows for rows in ranges if rows[0] < rows[1])
 
 
 def id_hash(kind: IdKind, value: str) -> int:
-    """Return the key of an id in a segment's table: 64 bits, so that nobody can choose ids that collide."""
+    """Return the key of an id in a segment's table. It has 64 bits, so nobody can choose ids that collide."""
     return int.from_bytes(blake2b(kind[:1].encode() + encode(value), digest_size=8).digest(), "little")
 
 
 class SegmentSizes(NamedTuple):
-    """What the header says: rows, numbers per vector (0: neither vectors nor metadata), bytes of the text columns."""
+    """What the header states: the number of rows, the numbers of a vector, and the bytes of the text columns.
+
+    If `dimension` is 0, the segment has neither vectors nor metadata.
+    """
 
     rows: int
     dimension: int
@@ -167,7 +174,9 @@ class SegmentSizes(NamedTuple):
     metadata: int
 
     def columns(self) -> Iterator[tuple[str, str, int, int]]:
-        """Name, type, offset and number of items of each column, and last `end` with the size of the file."""
+        """Yield name, type, offset and number of items of each column. The last one, `end`, has the size of the file as
+        its offset.
+        """
         rows, vectors = self.rows, bool(self.dimension)
         counts = {
             "texts": ("<u1", self.texts),
@@ -189,7 +198,16 @@ class SegmentSizes(NamedTuple):
 
 
 def load_segment(folder: Path, name: str, dimension: int) -> Segment:
-    """Opens a segment. Raises `CorpusCorruptError` if it was cut, is of another version or has other vectors."""
+    """Open a segment.
+
+    Args:
+        folder: The folder of the snapshot.
+        name: The name of the file.
+        dimension: The numbers of a vector that the snapshot states.
+
+    Raises:
+        CorpusCorruptError: If the file was cut, is of another version, or has vectors of another length.
+    """
     path = folder / name
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -227,7 +245,10 @@ def load_segment(folder: Path, name: str, dimension: int) -> Segment:
 def _check_columns(
     path: Path, arrays: Mapping[str, NDArray[Any]], offsets: Mapping[str, int], sizes: SegmentSizes
 ) -> None:
-    """Refuse rows that lie outside of their column or over each other: small files could pass for endless texts."""
+    """Raise `CorpusCorruptError` for rows that lie outside of their column or over each other.
+
+    Otherwise a small file could pass for endless texts.
+    """
     for starts, column in (("text_starts", "texts"), ("id_starts", "ids"), ("metadata_starts", "metadata")):
         if len(array := arrays[starts]):
             first, last = offsets[column], offsets[column] + getattr(sizes, column)

@@ -1,18 +1,13 @@
 """A complete state of an index in files of this package, which readers use without opening the store.
 
-A snapshot is a folder that never changes once it has its name: `bm25/` (tantivy), segments with the rows, texts,
-metadata and vectors (see `segments`), the rows of them that are removed, and `segments.json`, which lists the
-segments. All are memory-mapped. A collection on a server keeps vectors and metadata there; its *lexical* snapshot has
-none.
+A snapshot is a folder that never changes once it has its name. It holds `bm25/` (tantivy), segments with the rows,
+texts, metadata and vectors (see `segments`), lists of removed rows, and `segments.json`, which lists the segments. All
+files are memory-mapped. A server keeps the vectors and metadata of a collection itself, so the snapshot of such a
+collection is *lexical* and has none.
 
-A snapshot is written under another name and renamed, and no name is used twice, so a reader sees all of it or nothing.
-An open snapshot keeps its files, even after they are deleted. The next snapshot is made from the last one without
-reading the store again: the files of tantivy and of unchanged segments are linked rather than copied, and what is added
-becomes a new segment. On a file system without hard links they are copied.
-
-`current.json` names the current snapshot of a collection. It is replaced in one step, after the snapshot has its name
-and after the collection's manifest is written. It replaces Chroma's database while a writer holds that locked, or
-after a writer was killed.
+A snapshot is written under another name and renamed, and no name is used twice. So a reader sees all of it or nothing.
+An open snapshot keeps its files, even after they are deleted. `writer` makes the next snapshot from the last one, and
+`publication` says which one is current.
 """
 
 from __future__ import annotations
@@ -38,19 +33,21 @@ from context_agent.retrieval.index.segments import MAX_DIMENSION, SnapshotRow, l
 from context_agent.text.identification import SAMPLE
 
 SNAPSHOT_VERSION = f"3.{ANALYZER_VERSION}"
-_NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
-_SEGMENT = re.compile(r"segment-[0-9a-f]{16}\.bin")
-WRITING_PREFIX, _REMOVED = "writing-", "removed-"
+"""The version of the files. A snapshot of another version is not opened; it is made anew from the collection."""
+_SNAPSHOT_NAME = re.compile(r"snapshot-(\d{1,18})-[0-9a-f]{8}")
+_SEGMENT_NAME = re.compile(r"segment-[0-9a-f]{16}\.bin")
+WRITING_PREFIX, _REMOVED_PREFIX = "writing-", "removed-"
 HEAD_FILE = "segments.json"
-"""Lists the segments of a snapshot."""
+"""The file that lists the segments of a snapshot."""
 MAX_HEAD_BYTES = 100_000
+"""Size of that file."""
 MAX_SEGMENTS = 1_000
-"""Their number grows with the logarithm of the corpus: a billion rows have fewer than 40."""
+"""Segments of a snapshot. Their number grows with the logarithm of the corpus: a billion rows have fewer than 40."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A complete state. Reads are thread-safe. `dimension` is 0 in a lexical snapshot, whose `vectors` are None."""
+    """A complete state. Reads are thread-safe. In a lexical snapshot `dimension` is 0 and `vectors` is None."""
 
     folder: Path
     rows: SegmentRows
@@ -65,7 +62,7 @@ class Snapshot:
         return self.folder.name
 
     def sample(self) -> list[str]:
-        """Texts spread over the corpus, as many as identification reads."""
+        """Return texts spread over the corpus, as many as language identification reads."""
         return [self.rows.text(row) for row in range(0, len(self.rows), max(1, len(self.rows) // SAMPLE))][:SAMPLE]
 
     @property
@@ -75,22 +72,23 @@ class Snapshot:
 
     @cached_property
     def row_of_chunk(self) -> PositionOf:
-        """Chunk id to row."""
+        """A mapping from chunk id to row."""
         return PositionOf(self.rows, "chunk")
 
     @cached_property
     def row_of_record(self) -> PositionOf:
-        """Record id to row."""
+        """A mapping from record id to row."""
         return PositionOf(self.rows, "record")
 
     @cached_property
     def chunk_of_record(self) -> ChunkOfRecord:
-        """Record id to chunk id."""
+        """A mapping from record id to chunk id."""
         return ChunkOfRecord(self.row_of_record)
 
     def documents(self) -> Iterator[list[SnapshotRow]]:
-        """Yield the rows of each document, ascending. A foreign collection can hold a document's chunks in another
-        order.
+        """Yield the rows of each document, ascending.
+
+        A foreign collection can hold a document's chunks in another order.
         """
         previous = None
         for position, row in enumerate(self.rows):
@@ -102,12 +100,17 @@ class Snapshot:
 
 
 def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot | None:
-    """Return the snapshot of this name; None if it is missing, damaged, of another version, or lexical and `lexical` is
-    false.
+    """Open a snapshot.
 
-    The name may come from a file: None also for a name that no snapshot can have.
+    Args:
+        root: The folder of the snapshots.
+        name: The name of the snapshot. It may come from a file, so it need not be a valid name.
+        lexical: Whether a lexical snapshot will do.
+
+    Returns:
+        The snapshot. None if it is missing, damaged, of another version, or lexical against `lexical`.
     """
-    if _NAME.fullmatch(name) is None:
+    if _SNAPSHOT_NAME.fullmatch(name) is None:
         return None
     try:
         snapshot = read_snapshot(root / name)
@@ -117,32 +120,37 @@ def load_snapshot(root: Path, name: str, *, lexical: bool = False) -> Snapshot |
 
 
 def number_in(name: str) -> int:
-    """Return the number in a snapshot's name; 0 in any other name."""
-    matched = _NAME.fullmatch(name)
+    """Return the number in a snapshot's name, or 0 for any other name."""
+    matched = _SNAPSHOT_NAME.fullmatch(name)
     return int(matched[1]) if matched else 0
 
 
 def next_number(root: Path) -> int:
-    """One above the highest number of a snapshot in the folder."""
+    """Return one more than the highest number of a snapshot in the folder."""
     return max((number_in(child.name) for child in root.glob("snapshot-*")), default=0) + 1
 
 
 def remove_others(root: Path, keep: AbstractSet[str], *, unfinished: bool) -> None:
-    """Deletes the snapshots that are not named in `keep`; with `unfinished`, also the leftovers of killed processes.
+    """Delete the snapshots that `keep` does not name.
 
-    A folder is renamed first, so that a reader that opens it by its name finds all of it or nothing.
+    A folder is renamed first, so a reader that opens it by its name finds all of it or nothing.
+
+    Args:
+        root: The folder of the snapshots.
+        keep: Names of the snapshots to keep.
+        unfinished: Whether to delete what killed processes left behind as well.
     """
     for child in root.iterdir():
         if child.name not in keep and child.name.startswith("snapshot-") and child.is_dir():
             # Windows refuses while a reader has its files open; then a later run deletes them.
             with suppress(OSError):
-                shutil.rmtree(child.rename(root / f"{_REMOVED}{secrets.token_hex(4)}"), ignore_errors=True)
-        elif unfinished and child.name.startswith((WRITING_PREFIX, _REMOVED)):
+                shutil.rmtree(child.rename(root / f"{_REMOVED_PREFIX}{secrets.token_hex(4)}"), ignore_errors=True)
+        elif unfinished and child.name.startswith((WRITING_PREFIX, _REMOVED_PREFIX)):
             shutil.rmtree(child, ignore_errors=True)
 
 
 def adopt(folder: Path, root: Path) -> None:
-    """Links, or copies, a snapshot from another folder into this one under the same name.
+    """Link or copy a snapshot from another folder into this one under the same name.
 
     Tantivy locks a file of an index that it reads, so an index in a read-only folder cannot be read in place.
     """
@@ -153,14 +161,20 @@ def adopt(folder: Path, root: Path) -> None:
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Open the snapshot in a folder. Raise `CorpusCorruptError`, `OSError`, `ValueError`, `KeyError` or `TypeError`."""
+    """Open the snapshot in a folder.
+
+    Raises:
+        CorpusCorruptError: If the files do not belong together, or another version wrote them.
+        OSError: If a file cannot be opened.
+        ValueError: If the list of segments is not valid JSON.
+    """
     stored = read_json(folder / HEAD_FILE, MAX_HEAD_BYTES)
     if stored["version"] != SNAPSHOT_VERSION:
         raise CorpusCorruptError(f"{folder} was written by another version")
     names, dimension, documents = stored["segments"], stored["dimension"], stored["documents"]
     if not (type(dimension) is int and 0 <= dimension <= MAX_DIMENSION and type(documents) is int):
         raise CorpusCorruptError(f"{folder / HEAD_FILE} has counts that cannot be")
-    if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT.fullmatch, names)):
+    if len(names) > MAX_SEGMENTS or len(set(names)) < len(names) or not all(map(_SEGMENT_NAME.fullmatch, names)):
         raise CorpusCorruptError(f"{folder / HEAD_FILE} names files that are not segments, one twice, or too many")
     rows = SegmentRows([load_segment(folder, name, dimension) for name in names])
     bm25 = Bm25Index(folder / "bm25", create=False, language=stored["language"], mixed=stored["mixed"] is True)
@@ -171,7 +185,10 @@ def read_snapshot(folder: Path) -> Snapshot:
 
 
 def link_files(source: Path, target: Path) -> None:
-    """Links the files of a folder: tantivy never changes a file, and replaces meta.json by renaming."""
+    """Link the files of a folder.
+
+    Linking is safe: tantivy never changes a file, and replaces meta.json by renaming.
+    """
     target.mkdir(exist_ok=True)
     for file in source.iterdir():
         if file.is_file() and not file.name.endswith(".lock"):
@@ -179,7 +196,7 @@ def link_files(source: Path, target: Path) -> None:
 
 
 def link_file(file: Path, target: Path) -> None:
-    """Links a file instead of copying it, where the file system can."""
+    """Link a file. If the file system has no hard links, copy it."""
     try:
         os.link(file, target)
     except OSError:

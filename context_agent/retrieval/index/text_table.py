@@ -10,11 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEPARATOR = b"\n"
+"""The line break after each text in the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Texts in corpus order: text i is `buffer[starts[i] : starts[i + 1] - 1]`; `starts` has shape (n + 1,), int64."""
+    """Texts in corpus order.
+
+    Text i is `buffer[starts[i] : starts[i + 1] - 1]`. `starts` has shape (n + 1,) and type int64.
+    """
 
     buffer: bytes | mmap
     starts: NDArray[np.int64]
@@ -31,11 +35,11 @@ class TextTable:
         return len(self.starts) - 1
 
     def raw(self, row: int) -> bytes:
-        """One text in UTF-8."""
+        """Return one text in UTF-8."""
         return self.buffer[int(self.starts[row]) : int(self.starts[row + 1]) - 1]
 
     def text(self, row: int) -> str:
-        """One text."""
+        """Return one text."""
         return self.raw(row).decode()
 
     def row_at(self, offset: int) -> int:
@@ -44,5 +48,5 @@ class TextTable:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8, with each lone surrogate replaced by a question mark."""
+    """Return the text in UTF-8. A question mark replaces each lone surrogate."""
     return text.encode("utf-8", errors="replace")

@@ -1,15 +1,16 @@
-"""Approximate dense search in a large segment, through a graph of near vectors beside it.
+"""Approximate dense search in a large segment, through a graph of near vectors in a file beside it.
 
 Exact dense search reads every vector. The graph (HNSW: Malkov and Yashunin, "Efficient and Robust Approximate Nearest
 Neighbor Search Using Hierarchical Navigable Small World Graphs", TPAMI 2018; library: usearch) leads to the nearest
-ones after a few hundred comparisons of vectors of 8 bits; what it returns is scored by the vectors as stored. It is
-made when the corpus has `APPROXIMATE_FROM` chunks, for segments of `SMALLEST` rows or more, on one core, so that the
-same rows give the same graph. Without the package usearch, none is made, and none used.
+vectors after a few hundred comparisons of 8-bit vectors. What it returns is scored by the vectors as stored. The writer
+makes a graph when the corpus has `APPROXIMATE_FROM` chunks, for segments of `MIN_GRAPH_ROWS` rows or more. It uses one
+core, so the same rows give the same graph. Without the package usearch, no graph is made, and none is used.
 
 usearch follows the numbers in its file without checking them, and an index folder may come from a stranger. So
-`VectorGraph` checks the whole file before its first search: .5 s for a million rows. The format is that of usearch 2
-with keys of 64 bits and slots of 32: a table of vectors, a header, the level of each node, and for each node its key,
-its level, and one list of neighbors for each level, each with its length and room for as many as it may have.
+`VectorGraph` checks the whole file before its first search, which takes .5 s for a million rows. The format is that of
+usearch 2 with keys of 64 bits and slots of 32 bits: a table of vectors, a header, the level of each node, and the
+nodes. A node has its key, its level, and one list of neighbors for each level. A list has its length and a fixed number
+of slots.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ if TYPE_CHECKING:
     from usearch.index import Index
 
 APPROXIMATE_FROM = 100_000
-"""Chunks of a corpus from which on dense search is approximate: below, an exact search takes at most 10 ms."""
-SMALLEST = 20_000
-"""Rows of a segment that gets a graph: an exact search of fewer takes as long."""
+"""Chunks of a corpus from which dense search is approximate. Below, an exact search takes at most 10 ms."""
+MIN_GRAPH_ROWS = 20_000
+"""Rows of a segment that gets a graph. An exact search of fewer rows takes as long."""
 CONNECTIVITY, EXPANSION_ADD, EXPANSION_SEARCH = 24, 128, 512
-"""Of 36,000 Wikipedia paragraphs, .98 of the 58 nearest of a question are found, in 1 ms (connectivity 16: .97)."""
-_BLOCK = 1 << 14
-_SHAPE = struct.Struct("<2I")
-_HEAD = struct.Struct("<7s6x4B3Q?22x")
-_GRAPH = struct.Struct("<5Q")
-_KINDS = (99, 23, 14, 15)
-"""usearch's codes: cosine, vectors of 8 bits, keys of 64 bits, slots of 32 bits."""
-_DEEPEST = 32
+"""usearch's parameters. Of 36,000 Wikipedia paragraphs, they find .98 of the 58 nearest to a question in 1 ms; with
+connectivity 16, .97.
+"""
+_BLOCK_ROWS = 1 << 14
+_SHAPE_FORMAT = struct.Struct("<2I")
+_HEADER_FORMAT = struct.Struct("<7s6x4B3Q?22x")
+_GRAPH_FORMAT = struct.Struct("<5Q")
+_STORED_KINDS = (99, 23, 14, 15)
+"""usearch's codes for cosine, vectors of 8 bits, keys of 64 bits and slots of 32 bits."""
+_MAX_LEVEL = 32
 
 
 def graphs_available() -> bool:
@@ -52,18 +55,23 @@ def graphs_available() -> bool:
 
 
 def graph_file(segment: Path) -> Path:
-    """Where the graph of a segment is."""
+    """Return the file for the graph of a segment."""
     return segment.with_suffix(".graph")
 
 
 def write_graph(path: Path, vectors: NDArray[np.float32], progress: Callable[[int], None] | None = None) -> None:
-    """Makes the graph of vectors, shape (n, d), 1,000 to 6,000 a second; `progress` is told how many are done.
+    """Write the graph of vectors and sync the file to disk.
 
-    The file is written when all are, and synced to disk.
+    It takes 1,000 to 6,000 vectors a second.
+
+    Args:
+        path: The file, written when all vectors are in the graph.
+        vectors: The vectors, shape (n, d).
+        progress: Called with the number of vectors that are done.
     """
     graph = _empty(vectors.shape[1])
-    for first in range(0, len(vectors), _BLOCK):
-        block = vectors[first : first + _BLOCK]
+    for first in range(0, len(vectors), _BLOCK_ROWS):
+        block = vectors[first : first + _BLOCK_ROWS]
         graph.add(np.arange(first, first + len(block)), _bytes(block), threads=1)
         if progress is not None:
             progress(first + len(block))
@@ -84,7 +92,7 @@ class VectorGraph:
         self._lock = threading.Lock()
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
-        """About the `k` rows of the highest cosine to a query of shape (d,), in no order; None if it is not usable."""
+        """See `NearestRows`. If usearch is missing or the file is unsound, return None."""
         with self._lock:
             if self._index is None:
                 return None
@@ -121,26 +129,30 @@ def _bytes(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 def is_sound(buffer: memoryview, rows: int, dimension: int) -> bool:
-    """Return whether a file is a graph of this package over so many vectors, with no number that leads out of it."""
-    start = _SHAPE.size + rows * dimension
-    levels_start = start + _HEAD.size + _GRAPH.size
+    """Return whether a file is a graph of this package over so many vectors, and no number in it leads out of the
+    file.
+    """
+    start = _SHAPE_FORMAT.size + rows * dimension
+    levels_start = start + _HEADER_FORMAT.size + _GRAPH_FORMAT.size
     nodes_start = levels_start + 2 * rows
-    if not rows or len(buffer) < nodes_start or _SHAPE.unpack_from(buffer) != (rows, dimension):
+    if not rows or len(buffer) < nodes_start or _SHAPE_FORMAT.unpack_from(buffer) != (rows, dimension):
         return False
-    magic, *kinds, present, deleted, dimensions, multi = _HEAD.unpack_from(buffer, start)
+    magic, *kinds, present, deleted, dimensions, multi = _HEADER_FORMAT.unpack_from(buffer, start)
     head = (magic, tuple(kinds), present, deleted, dimensions, multi)
-    if head != (b"usearch", _KINDS, rows, 0, dimension, False):
+    if head != (b"usearch", _STORED_KINDS, rows, 0, dimension, False):
         return False
-    size, connectivity, base_connectivity, deepest, entry = _GRAPH.unpack_from(buffer, start + _HEAD.size)
+    size, connectivity, base_connectivity, deepest, entry = _GRAPH_FORMAT.unpack_from(
+        buffer, start + _HEADER_FORMAT.size
+    )
     if (size, connectivity, base_connectivity) != (rows, CONNECTIVITY, 2 * CONNECTIVITY):
         return False
     levels = np.frombuffer(buffer, "<i2", rows, levels_start)
-    if not (levels.min() >= 0 and levels.max() == deepest <= _DEEPEST and entry < rows and levels[entry] == deepest):
+    if not (levels.min() >= 0 and levels.max() == deepest <= _MAX_LEVEL and entry < rows and levels[entry] == deepest):
         return False
     nodes = np.frombuffer(buffer, "u1", offset=nodes_start)
     end = 0
-    for first in range(0, rows, _BLOCK):
-        sizes = _BASE_NODE.itemsize + levels[first : first + _BLOCK] * np.int64(_UPPER_LIST.itemsize)
+    for first in range(0, rows, _BLOCK_ROWS):
+        sizes = _BASE_NODE.itemsize + levels[first : first + _BLOCK_ROWS] * np.int64(_UPPER_LIST.itemsize)
         starts = end + np.cumsum(sizes) - sizes
         end = int(starts[-1] + sizes[-1])
         if end > len(nodes) or not _sound_nodes(nodes, levels, starts, first):
@@ -157,7 +169,7 @@ _BASE_NODE = np.dtype([("key", "<u8"), ("level", "<i2"), ("list", _list_type(2 *
 
 
 def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: NDArray[np.int64], first: int) -> bool:
-    """Return whether the nodes of a block, whose bytes begin at `starts`, are what the levels say and lead to nodes."""
+    """Return whether the nodes of a block have the stated levels and lead to nodes. Their bytes begin at `starts`."""
     own = levels[first : first + len(starts)]
     block = _at(nodes, starts, _BASE_NODE)
     if not ((block["key"] == np.arange(first, first + len(starts))).all() and (block["level"] == own).all()):
@@ -172,7 +184,7 @@ def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: ND
 
 
 def _sound_lists(lists: NDArray[Any], levels: NDArray[np.int16], level: int) -> bool:
-    """Return whether the lists are no longer than their room and name nodes of this level."""
+    """Return whether the lists fit into their slots and name nodes of this level."""
     slots = lists["slots"]
     used = np.arange(slots.shape[1]) < lists["count"][:, None]
     named = slots[used]

@@ -1,4 +1,8 @@
-"""The next snapshot of an index, made from the last one."""
+"""The next snapshot of an index, made from the last one.
+
+The writer does not read the store again. It links the files of tantivy and of unchanged segments instead of copying
+them, and what is added becomes a new segment. On a file system without hard links, files are copied.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +34,19 @@ from context_agent.retrieval.index.snapshot import (
 )
 from context_agent.retrieval.index.vector_graph import (
     APPROXIMATE_FROM,
-    SMALLEST,
+    MIN_GRAPH_ROWS,
     graph_file,
     graphs_available,
     write_graph,
 )
 from context_agent.text.identification import identify
 
-IDENTIFIED_BY = 2_000
-"""Texts that show the language of most texts of a new snapshot; BM25 waits for them."""
+IDENTIFICATION_TEXTS = 2_000
+"""Texts that show the language of most texts of a new snapshot. BM25 waits for them."""
 
 
 class SnapshotEntry(NamedTuple):
-    """What a snapshot stores of one record, with its metadata as in the store."""
+    """What a snapshot stores of one record. The metadata are as in the store."""
 
     row: SnapshotRow
     title: str
@@ -51,18 +55,27 @@ class SnapshotEntry(NamedTuple):
 
 
 class SnapshotWriter:
-    """Builds the next snapshot from the last one: any `add`, `put_vectors` and `remove`, then `finish`, then `publish`.
+    """Builds the next snapshot from the last one.
 
-    Added texts, metadata and vectors are written to disk at once; the hashes of their ids stay in memory.
+    Call `add`, `put_vectors` and `remove` in any order, then `finish`, then `publish`. Added texts, metadata and
+    vectors go to disk at once; the hashes of their ids stay in memory.
     """
 
     def __init__(
         self, root: Path, base: Snapshot | None, *, dimension: int = 0, space: str = "", language: str | None = None
     ) -> None:
-        """`root` is created if missing. With dimension 0 the snapshot is lexical; otherwise `base` must not be.
+        """Begin a snapshot.
 
-        Every text is in the `language`. Without one, each is in its own, and `base`, or else the first texts, show
-        that of most. A `base` has the same language, or none as well. Raises `ConfigError` for an unknown one.
+        Args:
+            root: The folder of the snapshots. It is made if it is missing.
+            base: The last snapshot. None begins with no rows.
+            dimension: The numbers of a vector. With 0 the snapshot is lexical; otherwise `base` must not be lexical.
+            space: Chroma's name of the distance.
+            language: The language of every text. None analyzes each text in its own, and `base` or the first texts show
+                that of most. A `base` must have the same language, or none as well.
+
+        Raises:
+            ConfigError: If the language is unknown.
         """
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._base, self._dimension, self._space = root, base, dimension, space
@@ -81,18 +94,18 @@ class SnapshotWriter:
         """Rows of the finished snapshot that are not in a segment of the base."""
 
     def add(self, entry: SnapshotEntry) -> None:
-        """Adds a chunk; its chunk id must not be in the base unless that record was removed before."""
+        """Add a chunk. If its chunk id is in the base, that record must be removed first."""
         row, title, text, metadata = entry
         if self._dimension:
             self._without_vector[row.record] = len(self._added)
         self._added.add(row, text, metadata)
         self._changed_documents.add(row.document)
         self._unindexed.append(Bm25Entry(row.record, title, text))
-        if self._index is not None or len(self._unindexed) >= IDENTIFIED_BY:
+        if self._index is not None or len(self._unindexed) >= IDENTIFICATION_TEXTS:
             self._bm25()
 
     def put_vectors(self, records: Sequence[str], vectors: NDArray[np.float32]) -> None:
-        """Writes the vectors of added records, shape (n, dimension)."""
+        """Write the vectors of added records, shape (n, dimension)."""
         for record, vector in zip(records, np.asarray(vectors, dtype="<f4"), strict=True):
             self._added.put_vector(self._without_vector.pop(record), vector)
 
@@ -101,14 +114,18 @@ class SnapshotWriter:
         return list(self._without_vector)
 
     def remove(self, records: AbstractSet[str]) -> None:
-        """Leaves out records of the base."""
+        """Leave out records of the base."""
         self._removed |= records
         self._bm25().delete(records)
 
     def finish(self, progress: Callable[[int], None] | None = None) -> Snapshot:
-        """Writes what was added and removed, and merges segments. The result is not published yet.
+        """Write what was added and removed, and merge segments. The result is not published yet.
 
-        While it makes the graph of a large segment, `progress` is told how many vectors that has so far.
+        Args:
+            progress: Called with the number of vectors that the graph of a large segment has so far.
+
+        Returns:
+            The snapshot, still under its temporary name.
         """
         assert not self.without_vectors(), "every record needs its vector"
         self._bm25().commit()
@@ -135,7 +152,7 @@ class SnapshotWriter:
         return read_snapshot(self._folder)
 
     def publish(self, number: int) -> str:
-        """Gives the finished snapshot its name, and returns it."""
+        """Give the finished snapshot its name, and return the name."""
         name = f"snapshot-{number}-{secrets.token_hex(4)}"
         sync_path(self._folder)
         self._folder.rename(self._root / name)
@@ -143,7 +160,7 @@ class SnapshotWriter:
         return name
 
     def discard(self) -> None:
-        """Deletes what was written, if a run ends without a new state."""
+        """Delete what was written. Call it if a run ends without a new state."""
         self._added.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -159,7 +176,7 @@ class SnapshotWriter:
         return self._index
 
     def _merged(self, segments: list[Segment]) -> list[Segment]:
-        """Return the segments, those at the end merged if there are too many or too much of one is removed."""
+        """Return the segments. Those at the end are merged if there are too many or too much of one is removed."""
         start = merge_start(segments)
         if start == len(segments):
             return segments
@@ -173,7 +190,7 @@ class SnapshotWriter:
         return [*first, load_segment(self._folder, name, self._dimension)]
 
     def _place(self, segment: Segment) -> None:
-        """Puts a segment of the base, and its removed rows, into the new folder."""
+        """Put a segment of the base, and its removed rows, into the new folder."""
         if not (self._folder / segment.name).exists():
             assert self._base is not None
             link_file(self._base.folder / segment.name, self._folder / segment.name)
@@ -182,15 +199,15 @@ class SnapshotWriter:
                 link_file(graph_file(self._base.folder / segment.name), graph_file(self._folder / segment.name))
 
     def _make_graphs(self, segments: Sequence[Segment], progress: Callable[[int], None] | None) -> None:
-        """Makes the graphs that are missing: also those of an index that was made without the package for them."""
+        """Make the graphs that are missing. An index that was made without usearch gets its graphs here too."""
         if not self._dimension or sum(map(len, segments)) < APPROXIMATE_FROM or not graphs_available():
             return
         for segment in segments:
-            if segment.graph is None and len(segment) >= SMALLEST and _by_angle(segment.lengths, self._space):
+            if segment.graph is None and len(segment) >= MIN_GRAPH_ROWS and _by_angle(segment.lengths, self._space):
                 write_graph(graph_file(self._folder / segment.name), segment.vectors, progress)
 
     def _document_count(self, rows: SegmentRows) -> int:
-        """Return the number of documents, from that of the base and the documents that were added or removed."""
+        """Return the number of documents, counted from that of the base and the documents that changed."""
         if self._base is None:
             return len(self._changed_documents)
         earlier = self._base.rows

@@ -15,8 +15,8 @@ from typing import BinaryIO
 
 from context_agent.errors import DataError
 
-BLOCK = 2**20
-_MARKS = (
+BLOCK_BYTES = 2**20
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so it comes first
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -27,8 +27,8 @@ LONGEST_ENCODING = 40
 """Characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
 """Codecs of Python that no text is stored in. Some take time quadratic in the length."""
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
-_HIGH = bytes(range(0x80, 0x100))
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_HIGH_BYTES = bytes(range(0x80, 0x100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,15 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
         decoded = Decoded(data.decode("utf-8"), "utf-8")
     except UnicodeDecodeError:
         decoded = _declared(data, declared) or _damaged(data) or _western(data)
-    sample = decoded.text[:BLOCK]
-    if len(_CONTROL.findall(sample)) > len(sample) / 50:
+    sample = decoded.text[:BLOCK_BYTES]
+    if len(_CONTROL_CHARACTERS.findall(sample)) > len(sample) / 50:
         raise DataError("not text: full of control characters")
     return decoded
 
 
 def marked(data: bytes) -> str | None:
     """Return the encoding of the byte order mark at the beginning; None without one."""
-    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+    return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
 def _declared(data: bytes, encoding: str | None) -> Decoded | None:
@@ -88,7 +88,7 @@ def _damaged(data: bytes) -> Decoded | None:
 
 
 def _western(data: bytes) -> Decoded:
-    high = len(data) - len(data.translate(None, _HIGH))
+    high = len(data) - len(data.translate(None, _HIGH_BYTES))
     try:
         if high > 0.3 * len(data):
             raise DataError("not text: neither UTF-8, UTF-16 nor Windows-1252; pass --encoding")
@@ -101,7 +101,7 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
     """Return the encoding of a seekable stream and the note on it, read in blocks and rewound. Raises `DataError`."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        while block := stream.read(BLOCK):
+        while block := stream.read(BLOCK_BYTES):
             if encoding or (encoding := marked(block) if stream.tell() == len(block) else None):
                 return encoding, ""
             if b"\0" in block:

@@ -39,10 +39,10 @@ MAX_DEPTH = 200
 """Levels of folders below the source folder."""
 MAX_PATH_BYTES = 4_096
 """Bytes of a path below the source folder: the path becomes the document's id."""
-LINK = "a link in a folder is not followed: name its target as a source"
+LINK_REASON = "a link in a folder is not followed: name its target as a source"
 LINK_TO_FOLDER = "a link to a folder is not followed"
-SPECIAL = "is neither a file nor a folder"
-_REASONS = {errno.ELOOP: LINK, errno.ENXIO: SPECIAL}
+SPECIAL_REASON = "is neither a file nor a folder"
+_REASONS = {errno.ELOOP: LINK_REASON, errno.ENXIO: SPECIAL_REASON}
 """What it means if a file cannot be opened: it is a link, or a socket."""
 _TOO_LONG = f"has a path of more than {MAX_PATH_BYTES:,} bytes below the source"
 _TOO_DEEP = f"is more than {MAX_DEPTH} folders deep: name it as a source"
@@ -112,7 +112,7 @@ def open_regular(path: str, flags: int, *, folder: int | None = None) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise DataError(SPECIAL)
+    raise DataError(SPECIAL_REASON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +280,12 @@ def _trouble(entry: os.DirEntry[str]) -> str:
     if entry.is_file(follow_symlinks=False):
         return ""
     if not entry.is_symlink():
-        return SPECIAL
+        return SPECIAL_REASON
     try:
         entry.stat()
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return LINK
+    return LINK_REASON
 
 
 def subfolders(folder: Path, *, no_ignore: bool) -> Iterator[Path]:

@@ -20,7 +20,7 @@ DEEPEST_FRONT = 32
 """Lists and mappings inside each other: the time that YAML takes grows with the square of their number."""
 MOST_FRONT_EVENTS = 1_500
 """Values, lists and mappings of front matter, begun or ended: YAML takes a twentieth of a second for as many."""
-_FRONT = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataValue], str]:
@@ -28,7 +28,7 @@ def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataV
 
     Front matter that cannot be read is reported and stays in the text.
     """
-    matched = _FRONT.match(text[:LARGEST_FRONT])
+    matched = _FRONT_MATTER.match(text[:LARGEST_FRONT])
     if matched is None:
         return {}, text
     try:

@@ -16,7 +16,7 @@ from context_agent.retrieval.loaders.conversations import is_conversation, nothi
 from context_agent.retrieval.loaders.jsonl import read_jsonl
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document
 from context_agent.retrieval.loaders.rows import TEXT_KEYS, TEXT_PER_VALUE, from_row
-from context_agent.retrieval.loaders.sniffing import GENERATED, LeftOutError, is_generated
+from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, LeftOutError, is_generated
 from context_agent.types import Document
 
 LONG_LINES = 400
@@ -34,7 +34,7 @@ def read_json(reading: Reading) -> Iterator[Document]:
 def _read(reading: Reading) -> Iterator[Document]:
     raw = decoded(reading, content(reading)).text
     if reading.found and is_generated(reading.path, raw):
-        raise LeftOutError(GENERATED)
+        raise LeftOutError(GENERATED_REASON)
     if sum(map(raw.count, ",[{")) > reading.options.max_size // TEXT_PER_VALUE:
         raise DataError(reading.options.too_large("the number of its JSON values"))
     try:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import BinaryIO, cast
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import BLOCK, codec_with_mark, marked
+from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, codec_with_mark, marked
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import TEXT_PER_VALUE, from_row
 from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
@@ -74,7 +74,7 @@ def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
     if len(line) <= longest:
         return False
     while line and not line.endswith("\n"):
-        line = text.readline(BLOCK)
+        line = text.readline(BLOCK_BYTES)
     return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import BLOCK
+from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
 from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, parse_message
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, one_line, storable
 from context_agent.types import Document, MetadataValue
@@ -50,7 +50,7 @@ def _messages(reading: Reading) -> Iterator[bytes]:
     """
     lines: list[bytes] = []
     blank, started, size, line_begins = True, False, 0, True
-    while line := reading.stream.readline(BLOCK):
+    while line := reading.stream.readline(BLOCK_BYTES):
         if (
             line_begins
             and blank

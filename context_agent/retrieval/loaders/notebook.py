@@ -9,7 +9,7 @@ from typing import Any
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.definitions import LONGEST_NAME
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
-from context_agent.retrieval.loaders.text_files import FRONT, markdown_title
+from context_agent.retrieval.loaders.text_files import TITLE_SEARCH_CHARACTERS, markdown_title
 from context_agent.types import Document
 
 CELL_VALUES = 16
@@ -31,7 +31,9 @@ def read_notebook(reading: Reading) -> Iterator[Document]:
     language = _notebook_language(notebook)
     parts = (_cell_text(cell, language) for cell in cells if isinstance(cell, dict))
     text = "\n\n".join(part for part in parts if part)
-    yield document(reading, text, markdown_title(text[:FRONT]), {"language": language} if language else {})
+    yield document(
+        reading, text, markdown_title(text[:TITLE_SEARCH_CHARACTERS]), {"language": language} if language else {}
+    )
 
 
 def _notebook_language(notebook: dict[str, Any]) -> str:

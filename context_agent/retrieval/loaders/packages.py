@@ -1,8 +1,8 @@
 """Zipped XML: what the readers of Word, PowerPoint, Excel and EPUB files share.
 
-Such a file may unpack to any size, so the directory of the archive is checked first: `LoadOptions.max_mb` bounds its
-XML, `check_unpacked` and `LARGEST_FILE` the rest. The readers take text from a stream of XML events and keep no
-tree. A part that is named several times is read once, and characters are counted as they are produced, so time and
+Such a file may unpack to any size, so the directory of the archive is checked first. `LoadOptions.max_mb` bounds its
+XML; `check_unpacked` and `LARGEST_FILE` bound the rest. The readers take text from a stream of XML events and keep no
+tree. A part that is named several times is read once, and characters are counted as they are produced. So time and
 memory depend on the size of the XML alone.
 """
 
@@ -17,16 +17,18 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote
 
 from context_agent.errors import DataError
-from context_agent.retrieval.loaders.decoding import BLOCK
+from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, named, storable
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import MetadataValue
 
 MOST_MEMBERS = 10_000
-XML = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
-_ENTRY = b"PK\1\2"
-"""How an entry of an archive's directory begins."""
+"""Members of an archive."""
+XML_SUFFIXES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
+"""Suffixes of the parts that hold XML."""
+_ENTRY_MARK = b"PK\1\2"
+"""The bytes at which an entry of an archive's directory begins."""
 _RELATIONSHIPS = grammar(root="Relationships", Relationships="Relationship")
 _PROPERTIES = grammar(root="coreProperties", coreProperties="title creator created modified")
 
@@ -47,16 +49,16 @@ class Package:
         self._packed = sum(member.compress_size for member in archive.infolist())
         self._read: set[str] = set()
         self._unpacked = 0
-        """Bytes of the parts that were read, each counted once."""
+        """Bytes of the parts that were read. Each part is counted once."""
 
     def events(self, part: str, elements: Grammar | None) -> Iterator[Event]:
-        """Yield the XML events of a part. Raise `KeyError` if it is missing."""
+        """Yield the XML events of a part. Raise `KeyError` if the part is missing."""
         self._count(part)
         with self._archive.open(part) as stream:
             yield from xml_events(stream, elements)
 
     def data(self, part: str) -> bytes:
-        """Return the bytes of a part. Raise `KeyError` if it is missing."""
+        """Return the bytes of a part. Raise `KeyError` if the part is missing."""
         self._count(part)
         return self._archive.read(part)
 
@@ -66,10 +68,12 @@ class Package:
             self._read.add(part)
             self._unpacked += self._archive.getinfo(part).file_size
         if self._unpacked > self._options.max_size:
-            raise DataError(self._options.too_large("its unpacked XML"))
+            raise DataError(self._options.too_large("its unpacked XML_SUFFIXES"))
 
     def relationships(self, part: str = "") -> dict[str, Relationship]:
-        """Return the relationships of a part by id, without those that lead out of the package; "" is the package."""
+        """Return the relationships of a part by id, without those that lead out of the package. "" is the package
+        itself.
+        """
         folder, name = posixpath.split(part)
         file = posixpath.join(folder, "_rels", f"{name}.rels")
         if file not in self._archive.NameToInfo:
@@ -89,7 +93,7 @@ class Package:
         raise ValueError("the package has no main part")
 
     def linked(self, links: dict[str, Relationship], kind: str) -> str:
-        """Return the first part of that kind that the package has; "" if there is none."""
+        """Return the first part of that kind that is in the package, or "" if there is none."""
         targets = (link.target for link in links.values() if link.kind == kind)
         return next((target for target in targets if target in self._archive.NameToInfo), "")
 
@@ -106,7 +110,7 @@ class Package:
         return {name: value for name, value in fields.items() if value}
 
     def joined(self, parts: Iterable[str]) -> str:
-        """Return the parts with blank lines between them, without the empty ones. Raise `DataError` above the limit."""
+        """Return the parts that are not empty, with blank lines between them. Raise `DataError` above the limit."""
         texts, size = [], 0
         for part in parts:
             if stripped := part.strip():
@@ -123,13 +127,13 @@ class Package:
 
 
 def resolved(folder: str, target: str) -> str:
-    """Return the name of the part that a target names, as seen from the folder of the part that names it."""
+    """Return the name of the part that a target names. `folder` is the folder of the part that has the target."""
     path = posixpath.join("/", folder, unquote(target.partition("#")[0]))
     return posixpath.normpath(path).lstrip("/")
 
 
 def first_texts(events: Iterator[Event]) -> dict[str, str]:
-    """Return the first text of each element that has one, on one line and shortened to `LARGEST_FIELD` characters."""
+    """Return the first text of each element that has one, on one line and cut to `LARGEST_FIELD` characters."""
     texts: dict[str, str] = {}
     pieces: list[str] = []
     for event in events:
@@ -151,13 +155,13 @@ def table(rows: Iterable[Iterable[str]]) -> str:
 
 
 def first_heading(text: str) -> str:
-    """Return the first heading of the text; "" if there is none."""
+    """Return the first heading of the text, or "" if there is none."""
     return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
 
 
 @contextmanager
 def opened_package(reading: Reading) -> Iterator[Package]:
-    """Check the archive and open it. Raise `DataError` for whatever is wrong with the file."""
+    """Check the archive, open it and yield it. Raise `DataError` for whatever is wrong with the file."""
     try:
         _check_entries(reading.stream)
         with zipfile.ZipFile(reading.stream) as archive:
@@ -170,15 +174,15 @@ def opened_package(reading: Reading) -> Iterator[Package]:
 
 
 def _check_entries(stream: BinaryIO) -> None:
-    """Raise `DataError` for too many members, which are counted before the directory becomes objects."""
+    """Raise `DataError` for too many members. They are counted before the directory becomes objects."""
     size = count = 0
     before = b""
-    while block := stream.read(BLOCK):
+    while block := stream.read(BLOCK_BYTES):
         size += len(block)
         if size > LARGEST_FILE:
             raise DataError(f"has more than {LARGEST_FILE // 2**20} MB: remove its pictures, or split it")
-        count += (before + block).count(_ENTRY)
-        before = block[-len(_ENTRY) + 1 :]
+        count += (before + block).count(_ENTRY_MARK)
+        before = block[-len(_ENTRY_MARK) + 1 :]
     stream.seek(0)
     _check_count(count)
 
@@ -197,13 +201,16 @@ def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
     total = sum(member.file_size for member in members)
     if total > LARGEST_FILE:
         raise DataError(f"unpacks to more than {LARGEST_FILE // 2**20} MB: remove its pictures, or split it")
-    if sum(member.file_size for member in members if member.filename.lower().endswith(XML)) > reading.options.max_size:
-        raise DataError(reading.options.too_large("its unpacked XML"))
+    if (
+        sum(member.file_size for member in members if member.filename.lower().endswith(XML_SUFFIXES))
+        > reading.options.max_size
+    ):
+        raise DataError(reading.options.too_large("its unpacked XML_SUFFIXES"))
     check_unpacked(total, sum(member.compress_size for member in members))
 
 
 def _date(text: str) -> str:
-    """Return a date in ISO 8601; "" if the text is none."""
+    """Return a date in ISO 8601, or "" if the text is not a date."""
     try:
         return datetime.fromisoformat(text).isoformat().removesuffix("T00:00:00") if len(text) <= 40 else ""
     except ValueError:

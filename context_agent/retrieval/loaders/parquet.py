@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
     from pyarrow.parquet import FileMetaData
 
-BATCH = 16
+BATCH_ROWS = 16
 """Rows of a parquet file held at once."""
 LARGEST_BATCH = 2**20
 """Characters of a batch that become Python objects at once; the rows of a larger one do so one at a time."""
@@ -46,7 +46,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         texts = [path for path, is_text in columns.items() if is_text]
         table = parquet.ParquetFile(reading.stream, read_dictionary=texts)
         size = _Unpacked(reading)
-        for batch in table.iter_batches(batch_size=BATCH, columns=list(columns)):
+        for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=list(columns)):
             for rows in _in_parts(batch, size):
                 for row in _python_rows(rows):
                     number += 1

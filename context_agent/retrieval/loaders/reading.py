@@ -16,7 +16,7 @@ from urllib.parse import quote
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import Decoded, decode, unix_lines
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.retrieval.loaders.report import LISTED, LoadReport
+from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES, LoadReport
 from context_agent.types import Document, MetadataValue, Section
 
 
@@ -40,7 +40,7 @@ class Reading:
     def note_once(self, reason: str) -> None:
         """Reports what applies to many rows and loses no text, once."""
         if reason not in self._noted:
-            if len(self._noted) < LISTED:
+            if len(self._noted) < MAX_LISTED_NOTICES:
                 self._noted.add(reason)
             self.report.note(self.name, reason)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from context_agent.retrieval.loaders.folders import RULES_FILE
 
-LISTED = 10_000
+MAX_LISTED_NOTICES = 10_000
 """Notices in a report; further ones are only counted, so that a corrupt file cannot fill the memory."""
 
 
@@ -92,9 +92,9 @@ class LoadReport:
         if notice.kind:
             numbers = self.kinds.setdefault(notice.kind, {})
             numbers[notice.reason] = numbers.get(notice.reason, 0) + 1
-            if numbers[notice.reason] <= LISTED:
+            if numbers[notice.reason] <= MAX_LISTED_NOTICES:
                 self.notices.append(notice)
-        elif len(self.notices) < LISTED:
+        elif len(self.notices) < MAX_LISTED_NOTICES:
             self.notices.append(notice)
         else:
             self.unlisted += 1

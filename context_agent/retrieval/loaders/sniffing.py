@@ -15,30 +15,30 @@ from context_agent.retrieval.loaders.decoding import decode, marked
 from context_agent.retrieval.loaders.reading import Reading, content, document
 from context_agent.types import Document
 
-HEAD = 8_192
+HEAD_BYTES = 8_192
 """Bytes at the beginning of a file that are looked at."""
 LARGEST_CONTROL_SHARE = 1 / 50
 """Share of control characters above which a file is binary."""
 ALL_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b") + b"\x7f"
-GENERATED = "generated: to read it, name the file as a source"
-MINIFIED = "minified: to read it, name the file as a source"
-PRIVATE_KEY = "holds a private key: to read it, name the file as a source"
-COMPRESSED = "compressed: unpack it to read what is in it"
-ARCHIVE = "an archive: unpack it to read what is in it"
+GENERATED_REASON = "generated: to read it, name the file as a source"
+MINIFIED_REASON = "minified: to read it, name the file as a source"
+PRIVATE_KEY_REASON = "holds a private key: to read it, name the file as a source"
+COMPRESSED_REASON = "compressed: unpack it to read what is in it"
+ARCHIVE_REASON = "an archive: unpack it to read what is in it"
 _BINARY = {
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
     b"GIF8": "an image",
     b"II*\0": "an image",
     b"MM\0*": "an image",
-    b"PK\3\4": ARCHIVE,
-    b"PK\5\6": ARCHIVE,
-    b"7z\xbc\xaf\x27\x1c": ARCHIVE,
-    b"Rar!\x1a": ARCHIVE,
-    b"\x1f\x8b": COMPRESSED,
-    b"BZh": COMPRESSED,
-    b"\xfd7zXZ\0": COMPRESSED,
-    b"\x28\xb5\x2f\xfd": COMPRESSED,
+    b"PK\3\4": ARCHIVE_REASON,
+    b"PK\5\6": ARCHIVE_REASON,
+    b"7z\xbc\xaf\x27\x1c": ARCHIVE_REASON,
+    b"Rar!\x1a": ARCHIVE_REASON,
+    b"\x1f\x8b": COMPRESSED_REASON,
+    b"BZh": COMPRESSED_REASON,
+    b"\xfd7zXZ\0": COMPRESSED_REASON,
+    b"\x28\xb5\x2f\xfd": COMPRESSED_REASON,
     b"ID3": "audio",
     b"OggS": "audio or video",
     b"fLaC": "audio",
@@ -84,7 +84,7 @@ def binary_kind(head: bytes) -> str:
 
 def check_head(reading: Reading) -> None:
     """Raise `LeftOutError` if the first bytes are not text, or hold a private key. The stream is rewound."""
-    head = reading.stream.read(HEAD)
+    head = reading.stream.read(HEAD_BYTES)
     reading.stream.seek(0)
     if kind := binary_kind(head):
         raise LeftOutError(f"not text: {kind}")
@@ -93,7 +93,7 @@ def check_head(reading: Reading) -> None:
     if not head.strip():
         raise LeftOutError("empty: contains no text")
     if b"PRIVATE KEY-----" in head or b"PRIVATE KEY BLOCK-----" in head or head.startswith(b"PuTTY-User-Key-File"):
-        raise LeftOutError(PRIVATE_KEY)
+        raise LeftOutError(PRIVATE_KEY_REASON)
 
 
 def check_written(reading: Reading, text: str) -> None:
@@ -101,9 +101,9 @@ def check_written(reading: Reading, text: str) -> None:
     if not reading.found:
         return
     if is_generated(reading.path, text):
-        raise LeftOutError(GENERATED)
+        raise LeftOutError(GENERATED_REASON)
     if is_minified(reading.path, text):
-        raise LeftOutError(MINIFIED)
+        raise LeftOutError(MINIFIED_REASON)
 
 
 def read_other_text(reading: Reading) -> Iterator[Document]:

@@ -24,7 +24,7 @@ _RST_HEADING = re.compile(
     re.MULTILINE,
 )
 """A title with a line of punctuation below it, or above and below."""
-FRONT = 16_384
+TITLE_SEARCH_CHARACTERS = 16_384
 """Characters of a Markdown file that are searched for its title."""
 
 
@@ -38,14 +38,14 @@ def read_markdown(reading: Reading) -> Iterator[Document]:
     heading.
     """
     front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
-    title = str(front.pop("title", "")) or markdown_title(text[:FRONT])
+    title = str(front.pop("title", "")) or markdown_title(text[:TITLE_SEARCH_CHARACTERS])
     yield document(reading, text, title, front)
 
 
 def read_rst(reading: Reading) -> Iterator[Document]:
     """Yield the unchanged reStructuredText, titled by its first heading."""
     text = unix_lines(decoded(reading, content(reading)).text)
-    heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:FRONT])), "")
+    heading = next((match[2] or match[3] for match in _RST_HEADING.finditer(text[:TITLE_SEARCH_CHARACTERS])), "")
     yield document(reading, text, heading)
 
 

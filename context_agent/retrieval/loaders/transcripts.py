@@ -13,7 +13,7 @@ from context_agent.retrieval.loaders.markup import unescaped
 from context_agent.retrieval.loaders.reading import Reading, content, decoded
 from context_agent.types import Document
 
-TURN = 1_000
+MAX_TURN_CHARACTERS = 1_000
 """Characters after which a turn ends: a lecture may have one speaker."""
 _TIMES = re.compile(r"\s{0,9}((?:\d{1,4}:)?\d{1,2}:\d{2}[.,]\d{3})\s{1,9}-->")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s([^<>]*)>")
@@ -32,7 +32,7 @@ def read_transcript(reading: Reading) -> Iterator[Document]:
 def _turns(text: str) -> Iterator[Turn]:
     speaker, start, words, size = "", "", list[str](), 0
     for said_by, time, line in _cues(text):
-        if words and ((said_by and said_by != speaker) or size > TURN):
+        if words and ((said_by and said_by != speaker) or size > MAX_TURN_CHARACTERS):
             yield Turn(speaker, start, "\n".join(words))
             words, size = [], 0
         speaker = said_by or speaker

@@ -6,10 +6,10 @@ from context_agent.errors import DataError
 
 LARGEST_FILE = 256 * 2**20
 """Bytes of a document with its pictures, packed or not. A library may have to read all of them."""
-UNPACKED = 2**20
+FREE_UNPACKED_SIZE = 2**20
 """Bytes or characters that any packed source may unpack to."""
 LARGEST_RATIO = 200
-"""Ratio of unpacked to packed size that is allowed above `UNPACKED`."""
+"""Ratio of unpacked to packed size that is allowed above `FREE_UNPACKED_SIZE`."""
 
 ANY_ROWS = 10_000
 """Rows that any packed source may have."""
@@ -19,7 +19,7 @@ LEAST_ROW_BYTES = 2
 
 def check_unpacked(unpacked: int, packed: int) -> None:
     """Raise `DataError` for a decompression bomb."""
-    if unpacked > UNPACKED and unpacked > LARGEST_RATIO * packed:
+    if unpacked > FREE_UNPACKED_SIZE and unpacked > LARGEST_RATIO * packed:
         raise DataError(
             f"unpacks to more than {LARGEST_RATIO} times its size: if you trust it, unpack it and index the result"
         )

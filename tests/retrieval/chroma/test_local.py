@@ -29,7 +29,7 @@ from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, IndexReport, index_documents
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.corpus import Corpus
-from context_agent.retrieval.index.manifest import SCHEMA
+from context_agent.retrieval.index.manifest import MANIFEST_SCHEMA
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
@@ -358,7 +358,7 @@ def test_an_index_of_another_version_names_it_and_how_to_replace_the_index(tmp_p
     database.close()
     for command in (reopen, lambda path: index(path, people(4))):
         with pytest.raises(
-            CorpusCorruptError, match=rf"schema 9\d+; this version reads {SCHEMA}.*Delete the index, or"
+            CorpusCorruptError, match=rf"schema 9\d+; this version reads {MANIFEST_SCHEMA}.*Delete the index, or"
         ):
             command(tmp_path / "i")
 

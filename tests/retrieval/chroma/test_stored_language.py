@@ -15,7 +15,7 @@ from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexReport, index_documents
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.embedders import load_embedder
-from context_agent.retrieval.index.manifest import KEY, parse_manifest
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, parse_manifest
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter
@@ -43,9 +43,9 @@ def remove_language(path: Path) -> None:
     """Remove the stored language, as in an index of an earlier version."""
     with closing(cast("Any", connect(Location.of(path, None, None)))) as client:
         for collection in client.list_collections():
-            entry = json.loads(collection.metadata[KEY])
+            entry = json.loads(collection.metadata[MANIFEST_KEY])
             assert entry.pop("language")
-            collection.modify(metadata={**collection.metadata, KEY: json.dumps(entry)})
+            collection.modify(metadata={**collection.metadata, MANIFEST_KEY: json.dumps(entry)})
 
 
 def test_the_language_is_identified_stored_and_used_by_later_queries_and_runs(tmp_path: Path) -> None:

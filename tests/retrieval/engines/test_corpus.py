@@ -16,7 +16,7 @@ from context_agent import EngineCorpus, MemoryCorpus, ScriptedPolicy, SearchAgen
 from context_agent.errors import ConfigError, CorpusError, PatternError
 from context_agent.retrieval.corpus import Corpus, LimitedCorpus
 from context_agent.retrieval.engines.passages import EnginePassage
-from context_agent.retrieval.engines.seen_passages import CUT, LONGEST_PASSAGE, SeenPassages
+from context_agent.retrieval.engines.seen_passages import FULL_LENGTH_KEY, LONGEST_PASSAGE, SeenPassages
 from context_agent.retrieval.engines.word_frequency import estimated_frequency
 from context_agent.retrieval.filters import Where
 from context_agent.testing.actions import rank_all, search
@@ -270,7 +270,7 @@ def test_a_passage_of_ten_megabytes_is_cut_into_chunks_and_bounded() -> None:
     assert [hit.chunk.document_id for hit in hits] == ["long", "short", "long"]
     assert needle in hits[0].chunk.text
     assert hits[0].chunk.tokens <= 512
-    assert hits[0].chunk.metadata[CUT] == len(text)
+    assert hits[0].chunk.metadata[FULL_LENGTH_KEY] == len(text)
     assert sum(len(chunk.text) for chunk in corpus.read("long")) <= LONGEST_PASSAGE
 
 

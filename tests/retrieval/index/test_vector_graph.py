@@ -160,7 +160,7 @@ def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes of 150 chunks count as large."""
     for module in (writer, indexing):
         monkeypatch.setattr(module, "APPROXIMATE_FROM", 150)
-    monkeypatch.setattr(writer, "SMALLEST", 100)
+    monkeypatch.setattr(writer, "MIN_GRAPH_ROWS", 100)
 
 
 def documents(first: int, end: int) -> list[Document]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.retrieval.loaders import LoadReport, load
-from context_agent.retrieval.loaders.sniffing import GENERATED
+from context_agent.retrieval.loaders.sniffing import GENERATED_REASON
 from context_agent.types import Document
 
 
@@ -138,7 +138,7 @@ def test_other_json_is_read_by_record_or_whole(tmp_path: Path) -> None:
     assert texts["records.json#1"] == "name: Ann\nage: 5"
     assert texts["object.json"] == '{"name": "x"}'
     assert texts["long.json"].count("\n") > 200
-    assert reasons == [GENERATED]
+    assert reasons == [GENERATED_REASON]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.loaders import LoadReport, load
-from context_agent.retrieval.loaders.sniffing import GENERATED, MINIFIED, PRIVATE_KEY
+from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, MINIFIED_REASON, PRIVATE_KEY_REASON
 
 WORD = "observatory"
 """A word in every file."""
@@ -93,9 +93,9 @@ LEFT_OUT: dict[str, tuple[str | bytes, str]] = {
     "old.zip": (_zipped("a.txt"), "not text: an archive: unpack it to read what is in it"),
     "program": (b"\x7fELF\2\1\1\0", "not text: a program"),
     "data.pickle": (b"\x80\4\x95\0\0", "not text: binary"),
-    "poetry.lock": (f"# {WORD}\n", GENERATED),
-    "app.min.js": (f"{WORD}=1;" * 200, MINIFIED),
-    "server.key": (f"-----BEGIN PRIVATE KEY-----\n{WORD}\n", PRIVATE_KEY),
+    "poetry.lock": (f"# {WORD}\n", GENERATED_REASON),
+    "app.min.js": (f"{WORD}=1;" * 200, MINIFIED_REASON),
+    "server.key": (f"-----BEGIN PRIVATE KEY-----\n{WORD}\n", PRIVATE_KEY_REASON),
 }
 
 

@@ -14,9 +14,9 @@ from context_agent.retrieval.loaders.packages import opened_package
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.unpacking import (
     ANY_ROWS,
+    FREE_UNPACKED_SIZE,
     LARGEST_RATIO,
     LEAST_ROW_BYTES,
-    UNPACKED,
     check_rows,
     check_unpacked,
 )
@@ -25,11 +25,11 @@ from context_agent.retrieval.loaders.unpacking import (
 @pytest.mark.parametrize(
     ("check", "size", "packed", "is_refused"),
     [
-        (check_unpacked, UNPACKED, 1, False),
-        (check_unpacked, UNPACKED + 1, 1, True),
-        (check_unpacked, 10 * UNPACKED, 10 * UNPACKED // LARGEST_RATIO + 1, False),
-        (check_unpacked, LARGEST_RATIO * UNPACKED, UNPACKED, False),
-        (check_unpacked, LARGEST_RATIO * UNPACKED + 1, UNPACKED, True),
+        (check_unpacked, FREE_UNPACKED_SIZE, 1, False),
+        (check_unpacked, FREE_UNPACKED_SIZE + 1, 1, True),
+        (check_unpacked, 10 * FREE_UNPACKED_SIZE, 10 * FREE_UNPACKED_SIZE // LARGEST_RATIO + 1, False),
+        (check_unpacked, LARGEST_RATIO * FREE_UNPACKED_SIZE, FREE_UNPACKED_SIZE, False),
+        (check_unpacked, LARGEST_RATIO * FREE_UNPACKED_SIZE + 1, FREE_UNPACKED_SIZE, True),
         (check_rows, ANY_ROWS, 1, False),
         (check_rows, ANY_ROWS + 1, 1, True),
         (check_rows, 10 * ANY_ROWS, 10 * ANY_ROWS * LEAST_ROW_BYTES, False),
@@ -72,4 +72,4 @@ def test_one_bad_member_is_enough() -> None:
     with pytest.raises(DataError, match="unpacked XML"):
         opened({"a.xml": large, "B.XML": b"<b/>"})
     with pytest.raises(DataError, match="200 times its size"):
-        opened({"a.bin": b"a" * 2 * UNPACKED})
+        opened({"a.bin": b"a" * 2 * FREE_UNPACKED_SIZE})
