@@ -1,7 +1,8 @@
 """What pruning keeps of the evidence in agents' conversations: every strategy at the same share of tokens.
 
     python benchmarks/prune_any.py --data FOLDER [--sets 2wiki,hotpotqa,musique,newsfacts,code,logs,json] [--split dev]
-        [--limit 60] [--styles dump,run,mixed] [--strategies careful,fast,bm25,embedding,age,random,drop,oracle,clear]
+        [--limit 60] [--styles dump,run,mixed] [--strategies careful,fast,bm25,embedding,age,random,drop,oracle,clear,
+        headroom,careful@headroom,claw,careful@claw]
         [--tokens 8000,32000] [--shares 0.25] [--seed 0] [--rows FILE.jsonl] [--json FILE] [--plot FILE.svg]
 
 A set is a folder with `corpus.jsonl.gz` (`id`, `title`, `text`) and `queries.SPLIT.jsonl` (`id`, `question`, `gold`:
@@ -16,13 +17,17 @@ and support tickets. Their questions are about meaning: what a function does in 
 happened, who complains. They name no id, and mostly no word of the text that answers them. The reader has seen none of
 these domains: the table `unseen` pools them.
 
-Evidence kept is the share of the sentences of the gold documents (or lines) that are still in the conversation, with a
-bootstrap 95 % interval over questions. `tokens` is the share of the tool results' tokens that remains, stubs included.
-`lost` are the cached tokens that the prune costs, `ms` the median time of one prune, which includes the counting of
-tokens. Baselines: `age` (keep the latest), `random`, `bm25`, `embedding`, `drop` (removes all it may), `oracle` (knows
-the gold), and `clear`, LangChain's own `ClearToolUsesEdit`, with the largest number of results that fits the share (if
-the package `langchain` is installed). The last line of each table is the margin of `careful` over the best of age,
-random and BM25, paired by question.
+Evidence kept is the share of the sentences of the gold documents (or lines, or records) that are still in the
+conversation, with a bootstrap 95 % interval over questions. A record may be written in another format if its values are
+on one line. `tokens` is the share of the tool results' tokens that remains, stubs included. `lost` are the tokens of
+results behind the first change, `ms` is the median CPU time of one prune, with the counting of tokens. `valid` is the
+share of results that answer their call and are JSON if they were. `exact` is the share of conversations in which all
+that was removed comes back byte for byte.
+
+Baselines: `age` (keep the latest), `random`, `bm25`, `embedding`, `drop` (removes all it may), `oracle` (knows the
+gold), and the other pruners of `prune_rivals.py` where they are installed: `clear`, `headroom` and `claw`. The last two
+choose their size themselves, so `careful@headroom` is `careful` in as many tokens as headroom left. The last line of
+each table is the margin of `careful` over the best of age, random and BM25, paired by question.
 
 `--rows` appends each measurement to a file and reads those that are there already, so a run can be made in pieces, by
 set or strategy, and goes on where it was interrupted. Delete the file when the code that is measured changes. `--plot`
@@ -50,6 +55,7 @@ from prune_conversations import (
     QuestionSet,
     log_conversation,
 )
+from prune_rivals import RIVALS, results_of, says, validity
 
 from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner, Prices
@@ -58,7 +64,7 @@ from context_agent.pruning.passages import Passage
 SETS = ("2wiki", "hotpotqa", "musique", "newsfacts", *INVENTED)
 STYLES = ("dump", "run", "mixed")
 BASELINES = ("age", "random", "bm25")
-STRATEGIES = ("careful", "fast", "bm25", "embedding", "age", "random", "drop", "oracle", "clear")
+STRATEGIES = ("careful", "fast", "bm25", "embedding", "age", "random", "drop", "oracle", *RIVALS)
 ALWAYS = Prices(cached=1.0)
 """Every prune pays: the strategies are compared at the same size."""
 
@@ -77,7 +83,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a strategy did: evidence kept, share of tokens kept, cached tokens lost, seconds."""
+    """What a strategy did.
+
+    Attributes:
+        question: The conversation and the share of its tokens that may remain.
+        strategy: The name of the strategy.
+        evidence: The share of the evidence that is kept.
+        tokens: The share of the tokens that remains.
+        lost: The cached tokens behind the first change.
+        seconds: The CPU time.
+        valid: The share of results that answer their call, and are JSON if they were.
+        is_exact: Whether everything that was removed came back byte for byte.
+    """
 
     question: Question
     strategy: str
@@ -85,34 +102,45 @@ class Measurement:
     tokens: float
     lost: int
     seconds: float
-
-
-def results_of(messages: Sequence[Message]) -> list[str]:
-    """Return the texts of the tool results."""
-    return [message["content"] for message in messages if message["role"] == "tool"]
+    valid: float = 1.0
+    is_exact: bool = False
 
 
 def measure(question: Question, played: PlayedConversation, strategy: str) -> Measurement | None:
-    """Prunes the conversation; None if the strategy cannot run here."""
-    total = sum(map(COUNTER.count, results_of(played.messages)))
-    budget, lost, started = max(1, int(question.share * total)), 0, time.perf_counter()
-    if strategy == "clear":
-        cleared = clear_tool_uses(played.messages, budget)
-        if cleared is None:
+    """Prune the conversation. Return None if the strategy cannot run here."""
+    before = played.messages
+    total = sum(map(COUNTER.count, results_of(before)))
+    budget, (strategy_run, _, rival) = max(1, int(question.share * total)), strategy.partition("@")
+    if rival:
+        left = RIVALS[rival](before, budget)
+        if left is None:
             return None
-        messages = cleared
+        budget = max(1, sum(map(COUNTER.count, results_of(left))))
+    is_exact = False
+    started = time.process_time()
+    if strategy_run in RIVALS:
+        messages = RIVALS[strategy_run](before, budget)
+        if messages is None:
+            return None
+        seconds = time.process_time() - started
     else:
-        pruner = pruner_of(strategy, budget, played.evidence)
-        started = time.perf_counter()
-        pruned = pruner.prune(played.messages)
-        messages, lost = pruned.messages, pruned.report.cached_lost
-    seconds = time.perf_counter() - started
+        pruner = pruner_of(strategy_run, budget, played.evidence)
+        started = time.process_time()
+        pruned = pruner.prune(before)
+        messages, seconds = pruned.messages, time.process_time() - started
+        is_exact = pruner.restore(messages, [item.id for item in pruned.report.removed]) == before
     texts = results_of(messages)
     remaining = "\n".join(texts)
-    escaped = [json.dumps(part, ensure_ascii=False)[1:-1] for part in played.evidence]
-    is_kept = [a in remaining or b in remaining for a, b in zip(played.evidence, escaped, strict=True)]
+    is_kept = [says(remaining, part) for part in played.evidence]
     tokens = sum(map(COUNTER.count, texts)) / total
-    return Measurement(question, strategy, statistics.mean(is_kept), tokens, lost, seconds)
+    lost, valid = _cached_lost(before, messages), validity(before, messages)
+    return Measurement(question, strategy, statistics.mean(is_kept), tokens, lost, seconds, valid, is_exact)
+
+
+def _cached_lost(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """Return the tokens of results behind the first change, but for those of the last turn: they were never sent."""
+    changed = [index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    return sum(map(COUNTER.count, results_of(after[changed[0] : -2]))) if changed else 0
 
 
 def pruner_of(strategy: str, budget: int, evidence: Sequence[str]) -> ContextPruner:
@@ -135,25 +163,6 @@ def oracle(evidence: Sequence[str]) -> Callable[[Sequence[Passage], str], Iterat
             yield covered / max(1, len(passage.text))
 
     return judge
-
-
-def clear_tool_uses(messages: Sequence[Message], budget: int) -> list[Message] | None:
-    """LangChain's `ClearToolUsesEdit` with the largest number of results that fits; None without the package."""
-    try:
-        from langchain.agents.middleware.context_editing import ClearToolUsesEdit
-        from langchain_core.messages import convert_to_messages, convert_to_openai_messages
-    except ImportError:
-        return None
-    cleared = list(messages)
-    for keep in range(1, len(results_of(messages)) + 1):
-        edited = convert_to_messages(messages)
-        edit = ClearToolUsesEdit(trigger=0, keep=keep)
-        edit.apply(edited, count_tokens=lambda items: sum(COUNTER.count(str(item.content)) for item in items))
-        candidate = convert_to_openai_messages(edited)
-        if sum(map(COUNTER.count, results_of(candidate))) > budget and keep > 1:
-            break
-        cleared = candidate
-    return cleared
 
 
 class Rows:
@@ -223,13 +232,16 @@ def show(name: str, share: float, measurements: Iterable[Measurement]) -> dict[s
     members = [row for row in measurements if row.question.share == share]
     table = by_strategy(members)
     print(f"\n{name}, {share:.0%} of the tokens: {len({row.question for row in members})} conversations")
-    print(f"{'':10} {'evidence kept':24} {'tokens':>7} {'lost':>8} {'ms':>7} {'n':>5}")
+    print(f"{'':16} {'evidence kept':24} {'tokens':>7} {'lost':>8} {'valid':>7} {'exact':>7} {'ms':>7} {'n':>5}")
     data: dict[str, Any] = {}
     for strategy, rows in table.items():
         figure, tokens = figure_of(rows), statistics.mean(row.tokens for row in rows)
         lost, milliseconds = statistics.mean(row.lost for row in rows), 1e3 * statistics.median(r.seconds for r in rows)
-        print(f"{strategy:10} {figure!s:24} {tokens:7.3f} {lost:8,.0f} {milliseconds:7.0f} {len(rows):5}")
+        valid, exact = (statistics.mean(values) for values in ([r.valid for r in rows], [r.is_exact for r in rows]))
+        sizes = f"{tokens:7.3f} {lost:8,.0f} {valid:7.3f} {exact:7.3f} {milliseconds:7.0f}"
+        print(f"{strategy:16} {figure!s:24} {sizes} {len(rows):5}")
         data[strategy] = {"evidence": asdict(figure), "tokens": tokens, "lost": lost, "milliseconds": milliseconds}
+        data[strategy] |= {"valid": valid, "exact": exact}
     print_margin(table)
     return data
 

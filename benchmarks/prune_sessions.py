@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prune_conversations import COUNTER, NAMES, Message, Player, log_lines, source_functions
+from prune_rivals import clear_tool_uses, results_of
 
 from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner, Prices
@@ -256,11 +257,6 @@ def _call(player: Player, hand: Hand, name: str, arguments: dict[str, Any], resu
         player.messages[-2]["content"] = hand.says.format(next(iter(arguments.values())))
 
 
-def text_of(messages: Sequence[Message]) -> str:
-    """Return the texts of the tool results."""
-    return "\n".join(message["content"] for message in messages if message["role"] == "tool")
-
-
 def last_question(options: argparse.Namespace, share: float) -> list[float]:
     """Return for each session the share of the asked facts that is kept when its end asks for them."""
     kept = []
@@ -273,7 +269,7 @@ def last_question(options: argparse.Namespace, share: float) -> list[float]:
         messages = [*_without_orphans(messages), question]
         total = sum(COUNTER.count(message["content"]) for message in messages if message["role"] == "tool")
         pruner = ContextPruner(int(share * total), effort=options.effort, prices=Prices(cached=1.0))
-        text = text_of(pruner.prune(messages).messages)
+        text = "\n".join(results_of(pruner.prune(messages).messages))
         kept.append(statistics.mean(fact.value in text for fact in asked))
     return kept
 
@@ -342,7 +338,7 @@ def play(played: Session, prune: Prune, *, can_restore: bool) -> Week:
             pruned = prune(messages)
             week.seconds.append(time.process_time() - started)
             week.bill.add(pruned)
-            text = text_of(pruned)
+            text = "\n".join(results_of(pruned))
             visible = frozenset(fact for fact in played.facts if fact.value in text)
             if any(a is not b and a != b for a, b in zip(sent, pruned, strict=False)):
                 later = {fact for at, fact in played.uses.items() if at >= index}
@@ -368,7 +364,7 @@ def play(played: Session, prune: Prune, *, can_restore: bool) -> Week:
                     ]
                     sent = [*prune(messages)]
                     week.bill.add(sent)
-                    before = frozenset(fact for fact in played.facts if fact.value in text_of(sent))
+                    before = frozenset(fact for fact in played.facts if fact.value in "\n".join(results_of(sent)))
                 week.missing += fact not in before
         messages.append(message)
     return week
@@ -398,29 +394,13 @@ def pruning(options: argparse.Namespace) -> Prune:
     return lambda messages: pruner.prune(messages).messages
 
 
-def clearing(options: argparse.Namespace) -> Prune | None:
-    """Return LangChain's edit, None without the package."""
-    try:
-        from langchain.agents.middleware.context_editing import ClearToolUsesEdit
-        from langchain_core.messages import convert_to_messages, convert_to_openai_messages
-    except ImportError:
-        return None
-
-    def count(messages: Sequence[Any]) -> int:
-        return sum(COUNTER.count(str(message.content)) for message in messages if message.type == "tool")
+def clearing(options: argparse.Namespace) -> Prune:
+    """Return LangChain's edit. It keeps `KEPT_RESULTS` results once there are more tokens than the budget."""
 
     def clear(messages: Sequence[Message]) -> Sequence[Message]:
-        if sum(COUNTER.count(it["content"]) for it in messages if it["role"] == "tool") <= options.budget:
+        if sum(map(COUNTER.count, results_of(messages))) <= options.budget:
             return messages
-        edited = convert_to_messages(messages)
-        ClearToolUsesEdit(trigger=options.budget, keep=KEPT_RESULTS).apply(edited, count_tokens=count)
-        changed: list[Message] = convert_to_openai_messages(edited)
-        return [
-            {**message, "content": new["content"]}
-            if message["role"] == "tool" and new["content"] != message["content"]
-            else message
-            for message, new in zip(messages, changed, strict=True)
-        ]
+        return clear_tool_uses(messages, options.budget, keep=KEPT_RESULTS) or messages
 
     return clear
 
@@ -430,10 +410,10 @@ def weeks(options: argparse.Namespace) -> Iterator[tuple[str, list[Week]]]:
     sessions = [session(seed, options.turns) for seed in range(options.seed, options.seed + options.sessions)]
     yield "none", [play(one, lambda messages: messages, can_restore=False) for one in sessions]
     yield options.effort, [play(one, pruning(options), can_restore=True) for one in sessions]
-    if (clear := clearing(options)) is None:
+    if clear_tool_uses([], 1, keep=1) is None:
         print("clear: the package langchain is not installed")
     else:
-        yield "clear", [play(one, clear, can_restore=False) for one in sessions]
+        yield "clear", [play(one, clearing(options), can_restore=False) for one in sessions]
 
 
 def main() -> None:
