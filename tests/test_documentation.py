@@ -103,6 +103,19 @@ def test_the_glossary_explains_each_term_in_one_sentence() -> None:
     assert [term for term, text in entries if not text.endswith(".\n") or ". " in text.replace("\n", " ").strip()] == []
 
 
+def test_the_reading_path_has_ten_files_of_a_sitting() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"^\d+\. `(context_agent/[\w/]+\.py)`", text, re.M)
+    assert len(set(paths)) == 10
+    lines = sum(len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in paths)
+    assert 2_000 < lines < 4_000
+
+
+def test_the_picture_of_the_rooms_shows_the_import_contracts() -> None:
+    rooms = loaded_script("rooms_picture")
+    assert (DOCS / "rooms.svg").read_text(encoding="utf-8") == rooms.picture(), "run scripts/rooms_picture.py"
+
+
 def test_the_list_of_how_to_guides_has_every_guide() -> None:
     text = (DOCS / "how-to" / "index.md").read_text(encoding="utf-8")
     guides = {path.name for path in (DOCS / "how-to").glob("*.md")} - {"index.md"}
@@ -120,7 +133,11 @@ def test_the_api_reference_has_every_public_name() -> None:
 
 @pytest.fixture(scope="module")
 def hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "scripts" / "site_pages.py")
+    return loaded_script("site_pages")
+
+
+def loaded_script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

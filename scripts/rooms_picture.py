@@ -1,0 +1,84 @@
+"""Write docs/rooms.svg: the folders of the package, one layer above the other, as the import contracts have them.
+
+    python scripts/rooms_picture.py
+
+The page on architecture shows the picture. A test compares it with the contracts in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "rooms.svg"
+CONTENTS = {
+    "testing": "fakes, tiny models and hostile inputs",
+    "cli": "the command ctx1",
+    "train": "training of policies",
+    "synth_data": "tasks from documents",
+    "integrations": "servers and frameworks",
+    "web": "every page that a browser shows",
+    "eval": "metrics, benchmarks, reports",
+    "swarm": "sub-agents",
+    "agent": "SearchAgent",
+    "answers": "answers with citations",
+    "policies": "bridge, chat, tokens: they decide",
+    "harness": "one question: episode, tools, record",
+    "pruning": "view, budget; ContextPruner",
+    "retrieval": "corpora, indexes, loaders",
+    "_support": "HTTP client, files, processes",
+    "text": "words, sentences, languages",
+    "errors": "",
+    "tokens": "",
+    "types": "",
+    "version": "",
+}
+"""What is in a room, in a few words."""
+WIDTH, MARGIN, GAP = 760, 10, 8
+ROW_HEIGHT = 34
+STYLE = """text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2937; }
+.name { font-weight: 600; } .content { fill: #4b5563; }
+rect { fill: #ffffff; stroke: #4b5563; } .core rect { fill: #e8f0fe; }"""
+CORE_ROOMS = {"agent", "policies", "harness", "pruning", "retrieval"}
+"""The rooms that answer a question; the picture colors them."""
+
+
+def layers() -> list[list[str]]:
+    """Return the rooms of each layer, the highest layer first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (contract,) = [contract for contract in settings["contracts"] if contract["type"] == "layers"]
+    return [re.findall(r"context_agent\.(\w+)", layer) for layer in contract["layers"]]
+
+
+def picture() -> str:
+    """Return the picture as SVG."""
+    rows = layers()
+    height = 2 * MARGIN + len(rows) * (ROW_HEIGHT + GAP) - GAP
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+        "<title>The rooms of the package: each may import those below it</title>",
+        f"<style>{STYLE}</style>",
+    ]
+    for row, rooms in enumerate(rows):
+        box_width = (WIDTH - 2 * MARGIN - GAP * (len(rooms) - 1)) / len(rooms)
+        top = MARGIN + row * (ROW_HEIGHT + GAP)
+        for column, room in enumerate(rooms):
+            left = MARGIN + column * (box_width + GAP)
+            words = f'<tspan class="name">{room}</tspan>'
+            if CONTENTS[room]:
+                words += f'<tspan class="content" dx="10">{escape(CONTENTS[room])}</tspan>'
+            parts += [
+                f'<g class="{"core" if room in CORE_ROOMS else "room"}">',
+                f'<rect x="{left:g}" y="{top}" width="{box_width:g}" height="{ROW_HEIGHT}" rx="4"/>',
+                f'<text x="{left + 10:g}" y="{top + ROW_HEIGHT / 2 + 4:g}">{words}</text>',
+                "</g>",
+            ]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(picture(), encoding="utf-8")
+    print(PICTURE)
