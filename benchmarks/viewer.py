@@ -30,7 +30,7 @@ from selenium.webdriver.chrome.service import Service
 
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent._support.question_files import load_questions
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.types import Question
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data

@@ -17,9 +17,10 @@ from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import EpisodeRequest, Limits, Listener, Observer
 from context_agent.harness.episode_run import EpisodeExtension, EpisodeFactory, EpisodeRun, EpisodeStarter
 from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile, Renderer, default
+from context_agent.harness.profile import Profile, default
 from context_agent.harness.profile import profile as named_profile
 from context_agent.harness.ranking import fuse, pool
+from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View

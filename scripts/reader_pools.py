@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from context_agent._support.question_files import load_questions
-from context_agent.harness.profile import Renderer, default
+from context_agent.harness.profile import default
+from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput

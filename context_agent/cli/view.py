@@ -108,7 +108,7 @@ def _view_conversation(
 
 def _load(paths: tuple[Path, ...], gold: Path | None) -> ViewData:
     from context_agent._support.question_files import load_questions
-    from context_agent.harness.trajectory_file import read_all
+    from context_agent.harness.trajectory_folder import read_all
     from context_agent.web.viewer.model import GoldQuestions, view_data
 
     problems: list[str] = []

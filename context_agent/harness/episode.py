@@ -24,9 +24,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
+from context_agent.harness.action_text import action_text, parse_ranking
 from context_agent.harness.policy import Assessment, Instructions
-from context_agent.harness.profile import Profile, Renderer, action_text, default, parse_ranking
+from context_agent.harness.profile import Profile, default
 from context_agent.harness.ranking import Ranking, fallback_ranking, filled, resolve
+from context_agent.harness.rendering import Renderer
 from context_agent.harness.tools.executor import ToolExecutor
 from context_agent.harness.tools.tool import ReadContext, SubAgents
 from context_agent.harness.trajectory import Header, Trajectory

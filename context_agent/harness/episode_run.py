@@ -17,7 +17,8 @@ from context_agent.errors import ContextAgentError, CorpusError, PolicyError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import Episode, EpisodeRequest, Limits, Observer, StopReason
 from context_agent.harness.policy import Actor, AdjustableRanking, EvidenceAssessor, PartialRanker, Policy, with_effort
-from context_agent.harness.profile import Profile, Renderer
+from context_agent.harness.profile import Profile
+from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import TrajectoryWriter
 from context_agent.pruning.budget import Budget

@@ -12,41 +12,20 @@ escaped where a chunk is rendered, never in the stored text. A summary's text, w
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError
 from context_agent.pruning.budget import RESERVE, WINDOW, Budget
-from context_agent.text.markers import escape_markers, escaped_line
-from context_agent.tokens import HarmonyCounter, TokenCounter
-from context_agent.types import Action, Chunk, RankedId
 
 SUMMARIZE = "summarize_context"
 """The tool that replaces chunks by a summary; only in profiles that list it."""
 SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
 NAMES = ("default", "context-1", "summary", "lean")
-LONGEST_RANKING = 1_000_000
-"""Characters of a final message that are read."""
-MOST_RANKED = 1_000
-"""Entries of a ranking that are read."""
-_LEAST_BODY = 16
-_WIDEST_NUMBER = 9_999
-"""What a block's number counts as."""
-_LABEL = re.compile(r"#(?=\d)")
-_CACHED = 20_000
-_RANKED = re.compile(
-    r"<document\s++id\s*+=\s*+[\"']?(?P<id>[^>\"']{1,400}+)[\"']?\s*+>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
-    re.I | re.S,
-)
-_JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,141 +206,3 @@ def lean() -> Profile:
 
 def _prompt(name: str) -> str:
     return (files("context_agent.harness") / "prompts" / name).read_text(encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A chunk ready to be shown; `tokens` counts header, body and the newline behind it."""
-
-    header: str
-    body: str
-    tokens: int
-    complete: bool = True
-
-
-class Renderer:
-    """Renders chunks for one profile and counter, each chunk once."""
-
-    def __init__(self, profile: Profile, counter: TokenCounter) -> None:
-        self.profile = profile
-        self.counter = counter
-        self._cache: dict[str, Rendered] = {}
-        self._label_tokens = counter.count(profile.label.format(number=_WIDEST_NUMBER)) if profile.label else 0
-
-    def fitting(self, chunks: Sequence[Chunk], room: int) -> list[Rendered]:
-        """Return the first chunks that fit into `room` tokens together.
-
-        A first chunk that does not fit whole is cut, so that a small window still shows something. In a profile with a
-        longest length the chunks share the room: each takes at most that length, and its part of what is left.
-        """
-        fitting: list[Rendered] = []
-        for left, chunk in zip(range(len(chunks), 0, -1), chunks, strict=True):
-            rendered = self._shared(chunk, room, left) if self.profile.longest else self.chunk(chunk)
-            if rendered is not None and rendered.tokens > room:
-                rendered = None if fitting else self.fit(chunk, room)
-            if rendered is None:
-                break
-            room -= rendered.tokens
-            fitting.append(rendered)
-        return fitting
-
-    def _shared(self, chunk: Chunk, room: int, left: int) -> Rendered | None:
-        """Return the chunk in its part of the room, in the longest length if its header fills that part, or as it
-        fits.
-        """
-        longest = self.profile.longest
-        lengths = (min(longest, room // left), min(longest, room), room)
-        return next(filter(None, (self.fit(chunk, length) for length in lengths)), None)
-
-    def chunk(self, chunk: Chunk) -> Rendered:
-        """Return the whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
-        if (cached := self._cache.get(chunk.id)) is not None:
-            return cached
-        body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
-        title = escaped_line(chunk.title) if self.profile.title and chunk.title else ""
-        if self.profile.label:  # What would read as a block's label is broken up.
-            body, title = _LABEL.sub("# ", body), _LABEL.sub("# ", title)
-        counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
-        tokens = counted or self.counter.count(body)
-        header = self.profile.header.format(id=escaped_line(chunk.id), tokens=tokens)
-        if title:
-            header += self.profile.title.format(title=title)
-        rendered = Rendered(header, body, self.counter.count(header) + tokens + self._label_tokens + 1)
-        if len(self._cache) >= _CACHED:
-            self._cache.clear()
-        self._cache[chunk.id] = rendered
-        return rendered
-
-    def fit(self, chunk: Chunk, room: int) -> Rendered | None:
-        """Return the start of the chunk cut to at most `room` tokens, or None if not even a few words would fit."""
-        uncut = self.chunk(chunk)
-        if uncut.tokens <= room:
-            return uncut
-        count = self.counter.count
-        header_tokens = count(uncut.header) + self._label_tokens
-        body_tokens = uncut.tokens - header_tokens - 1
-        gap = " " if self.profile.one_line else "\n"
-        mark = self.profile.cut.format(shown=body_tokens, tokens=body_tokens)
-        body_room = room - header_tokens - count(gap + mark) - 2
-        while body_room >= _LEAST_BODY:
-            part = _start(uncut.body, body_room / body_tokens)
-            part_tokens = count(part)
-            if part and part_tokens <= body_room:
-                body = f"{part}{gap}{self.profile.cut.format(shown=part_tokens, tokens=body_tokens)}"
-                tokens = header_tokens + count(body) + 1
-                if tokens <= room:
-                    return Rendered(uncut.header, body, tokens, complete=False)
-            body_room = body_room * 4 // 5
-        return None
-
-    def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
-        """Return a summary with its header, which names the chunks that it stands for."""
-        body = escape_markers(text.strip())
-        tokens = self.counter.count(body)
-        template = self.profile.summary or SUMMARY_HEADER
-        header = template.format(id=name, tokens=tokens, ids=", ".join(map(escaped_line, ids)))
-        return Rendered(header, body, self.counter.count(header) + tokens + 1)
-
-
-def _start(text: str, share: float) -> str:
-    """Return the first `share` of the text, ended at a word boundary if there is one near."""
-    part = text[: int(len(text) * share)]
-    space = part.rfind(" ")
-    return part[:space] if space > len(part) * 0.8 else part
-
-
-def action_text(action: Action) -> str:
-    """Return an action as one string: its reasoning and text, then a line for each call, or the ranking it ends
-    with.
-    """
-    lines = [text for text in (action.reasoning, action.text) if text]
-    for call in action.calls:
-        arguments = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
-        lines.append(f"{call.name} {arguments}")
-    if action.ranking is not None and not action.text:
-        lines.append(ranking_text(action.ranking))
-    return "\n".join(lines) + "\n"
-
-
-def compact(value: object) -> str:
-    """Deterministic JSON without spaces, keys in insertion order."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
-def ranking_text(ranking: Iterable[RankedId]) -> str:
-    """Return a ranking in the published final format, best first."""
-    return "\n".join(
-        f"<Document id={item.id}><Justification>{item.justification}</Justification></Document>" for item in ranking
-    )
-
-
-def parse_ranking(text: str) -> tuple[RankedId, ...]:
-    """Return the ranking that a final message names, in its order; empty if it names none. Tolerates unclosed tags.
-
-    Reads the first 1,000 entries of the first million characters.
-    """
-    ranking = []
-    for match in islice(_RANKED.finditer(text, 0, LONGEST_RANKING), MOST_RANKED):
-        reason = _JUSTIFICATION.search(match["body"])
-        ranking.append(RankedId(match["id"].strip(), justification=reason[1].strip() if reason else ""))
-    return tuple(ranking)

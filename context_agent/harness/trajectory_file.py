@@ -8,15 +8,14 @@ reason, and the others are read. Other files are counted.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from context_agent._support.journal import open_private, private_folder, replace_file
-from context_agent._support.small_files import MAX_BYTES, parse_json, read_bytes
-from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent._support.small_files import parse_json, read_bytes
+from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import TRAJECTORY_SCHEMA, Header, Trajectory
 from context_agent.pruning.budget import Budget
@@ -40,8 +39,7 @@ from context_agent.pruning.view import (
 )
 from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument, RankedId, ToolCall
 
-SUFFIX = ".jsonl"
-PAGE_SUFFIX = ".html"
+TRAJECTORY_SUFFIX = ".jsonl"
 MAX_FILE_BYTES = 64_000_000
 """Size of a trajectory file that is read."""
 LARGEST_RECORD = 20_000
@@ -283,128 +281,3 @@ def _to_action(data: dict[str, Any]) -> Action:
 
 def _to_ranked(data: dict[str, Any]) -> RankedDocument:
     return RankedDocument(**{**data, "chunks": tuple(RankedChunk(**chunk) for chunk in data["chunks"])})
-
-
-# Several files and folders ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedTrajectory:
-    """A trajectory from a file. `run` is a short name of its folder; `problem` is the reason if it does not replay."""
-
-    path: Path
-    run: str
-    trajectory: Trajectory
-    problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrajectoryFiles:
-    """Trajectories in order of path, a problem for each file that cannot be shown, and the number of other files."""
-
-    loaded: tuple[LoadedTrajectory, ...]
-    problems: tuple[str, ...] = ()
-    ignored: int = 0
-
-
-@dataclass(slots=True)
-class _Files:
-    loaded: list[tuple[Path, Trajectory, str | None]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    ignored: int = 0
-
-
-def read_all(
-    paths: Sequence[Path], advance: Callable[[int, int | None], None] = lambda done, total: None
-) -> TrajectoryFiles:
-    """Reads files, and folders with all their subfolders. Calls `advance(files done, files in total)` after each file.
-
-    Raises `DataError` for a missing path, and if there is no trajectory at all.
-    """
-    candidates = list(_files(paths))
-    state = _Files()
-    for number, (path, is_argument) in enumerate(candidates, start=1):
-        _read(path, is_argument, state)
-        advance(number, len(candidates))
-    if not state.loaded:
-        raise DataError(_no_trajectory(paths, state))
-    runs = _run_names(path for path, _, _ in state.loaded)
-    loaded = tuple(
-        LoadedTrajectory(path, runs[path.parent], trajectory, problem) for path, trajectory, problem in state.loaded
-    )
-    return TrajectoryFiles(loaded, tuple(state.problems), state.ignored)
-
-
-def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """Yield each file once, and whether it is itself one of the paths."""
-    seen: set[Path] = set()
-    for path in paths:
-        if not path.exists():
-            raise DataError(f"{path} does not exist: pass a trajectory file or a folder")
-        files = sorted(filter(_is_user_file, path.rglob("*"))) if path.is_dir() else [path]
-        for file in files:
-            if (resolved := file.resolve()) not in seen:
-                seen.add(resolved)
-                yield file, file == path
-
-
-def _is_user_file(path: Path) -> bool:
-    """Return whether the file is the user's: not hidden, and not a page that `ctx1 view` wrote beside the
-    trajectories.
-    """
-    return path.is_file() and path.suffix != PAGE_SUFFIX and not path.name.startswith(".")
-
-
-def _read(path: Path, is_argument: bool, files: _Files) -> None:
-    if not is_argument and not (path.suffix == SUFFIX and is_trajectory(path)):
-        files.ignored += 1
-        return
-    try:
-        trajectory = read(path)
-    except TrajectoryError as error:
-        files.problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
-    except (RecursionError, AttributeError, ConfigError) as error:
-        files.problems.append(f"{path}: not a valid trajectory ({error})")
-    else:
-        files.loaded.append((path, trajectory, _replay_problem(trajectory)))
-
-
-def is_trajectory(path: Path) -> bool:
-    """Return whether the first line is a trajectory's header, or the start of one that was cut."""
-    try:
-        with path.open("rb") as stream:
-            line = stream.readline(MAX_BYTES)
-        return line.startswith(b'{"kind":"header"') or dict(parse_json(line)).get("kind") == "header"
-    except (OSError, ValueError, TypeError):
-        return False
-
-
-def _replay_problem(trajectory: Trajectory) -> str | None:
-    """Why the trajectory does not replay; None if it does."""
-    try:
-        trajectory.verify()
-    except TrajectoryError as error:
-        return str(error)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return f"its values are not those of a trajectory ({type(error).__name__}: {error})"
-    return None
-
-
-def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return a short name for each folder: its own if there is only one, else its path relative to their common
-    parent.
-    """
-    folders = {path.parent: str(path.parent.resolve()) for path in paths}
-    common = os.path.commonpath(folders.values())
-    names = {folder: os.path.relpath(resolved, common) for folder, resolved in folders.items()}
-    return {folder: Path(folders[folder]).name if name == "." else name for folder, name in names.items()}
-
-
-def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
-    names = ", ".join(str(path) for path in paths)
-    reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
-    more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-    return (
-        f"no trajectory in {names}: {'; '.join(reasons[:3])}{more}. "
-        "`ctx1 search --save FOLDER` and SearchAgent(trajectories=FOLDER) write trajectories"
-    )

@@ -17,7 +17,7 @@ from openai_harmony import (
 )
 
 from context_agent import Action, Budget, Chunk, Profile, ToolCall, View
-from context_agent.harness.profile import compact
+from context_agent.harness.action_text import compact
 from context_agent.harness.tools import schemas
 from context_agent.policies.tokens.harmony import system_content
 from context_agent.pruning.view import Block, Source, Text

@@ -14,8 +14,8 @@ from context_agent.errors import DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, gold_of, holds, judgeable
 from context_agent.eval.scoring import Replay
+from context_agent.harness.action_text import parse_ranking
 from context_agent.harness.episode import StopReason
-from context_agent.harness.profile import parse_ranking
 from context_agent.harness.ranking import resolve
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import ActionTaken, Block, ToolResult

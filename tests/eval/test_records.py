@@ -13,7 +13,7 @@ from context_agent.errors import DataError
 from context_agent.eval.evaluation import summarise_run
 from context_agent.eval.records import EvalRecord, TurnState, open_run, read_records, read_run, record_from_json
 from context_agent.eval.summary import summary_from_json
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 
 RECORD = EvalRecord(
     "musique",

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.harness.profile import Renderer, context_1, default, parse_ranking, ranking_text
+from context_agent.harness.action_text import parse_ranking, ranking_text
+from context_agent.harness.profile import context_1, default
+from context_agent.harness.rendering import Renderer
 from context_agent.text.markers import escape_markers
 from context_agent.tokens import CharCounter, HarmonyCounter
 from context_agent.types import Chunk, RankedId

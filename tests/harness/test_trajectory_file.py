@@ -5,7 +5,8 @@ import json
 import pytest
 
 from context_agent.errors import DataError
-from context_agent.harness.trajectory_file import TrajectoryWriter, read_all
+from context_agent.harness.trajectory_file import TrajectoryWriter
+from context_agent.harness.trajectory_folder import read_all
 from tests.support import episodes
 
 

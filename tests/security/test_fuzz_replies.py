@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from context_agent._support.http import MalformedResponse
 from context_agent.errors import PolicyError
+from context_agent.harness.action_text import MOST_RANKED, parse_ranking
 from context_agent.harness.episode import Episode
-from context_agent.harness.profile import MOST_RANKED, parse_ranking
 from context_agent.harness.tools import MAX_CALLS
 from context_agent.policies.chat.messages import parse_calls
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_arguments, read_reply, split_thoughts

@@ -14,7 +14,7 @@ import pytest
 
 from context_agent import Action, Budget, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall
 from context_agent.eval.aggregate import summarise
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import Support

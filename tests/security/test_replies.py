@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from context_agent import MemoryCorpus
+from context_agent.harness.action_text import MOST_RANKED, parse_ranking
 from context_agent.harness.episode import Episode
-from context_agent.harness.profile import MOST_RANKED, parse_ranking
 from context_agent.harness.tools import MAX_CALLS, UNREAD_CALLS
 from context_agent.policies.chat.messages import parse_calls, written
 from context_agent.policies.chat.replies import LONGEST_NAME, LONGEST_TEXT, read_reply

@@ -16,7 +16,8 @@ from context_agent.cli.command import load_config
 from context_agent.errors import ContextAgentError, DataError, TrajectoryError
 from context_agent.eval.records import read_run as read_evaluation
 from context_agent.eval.scoring import load_prices
-from context_agent.harness.trajectory_file import is_trajectory, read
+from context_agent.harness.trajectory_file import read
+from context_agent.harness.trajectory_folder import is_trajectory
 from context_agent.train.experimental.judge.calibration_check import check_calibration
 from context_agent.train.experimental.judge.rubric import load_rubric
 from context_agent.train.metrics_log import read_metrics

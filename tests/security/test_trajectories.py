@@ -13,7 +13,8 @@ from context_agent.errors import TrajectoryError
 from context_agent.harness import trajectory_file
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory import Header, Trajectory
-from context_agent.harness.trajectory_file import LARGEST_RECORD, from_lines, read, read_all, to_lines
+from context_agent.harness.trajectory_file import LARGEST_RECORD, from_lines, read, to_lines
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,

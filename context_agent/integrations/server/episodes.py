@@ -13,7 +13,7 @@ from context_agent.errors import (
     TrajectoryError,
 )
 from context_agent.harness.trajectory import Trajectory
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.integrations.feedback import FeedbackLog
 from context_agent.pruning.view import ToolResult
 from context_agent.web import viewer

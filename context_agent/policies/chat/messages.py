@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from context_agent.harness.profile import Profile, compact
+from context_agent.harness.action_text import compact
+from context_agent.harness.profile import Profile
 from context_agent.harness.tools import bounded_calls, flatten_calls, schemas
 from context_agent.policies.chat.replies import INLINE, REASONING_FIELDS, read_arguments, tool_name
 from context_agent.pruning.view import Role, Text, View

@@ -19,7 +19,8 @@ from typing import Any, Literal
 from context_agent._support.credentials import OPENAI
 from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.harness.profile import Profile, parse_ranking
+from context_agent.harness.action_text import parse_ranking
+from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.messages import (
     CALL_TAG,

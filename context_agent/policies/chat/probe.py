@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import PolicyError
-from context_agent.harness.profile import compact
+from context_agent.harness.action_text import compact
 from context_agent.policies.chat.replies import (
     MOST_TOKENS,
     Reply,

@@ -20,7 +20,8 @@ from itertools import islice
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import Profile, compact, ranking_text
+from context_agent.harness.action_text import compact, ranking_text
+from context_agent.harness.profile import Profile
 from context_agent.harness.tools import bounded_calls, schemas
 from context_agent.policies.chat.replies import read_arguments, tool_name
 from context_agent.policies.tokens.prompt import (

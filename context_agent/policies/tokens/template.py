@@ -27,7 +27,8 @@ from itertools import pairwise
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import Profile, compact, ranking_text
+from context_agent.harness.action_text import compact, ranking_text
+from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
 from context_agent.policies.chat.messages import HOW, parse_calls, written
 from context_agent.policies.chat.replies import split_thoughts

@@ -35,7 +35,8 @@ from context_agent.harness.episode import Limits
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.tools import flatten_calls
 from context_agent.harness.trajectory import Trajectory
-from context_agent.harness.trajectory_file import is_trajectory, read, write
+from context_agent.harness.trajectory_file import read, write
+from context_agent.harness.trajectory_folder import is_trajectory
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, EditApplied
 from context_agent.retrieval.corpus import Corpus

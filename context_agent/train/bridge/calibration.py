@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.errors import DataError
-from context_agent.harness.profile import Renderer, default
+from context_agent.harness.profile import default
+from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.calibration import ScoreCalibration, log_odds
 from context_agent.policies.bridge.candidates import Floats

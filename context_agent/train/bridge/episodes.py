@@ -12,7 +12,8 @@ import numpy as np
 from context_agent._support.onnx import PairModel
 from context_agent.errors import DataError
 from context_agent.harness.episode import Episode
-from context_agent.harness.profile import Renderer, default
+from context_agent.harness.profile import default
+from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.candidates import Floats

@@ -12,7 +12,7 @@ from context_agent.errors import DataError
 from context_agent.eval.evaluation import summarise_run
 from context_agent.eval.records import QUESTIONS_FILE
 from context_agent.eval.summary import EvalSummary, FailedQuestion, WorstQuestion
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.web.report.content import render
 from context_agent.web.viewer import build_page
 from context_agent.web.viewer.model import GoldQuestions, view_data

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from context_agent.eval.gold import Gold, gold_of
-from context_agent.harness.profile import compact
+from context_agent.harness.action_text import compact
 from context_agent.harness.trajectory import Trajectory
-from context_agent.harness.trajectory_file import LoadedTrajectory, TrajectoryFiles
+from context_agent.harness.trajectory_folder import LoadedTrajectory, TrajectoryFiles
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.testing.actions import prune, rank, search
 from context_agent.types import Question
 from context_agent.web.viewer.model import CUT, GoldQuestions, view_data

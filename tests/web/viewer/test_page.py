@@ -8,7 +8,7 @@ import time
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from context_agent.harness.trajectory_file import read_all
+from context_agent.harness.trajectory_folder import read_all
 from context_agent.testing.actions import prune, rank, restore, search
 from context_agent.types import Question
 from context_agent.web.viewer import build_page

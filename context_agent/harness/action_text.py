@@ -1,0 +1,57 @@
+"""Actions and rankings as text: how a policy's reply is written and read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import islice
+
+from context_agent.types import Action, RankedId
+
+LONGEST_RANKING = 1_000_000
+"""Characters of a final message that are read."""
+MOST_RANKED = 1_000
+"""Entries of a ranking that are read."""
+_RANKED = re.compile(
+    r"<document\s++id\s*+=\s*+[\"']?(?P<id>[^>\"']{1,400}+)[\"']?\s*+>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
+    re.I | re.S,
+)
+_JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I | re.S)
+
+
+def action_text(action: Action) -> str:
+    """Return an action as one string: its reasoning and text, then a line for each call, or the ranking it ends
+    with.
+    """
+    lines = [text for text in (action.reasoning, action.text) if text]
+    for call in action.calls:
+        arguments = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
+        lines.append(f"{call.name} {arguments}")
+    if action.ranking is not None and not action.text:
+        lines.append(ranking_text(action.ranking))
+    return "\n".join(lines) + "\n"
+
+
+def compact(value: object) -> str:
+    """Deterministic JSON without spaces, keys in insertion order."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def ranking_text(ranking: Iterable[RankedId]) -> str:
+    """Return a ranking in the published final format, best first."""
+    return "\n".join(
+        f"<Document id={item.id}><Justification>{item.justification}</Justification></Document>" for item in ranking
+    )
+
+
+def parse_ranking(text: str) -> tuple[RankedId, ...]:
+    """Return the ranking that a final message names, in its order; empty if it names none. Tolerates unclosed tags.
+
+    Reads the first 1,000 entries of the first million characters.
+    """
+    ranking = []
+    for match in islice(_RANKED.finditer(text, 0, LONGEST_RANKING), MOST_RANKED):
+        reason = _JUSTIFICATION.search(match["body"])
+        ranking.append(RankedId(match["id"].strip(), justification=reason[1].strip() if reason else ""))
+    return tuple(ranking)

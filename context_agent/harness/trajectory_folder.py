@@ -1,0 +1,142 @@
+"""Trajectories of several files and folders.
+
+Some files may be cut, of another version, or still being written. A file that cannot be read is reported with the
+reason, and the others are read. Files that are not trajectories are counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from context_agent._support.small_files import MAX_BYTES, parse_json
+from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import TRAJECTORY_SUFFIX, read
+
+PAGE_SUFFIX = ".html"
+"""Suffix of the page that `ctx1 view` writes beside the trajectories."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTrajectory:
+    """A trajectory from a file. `run` is a short name of its folder; `problem` is the reason if it does not replay."""
+
+    path: Path
+    run: str
+    trajectory: Trajectory
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryFiles:
+    """Trajectories in order of path, a problem for each file that cannot be shown, and the number of other files."""
+
+    loaded: tuple[LoadedTrajectory, ...]
+    problems: tuple[str, ...] = ()
+    ignored: int = 0
+
+
+@dataclass(slots=True)
+class _Files:
+    loaded: list[tuple[Path, Trajectory, str | None]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    ignored: int = 0
+
+
+def read_all(
+    paths: Sequence[Path], advance: Callable[[int, int | None], None] = lambda done, total: None
+) -> TrajectoryFiles:
+    """Reads files, and folders with all their subfolders. Calls `advance(files done, files in total)` after each file.
+
+    Raises `DataError` for a missing path, and if there is no trajectory at all.
+    """
+    candidates = list(_files(paths))
+    state = _Files()
+    for number, (path, is_argument) in enumerate(candidates, start=1):
+        _read(path, is_argument, state)
+        advance(number, len(candidates))
+    if not state.loaded:
+        raise DataError(_no_trajectory(paths, state))
+    runs = _run_names(path for path, _, _ in state.loaded)
+    loaded = tuple(
+        LoadedTrajectory(path, runs[path.parent], trajectory, problem) for path, trajectory, problem in state.loaded
+    )
+    return TrajectoryFiles(loaded, tuple(state.problems), state.ignored)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Yield each file once, and whether it is itself one of the paths."""
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path} does not exist: pass a trajectory file or a folder")
+        files = sorted(filter(_is_user_file, path.rglob("*"))) if path.is_dir() else [path]
+        for file in files:
+            if (resolved := file.resolve()) not in seen:
+                seen.add(resolved)
+                yield file, file == path
+
+
+def _is_user_file(path: Path) -> bool:
+    """Return whether the file is the user's: not hidden, and not a page that `ctx1 view` wrote beside the
+    trajectories.
+    """
+    return path.is_file() and path.suffix != PAGE_SUFFIX and not path.name.startswith(".")
+
+
+def _read(path: Path, is_argument: bool, files: _Files) -> None:
+    if not is_argument and not (path.suffix == TRAJECTORY_SUFFIX and is_trajectory(path)):
+        files.ignored += 1
+        return
+    try:
+        trajectory = read(path)
+    except TrajectoryError as error:
+        files.problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+    except (RecursionError, AttributeError, ConfigError) as error:
+        files.problems.append(f"{path}: not a valid trajectory ({error})")
+    else:
+        files.loaded.append((path, trajectory, _replay_problem(trajectory)))
+
+
+def is_trajectory(path: Path) -> bool:
+    """Return whether the first line is a trajectory's header, or the start of one that was cut."""
+    try:
+        with path.open("rb") as stream:
+            line = stream.readline(MAX_BYTES)
+        return line.startswith(b'{"kind":"header"') or dict(parse_json(line)).get("kind") == "header"
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _replay_problem(trajectory: Trajectory) -> str | None:
+    """Why the trajectory does not replay; None if it does."""
+    try:
+        trajectory.verify()
+    except TrajectoryError as error:
+        return str(error)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"its values are not those of a trajectory ({type(error).__name__}: {error})"
+    return None
+
+
+def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return a short name for each folder: its own if there is only one, else its path relative to their common
+    parent.
+    """
+    folders = {path.parent: str(path.parent.resolve()) for path in paths}
+    common = os.path.commonpath(folders.values())
+    names = {folder: os.path.relpath(resolved, common) for folder, resolved in folders.items()}
+    return {folder: Path(folders[folder]).name if name == "." else name for folder, name in names.items()}
+
+
+def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
+    names = ", ".join(str(path) for path in paths)
+    reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
+    more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return (
+        f"no trajectory in {names}: {'; '.join(reasons[:3])}{more}. "
+        "`ctx1 search --save FOLDER` and SearchAgent(trajectories=FOLDER) write trajectories"
+    )
