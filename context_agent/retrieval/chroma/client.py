@@ -1,14 +1,7 @@
 """A collection read through Chroma's client: on a server, in Chroma Cloud, in memory, or held open by the caller.
 
-Texts, metadata and vectors come from Chroma. A snapshot, kept in the user's cache folder, holds BM25 and the texts for
-grep, and defines which records belong to the state that is read.
-
-Where the server has a sparse index (Chroma Cloud, distributed Chroma), one request runs Chroma's own hybrid search
-(`Search`, `Knn`, `Rrf`). It is written against the classes of chromadb 1.5 and their documentation. A local client and
-a single-node server refuse this API, so it was **never run against a real cloud**. Tests check the requests and how
-answers are read. Chroma's client, not its server, turns a query text into a sparse vector, by the function stored with
-the collection, which may call a service with a key from the environment. So the query is embedded here, by Chroma's own
-BM25 function alone; a sparse index of another function is not used.
+Texts, metadata and vectors come from Chroma. A snapshot in the user's cache folder holds BM25 and the texts for grep,
+and defines which records belong to the state that is read.
 """
 
 from __future__ import annotations
@@ -71,7 +64,9 @@ class ClientSource:
             return _described(self._collection())
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """See `LocalSource`; a caller who holds a collection open may have passed a function to Chroma."""
+        """See `LocalSource`. A caller who holds a collection open may have passed a function to Chroma; then it is
+        used.
+        """
         from context_agent.retrieval.embedders.chroma import ChromaEmbedder
 
         with self.guarded():
@@ -97,7 +92,7 @@ class ClientSource:
             return stored, publish_state(fresh, layout, root, stored)
 
     def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
-        """See `LocalSource`; `layouts` describes how a change is detected."""
+        """See `LocalSource`. `index.layouts` describes how a change is detected."""
         with self.guarded():
             collection = self._collection()
             present = _described(collection)
@@ -116,7 +111,7 @@ class ClientSource:
         return chroma_errors(self._location)
 
     def close(self) -> None:
-        """See `LocalSource`; a collection that the caller holds open stays open."""
+        """See `LocalSource`. A collection that the caller holds open stays open."""
         client, self._client = self._client, None
         if client is not None:
             cast("Any", client).close()
@@ -126,7 +121,7 @@ class ClientSource:
 
 
 class ClientReader:
-    """See `SnapshotReader`; the snapshot defines which records form the state."""
+    """See `SnapshotReader`. The snapshot defines which records form the state."""
 
     def __init__(self, collection: Collection, snapshot: Snapshot, layout: Layout) -> None:
         self._collection, self._snapshot, self._layout = collection, snapshot, layout
@@ -148,13 +143,16 @@ class ClientReader:
         return vectors
 
     def dense(self, embed_query: QueryVectors) -> Retriever:
-        """See `SnapshotReader`; approximate, by Chroma's index."""
+        """See `SnapshotReader`. The search is approximate, by Chroma's index."""
         return ChromaDense(self._collection, embed_query, self._snapshot.chunk_of_record)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
     ) -> tuple[list[FusedCandidate], dict[str, Chunk]] | None:
-        """See `SnapshotReader`: one request if the server has a sparse index, without the retrievers' own scores."""
+        """Return hits of the server's hybrid search, without the retrievers' own scores.
+
+        It takes one request. None means that the server has no sparse index.
+        """
         if self._sparse_index is None:
             return None
         if not query.strip() or limit <= 0:
@@ -173,7 +171,7 @@ class ClientReader:
         return candidates[:limit], chunks
 
     def _record_ids(self, chunk_ids: Sequence[str]) -> dict[str, str]:
-        """Record id to chunk id, for the chunks that exist."""
+        """Return a mapping from record id to chunk id, for the chunks that exist."""
         rows, row_of = self._snapshot.rows, self._snapshot.row_of_chunk
         return {rows[row_of[chunk_id]].record: chunk_id for chunk_id in chunk_ids if chunk_id in row_of}
 
@@ -190,19 +188,25 @@ class ClientReader:
 class ChromaDense:
     """Approximate nearest neighbors by Chroma's index, ids only.
 
-    Scores are cosines if the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors
-    have length 1 (three are checked). Otherwise they are negative distances, which have the same order.
+    Scores are cosines if the collection's distance gives them: for `cosine`, and for `l2` and `ip` if the vectors have
+    length 1 (three are checked). Otherwise they are negative distances, which have the same order.
     """
 
     name = DENSE
 
     def __init__(self, collection: Collection, embed_query: QueryVectors, chunk_of: Mapping[str, str]) -> None:
-        """`chunk_of` maps the records of the state that is read to their chunk ids; other records are dropped."""
+        """Wrap a collection.
+
+        Args:
+            collection: The collection.
+            embed_query: Returns the vector of a query.
+            chunk_of: Maps the records of the state that is read to their chunk ids. Other records are dropped.
+        """
         self._collection, self._embed_query, self._chunk_of = collection, embed_query, chunk_of
         self._offset, self._factor = _cosine_of_distance(collection)
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """See `Retriever`; a query whose vector is zero (no known word) finds nothing."""
+        """See `Retriever`. If the query's vector is zero because no word is known, return nothing."""
         vector = self._embed_query(query)
         if k <= 0 or not vector.any():
             return []
@@ -236,7 +240,7 @@ def _described(collection: Collection) -> StoredCollection:
 
 
 def _sampled_metadata(collection: Collection, count: int) -> list[Mapping[str, Any]]:
-    """Return the metadata of some records in four places of the collection: its first records can be of one
+    """Return the metadata of some records in four places of the collection. Its first records can be of one
     document.
     """
     size = SAMPLED_RECORDS // 4
@@ -252,7 +256,7 @@ def _last_snapshot(layout: Layout, root: Path, lexical: bool) -> Snapshot | None
 
 
 def _cosine_of_distance(collection: Collection) -> tuple[float, float]:
-    """(a, b) such that a - b * distance is the cosine; (0, 1) if the distance does not give one."""
+    """Return (a, b) such that a - b * distance is the cosine, or (0, 1) if the distance does not give one."""
     records = CollectionRecords(collection)
     space = records.space()
     if space == "cosine":

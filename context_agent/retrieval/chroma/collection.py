@@ -92,11 +92,13 @@ class CollectionRecords:
 
 
 def read_manifest(collection: Collection) -> Manifest | None:
-    """Return the manifest; None for a collection that this package did not make. Raises `CorpusCorruptError`."""
+    """Return the manifest. None for a collection that this package did not make. Raise `CorpusCorruptError` for a
+    damaged one.
+    """
     return parse_manifest(collection.name, (collection.metadata or {}).get(MANIFEST_KEY))
 
 
 def write_manifest(collection: Collection, manifest: Manifest) -> None:
-    """Replace the manifest in one transaction; other entries of the collection's metadata stay."""
+    """Replace the manifest in one transaction. Other entries of the collection's metadata stay."""
     entry = json.dumps({"schema": MANIFEST_SCHEMA, **asdict(manifest)}, sort_keys=True)
     collection.modify(metadata={**(collection.metadata or {}), MANIFEST_KEY: entry})

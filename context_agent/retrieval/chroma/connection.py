@@ -1,6 +1,6 @@
-"""Where a Chroma collection is (a local folder or a server), the client that reaches it, and the folders of an index.
+"""Chroma's client, and what its errors mean.
 
-Chroma is imported only when it is needed: that takes more than a second.
+Importing Chroma takes more than a second, so it is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ _WRITTEN_FOLDERS: list[Path | None] = []
 
 
 def connect(location: Location) -> ClientAPI:
-    """Return a client. It writes to a local folder: only for the process with the writer's lock, and for private
-    copies.
+    """Return a client.
 
-    Raises `CorpusNotFoundError` if no server answers, `CorpusCorruptError` for a folder that Chroma cannot read.
+    The client writes to a local folder. Use it only in the process with the writer's lock, and for private copies.
+
+    Raises:
+        CorpusNotFoundError: If no server answers.
+        CorpusCorruptError: If Chroma cannot read the folder.
     """
     import chromadb
 
@@ -48,7 +51,7 @@ def connect(location: Location) -> ClientAPI:
 
 
 def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
-    """Return the collection. Raises `CorpusNotFoundError`, which lists the existing collections."""
+    """Return the collection. Raise `CorpusNotFoundError`, which lists the existing collections."""
     from chromadb.errors import NotFoundError
 
     if location.live is not None:
@@ -66,7 +69,9 @@ def find(client: ClientAPI | None, location: Location, name: str) -> Collection:
 
 @contextmanager
 def writing(location: Location) -> Iterator[None]:
-    """Marks the folder as being written by this process with Chroma's client, for readers in the same process."""
+    """Mark the folder as being written by this process with Chroma's client. Readers in the same process ask
+    `is_writing`.
+    """
     _WRITTEN_FOLDERS.append(location.path)
     try:
         yield
@@ -81,7 +86,7 @@ def is_writing(path: Path) -> bool:
 
 @contextmanager
 def chroma_errors(location: Location) -> Iterator[None]:
-    """Turns Chroma's errors about damaged files or a lost server into this package's errors."""
+    """Turn Chroma's errors about damaged files or a lost server into this package's errors."""
     import httpx
     from chromadb.errors import ChromaError, InternalError
 
@@ -125,10 +130,11 @@ def _has_space(folder: Path) -> bool:
 
 
 def _client_settings() -> Any:
-    """Chroma's settings from the user's environment alone.
+    """Return Chroma's settings, read from the user's environment alone.
 
-    Chroma would also read a file `.env` in the working directory, which can come from someone else and name classes to
-    load and addresses to send traces to. Its product telemetry sends nothing in the supported versions.
+    Chroma would also read a file `.env` in the working directory. That file can come from someone else, and can name
+    classes to load and addresses to send traces to. In the supported versions, Chroma's product telemetry sends
+    nothing.
     """
     from chromadb.config import Settings
 

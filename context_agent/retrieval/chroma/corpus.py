@@ -1,12 +1,12 @@
 """`ChromaCorpus`: search over a Chroma collection, in a local folder, on a server, or in Chroma Cloud.
 
-A local folder is read from a published snapshot, without Chroma: opening and searching never change Chroma's files, so
-any number of processes may read while one indexes. `local` reads folders, `client` everything else.
+A local folder is read from a published snapshot, without Chroma. Opening and searching never change Chroma's files, so
+any number of processes may read while one indexes. `local` reads folders, and `client` reads everything else.
 
 A search gets ids from dense search and BM25, fuses them, and fetches the texts of the best by id. Excluded chunks are
 dropped after the search, because a filter would make Chroma's query linear in the collection.
 
-An open corpus shows the state that was complete when it was opened. After a new indexing run call `refresh()`;
+An open corpus shows the state that was complete when it was opened. After a new indexing run, call `refresh()`.
 `stale()` says whether there was one.
 """
 
@@ -56,13 +56,25 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 CACHED_VALUES = 20_000
-"""Chunks, and vectors, kept in memory once fetched: at most about 60 MB for passages of 500 characters."""
+"""Chunks, and vectors, kept in memory once fetched. They take at most about 60 MB for passages of 500 characters."""
 QUICK_CHUNKS, QUICK_BYTES = 20_000, 40_000_000
-"""Chunks and bytes of text up to which a local folder is searched in a few milliseconds, a pattern in 50 at most."""
+"""Chunks and bytes of text up to which a local folder is searched in a few milliseconds, and a pattern in 50 at
+most.
+"""
 
 
 class ChromaCorpus:
-    """A `Corpus` over one collection. Create it with `open`; reads are safe from any number of threads."""
+    """A `Corpus` over one collection.
+
+    Create it with `open`. Reads are safe from any number of threads.
+
+    Example:
+        from context_agent import ChromaCorpus
+
+        with ChromaCorpus.open("films/") as corpus:
+            for hit in corpus.search("Who directed Rope?", k=5):
+                print(hit.chunk.document_id, hit.score)
+    """
 
     def __init__(
         self,
@@ -121,24 +133,42 @@ class ChromaCorpus:
         wrap: Callable[[Retriever], Retriever] | None = None,
         rebuild: bool = False,
     ) -> Self:
-        """Opens a collection in the folder `path` or on the server at `url`, or one that the caller holds open.
+        """Open a collection in a folder, on a server, or one that the caller holds open.
 
-        In the last case, `collection` is Chroma's own object, which remains the caller's, without `path` and `url`.
-        Without a name, the collection `documents` is opened, or the only one that there is.
+        BM25 and a copy of the texts are kept in the folder, or for a server in `cache`. Opening brings them up to date.
 
-        `embedder` is an embedder, a spec for `load_embedder`, or a function from texts to vectors, such as a Chroma
-        `EmbeddingFunction`; with `"none"`, BM25 and grep search alone. By default it is the function that the caller
-        passed to Chroma with a live `collection`; otherwise the stored data selects an embedder that ships with this
-        package or with Chroma (see `stored_embedder`), and any other must be passed.
+        Args:
+            path: The folder.
+            url: The address of a Chroma server.
+            collection: The name of the collection. By default `documents`, or the only one that there is. Chroma's own
+                collection object may be passed instead, without `path` and `url`; it remains the caller's.
+            embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors, such as a Chroma
+                `EmbeddingFunction`. With `"none"`, only BM25 and grep search. By default it is the function that the
+                caller passed to Chroma with a live `collection`; otherwise the stored data selects an embedder that
+                ships with this package or with Chroma, see `stored_embedder`. Any other embedder must be passed.
+            text_key: The metadata key of the text, in a collection that another program made (see `Keys`).
+            title_key: The metadata key of the title.
+            document_key: The metadata key of the document's id. If no key is named, the usual keys of LangChain,
+                LlamaIndex and Haystack apply, and `notices` says so. An empty key means none.
+            index_key: The metadata key that orders the chunks of a document.
+            tokens_key: The metadata key of the number of tokens.
+            counter: Counts the tokens of chunks that do not state them.
+            reranker: Orders the fused hits again.
+            headers: Sent to the server, for example a token.
+            tenant: Chroma's tenant on the server.
+            database: Chroma's database on the server.
+            cache: The folder for BM25 and the texts of a collection on a server. By default the user's cache folder.
+            calibration: Whether to weigh the retrievers by how good they are in this corpus. If false, both have the
+                same weight.
+            wrap: Replaces a retriever before calibration.
+            rebuild: Whether to make BM25 and the copy of the texts anew.
 
-        The `*_key` options name the metadata keys of a collection that another program made (see `Keys`). If they name
-        none, the usual keys of LangChain, LlamaIndex and Haystack apply, and `notices` says so; an empty key is none.
-
-        BM25 and a copy of the texts are kept in the folder, for a server in `cache` (default: the user's cache folder);
-        opening brings them up to date, or makes them anew with `rebuild`. `calibration=False` gives both retrievers the
-        same weight; `wrap` replaces a retriever before calibration.
-
-        Raises `CorpusNotFoundError`, `CorpusEmptyError`, `CorpusCorruptError`, `DimensionError`, `ConfigError`.
+        Raises:
+            CorpusNotFoundError: If the folder, the server or the collection does not exist.
+            CorpusEmptyError: If the collection is empty, or its indexing was never completed.
+            CorpusCorruptError: If files are damaged.
+            DimensionError: If the embedder makes vectors of another length than the stored ones.
+            ConfigError: If the embedder is another than the one that indexed, or must be passed.
         """
         live, name = (None, collection) if isinstance(collection, str | None) else (collection, collection.name)
         return cls(
@@ -155,23 +185,29 @@ class ChromaCorpus:
         )
 
     def refresh(self, *, rebuild: bool = False) -> None:
-        """Reads the collection's present state. Do not call it while other threads search.
+        """Read the collection's present state. Do not call this while other threads search.
 
         For a collection on a server or held open by the caller, the state is what that client sees.
+
+        Args:
+            rebuild: Whether to make BM25 and the copy of the texts anew.
         """
         self.close()
         self._attach(rebuild)
 
     def stale(self) -> bool:
-        """Return whether the collection has changed since its state was read; other threads may search meanwhile.
+        """Return whether the collection has changed since its state was read. Other threads may search meanwhile.
 
-        Any completed indexing run counts as a change; `layouts` describes how changes of another program's collection
-        are detected. Raises `CorpusNotFoundError` if the collection or its server is gone.
+        Any completed indexing run counts as a change. `index.layouts` describes how changes of another program's
+        collection are detected.
+
+        Raises:
+            CorpusNotFoundError: If the collection or its server is gone.
         """
         return self._source.changed(self._stored, self.snapshot)
 
     def close(self) -> None:
-        """Closes the client, if there is one, and ends the threads of searches. Idempotent."""
+        """Close the client, if there is one, and end the threads of searches. Idempotent."""
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
@@ -185,21 +221,24 @@ class ChromaCorpus:
 
     @property
     def name(self) -> str:
-        """`chroma:<collection>@<revision>`; for another program's collection, the number of its snapshot."""
+        """`chroma:<collection>@<revision>`. For another program's collection, the revision is the number of its
+        snapshot.
+        """
         return f"chroma:{self._collection_name}@{self._layout.revision or f's{self.snapshot.number}'}"
 
     @property
     def blocking(self) -> bool:
-        """See `Corpus.blocking`: false for a small local folder (`QUICK_CHUNKS`) without a model or code of the caller.
+        """Whether calls wait, see `Corpus.blocking`.
 
-        Threads take turns at running Python: 32 episodes at once over 10,000 chunks take .65 of the time without them.
+        False for a small local folder (`QUICK_CHUNKS`) without a model or code of the caller. Threads take turns at
+        running Python: 32 episodes at once over 10,000 chunks take .65 of the time without them.
         """
         is_small = self.count() <= QUICK_CHUNKS and self.snapshot.rows.text_bytes() <= QUICK_BYTES
         is_plain = isinstance(self.embedder, StaticEmbedder | NoEmbedder) and not (self._reranker or self._wrap)
         return not (isinstance(self._source, LocalSource) and is_small and is_plain)
 
     def count(self) -> int:
-        """Number of chunks in the state that is read."""
+        """Return the number of chunks in the state that is read."""
         return len(self.snapshot.rows)
 
     def search(
@@ -237,7 +276,7 @@ class ChromaCorpus:
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """See `Corpus.grep`; a hit's score is 1 / rank."""
+        """See `Corpus.grep`. A hit's score is 1 / rank."""
         compiled, rows = Pattern(pattern), self.snapshot.rows
         with self._source.guarded():
             allowed = None if where is None else self._reader.matching(where)
@@ -248,7 +287,7 @@ class ChromaCorpus:
         return [Hit(chunk, 1.0 / rank, rank) for rank, chunk in enumerate(chunks.values(), start=1)]
 
     def walk(self) -> Iterator[Chunk]:
-        """See `Corpus.walk`; fetches some documents at a time, and does not cache them."""
+        """See `Corpus.walk`. Some documents at a time are fetched, and none is cached."""
         pending = list[str]()
         for document_rows in self.snapshot.documents():
             pending += [row.chunk for row in document_rows]
@@ -258,7 +297,7 @@ class ChromaCorpus:
         yield from self._in_order(pending)
 
     def _in_order(self, chunk_ids: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the chunks of whole documents, sorted by index: a foreign collection can hold them in another order."""
+        """Yield the chunks of whole documents, sorted by index. A foreign collection can hold them in another order."""
         with self._source.guarded():
             chunk_of = self._reader.chunks(chunk_ids)
         present = (chunk_of[chunk_id] for chunk_id in chunk_ids if chunk_id in chunk_of)
@@ -405,8 +444,9 @@ class ChromaCorpus:
 
 
 def _passed(embedder: Embedder | EmbeddingFunction | str | None) -> Embedder | None:
-    """Return the embedder of a caller. The distances of a collection may depend on the lengths of its function's
-    vectors.
+    """Return the embedder of a caller. None if the caller passed none.
+
+    A function's vectors are not normalized, because the distances of a collection may depend on their lengths.
     """
     if embedder is None:
         return None

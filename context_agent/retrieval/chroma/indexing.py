@@ -1,12 +1,12 @@
 """Indexing documents into a Chroma collection: idempotent, resumable, one writer at a time.
 
-A run does not change what readers see until it writes the manifest: new chunks are added next to the old ones under a
+Until a run writes the manifest, it does not change what readers see. New chunks are added next to the old ones, under a
 revision that no manifest names yet. The order at the end is: new snapshot, manifest, publication, removal of replaced
-chunks. In a local folder the indexing process is the only one that opens Chroma's files with Chroma's client. If it is
+chunks. In a local folder, the indexing process is the only one that opens Chroma's files with Chroma's client. If it is
 killed, the index opens in its last complete state, and the next run skips what is already stored.
 
-Peak memory: the ids of all chunks, and a few batches of texts and vectors. A replaced document needs the space of both
-versions until the end of the run.
+Peak memory is the ids of all chunks, and a few batches of texts and vectors. A replaced document needs the space of
+both versions until the end of the run.
 """
 
 from __future__ import annotations
@@ -75,18 +75,22 @@ if TYPE_CHECKING:
 MAX_MISSING_EXAMPLES = 3
 """Missing documents that a report names."""
 MEASURED_BELOW = 20_000
-"""Rows below which every run measures the weights of the retrievers: that reads all vectors a hundred times."""
+"""Rows below which every run measures the weights of the retrievers. Measuring reads all vectors a hundred times."""
 MEASURED_SHARE = 5
-"""In a larger index a run measures them if it writes at least one row in this many."""
+"""In a larger index, a run measures the weights if it writes at least one row in this many."""
 _NOTHING_TO_INDEX = "nothing to index: there is no document, or none with text"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """Progress of a run: documents read, new chunks, chunks stored.
+    """The progress of a run.
 
-    `kept` counts the new and changed documents that are stored, by this run or an interrupted one that it resumes.
-    `graph` counts the vectors that a large index has put into the graph of near vectors, its last work.
+    Attributes:
+        documents: Documents that were read.
+        chunks: New chunks.
+        stored: Chunks that are stored.
+        kept: New and changed documents that are stored, by this run or by an interrupted one that it resumes.
+        graph: Vectors that are in the graph of near vectors. Making the graph is the last work on a large index.
     """
 
     documents: int
@@ -98,13 +102,27 @@ class IndexProgress:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What a run did. `added`, `replaced`, `unchanged`, `removed` and `empty` count documents; times in seconds.
+    """What a run did. Times are in seconds.
 
-    `missing` counts the documents of the index that were not among those of the run and stay, for example because
-    their files are deleted; `missing_examples` names the first of them.
-    `language` is the one that was named, or that of most texts (see `languages.LANGUAGES`); `languages` counts
-    the chunks that are analyzed in each language, the most frequent first. `warning` is empty, or says that the
-    embedder does not fit, or that a package is missing that makes searches of a large index quick.
+    Attributes:
+        collection: The name of the collection.
+        revision: The number of the state that the run completed.
+        chunks: Chunks in the index.
+        added: Documents that are new.
+        replaced: Documents that have changed.
+        unchanged: Documents that have not changed.
+        removed: Documents that were removed.
+        missing: Documents of the index that were not among those of the run, and stay. Their files may be deleted.
+        missing_examples: The first of the missing documents.
+        empty: Documents without text.
+        stored: Chunks that this run stored.
+        resumed: Chunks that an interrupted run had stored.
+        language: The language that was named, or that of most texts (see `text.languages`).
+        languages: The number of chunks that are analyzed in each language, the most frequent first.
+        warning: Empty, or what is wrong: the embedder does not fit, or a package is missing that makes searches quick.
+        seconds: Duration of the run.
+        embedding_seconds: Time that embedding took.
+        chunking_seconds: Time that chunking took.
     """
 
     collection: str
@@ -147,19 +165,48 @@ def index_documents(
     database: str | None = None,
     cache: str | Path | None = None,
 ) -> IndexReport:
-    """Brings a collection up to date with `documents`, and creates it if it does not exist.
+    """Bring a collection up to date with `documents`. Make it if it does not exist.
 
-    Unchanged documents (same id, title, text, metadata and chunking) are skipped, changed ones replaced;
-    `remove_missing` removes those that are not among `documents`; if it is a collection of ids, only these. `embedder`
-    is an embedder, a spec for `load_embedder` or a function from texts to vectors, by default the static one, and
-    cannot change between runs. `language` is a code of `languages.LANGUAGES`: all texts are analyzed in it.
-    Without one, that of the index stays, and in a new index each text is analyzed in its own. `progress` is called
-    every 256 documents and at the end, also of an interrupted run. With a server, the lock holds on this machine only.
+    Unchanged documents (same id, title, text, metadata and chunking) are skipped, and changed ones are replaced.
 
-    Raises `CorpusLockedError` while another process writes, `CorpusEmptyError` if there is nothing to index,
-    `CorpusError` for a document id that occurs twice with different content, a document that Chroma cannot hold (see
-    `check_document`) or a collection that another program made, `DimensionError` and `ConfigError` for another embedder
-    than before.
+    Args:
+        documents: The documents. Each id occurs once.
+        path: The folder of the index.
+        url: The address of a Chroma server. The lock then holds on this machine only.
+        collection: The name of the collection.
+        embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. By default the static
+            one. It cannot change between runs.
+        chunk_size: Tokens of a chunk at most. By default 512.
+        overlap: Tokens that a chunk repeats from the one before it.
+        counter: Counts tokens.
+        remove_missing: Whether to remove documents that are not among `documents`. A collection of ids limits the
+            removal to these ids.
+        calibration: Whether to measure the weights of the retrievers.
+        language: A code of `text.languages.LANGUAGES` in which all texts are analyzed. Without one, an index keeps its
+            language, and a new index analyzes each text in its own.
+        progress: Called every 256 documents and at the end, also of an interrupted run.
+        batch_size: Chunks that are embedded and added at once.
+        headers: Sent to the server, for example a token.
+        tenant: Chroma's tenant on the server.
+        database: Chroma's database on the server.
+        cache: The folder for the files of an index on a server. By default the user's cache folder.
+
+    Returns:
+        What the run did.
+
+    Raises:
+        CorpusLockedError: If another process is writing.
+        CorpusEmptyError: If there is nothing to index.
+        CorpusError: If a document id occurs twice with different content, an index cannot hold a document, or another
+            program made the collection.
+        DimensionError: If the embedder makes vectors of another length than before.
+        ConfigError: If the embedder is another than before.
+
+    Example:
+        from context_agent import Document, index_documents
+
+        report = index_documents([Document("rope", "Rope was directed by Alfred Hitchcock.")], "films/")
+        print(report.added, report.chunks)
     """
     location = Location.of(path, url, headers=headers, tenant=tenant, database=database)
     spec = STATIC if embedder is None else embedder if isinstance(embedder, str) else ""
@@ -239,12 +286,12 @@ class _IndexingRun:
         self.seen: dict[str, str] = {}
         """The digest of each document of this run, by id."""
         self.earlier: dict[str, str] = {}
-        """Their digests in the last complete state; empty for a new document."""
+        """The digests of these documents in the last complete state. Empty for a new document."""
         self.counts = dict.fromkeys(("added", "replaced", "unchanged", "removed", "empty", "resumed"), 0)
         self.missing, self.missing_examples = 0, tuple[str, ...]()
         self.written: set[str] = set()
         self.ends: list[int] = []
-        """For each document that no earlier run stored, the new chunks up to its last one."""
+        """For each document that no earlier run stored, the number of new chunks up to its last one."""
         self.chunking_seconds = 0.0
 
     def index(
@@ -284,7 +331,7 @@ class _IndexingRun:
             self.progress(IndexProgress(len(self.seen), len(self.written), stored, kept, graph))
 
     def _digest(self, document: str) -> str:
-        """Return the digest of a document in the last complete state; empty without one."""
+        """Return the digest of a document in the last complete state, or "" without one."""
         row = next(self.base.rows.find("document", document), None) if self.base else None
         return digest_in(row[1].record) if row else ""
 
@@ -333,7 +380,9 @@ class _IndexingRun:
         return {row.record for document in gone for _, row in self.base.rows.find("document", document)}
 
     def _complete(self, outdated: set[str], calibration: bool) -> IndexReport:
-        """Snapshot, manifest, publication, removal: the index is complete before and after each step."""
+        """Make snapshot, manifest and publication, then remove what is outdated. Before and after each step the index
+        is complete.
+        """
         delete_records(self.collection, self.resumable.keys() - self.written)
         add_stored_vectors(self.fresh, self.records)
         self.fresh.remove(outdated)
@@ -359,13 +408,14 @@ class _IndexingRun:
         return self._report(self.revision, snapshot)
 
     def _other_language(self) -> bool:
-        """Return whether the caller names a language, and the index is in several or in another."""
+        """Return whether the caller names a language, and the index is in several languages or in another one."""
         named = "" if self.manifest.mixed else self.manifest.language
         return self.language is not None and self.language != named
 
     def _base(self) -> Snapshot | None:
-        """Return the last complete state; read from the collection if its snapshot is missing, or in another
-        language.
+        """Return the last complete state.
+
+        If its snapshot is missing, or in another language than the caller names, read it from the collection.
         """
         if not self.manifest.revision:
             return None
@@ -382,16 +432,17 @@ class _IndexingRun:
         return described if self.local else None
 
     def _remove_old_snapshots(self, name: str) -> None:
-        """All but this one and its predecessor, which a reader may be opening; none while a reader makes one."""
+        """Remove all snapshots but this one and its predecessor, which a reader may be opening.
+
+        If a reader is making a snapshot, remove none.
+        """
         keep = {name, *([self.base.name] if self.base else ())}
         busy = CorpusLockedError("a reader is making a snapshot")
         with suppress(CorpusLockedError), file_lock(self.root / MAKER_LOCK, busy=busy):
             remove_others(self.root, keep, unfinished=True)
 
     def _calibration(self, snapshot: Snapshot) -> Calibration:
-        """Return the weights of the retrievers: measured, or in a large index with little new those of the last
-        state.
-        """
+        """Return the weights of the retrievers. A large index with little that is new keeps those of the last state."""
         rows, stored = len(snapshot.rows), self.manifest.stored_calibration()
         little_new = rows >= MEASURED_BELOW and self.fresh.rewritten * MEASURED_SHARE < rows
         return stored if stored is not None and little_new else self._calibrate(snapshot)
@@ -405,7 +456,7 @@ class _IndexingRun:
         return calibrate([reader.dense(query_vectors(self.embedder)), sparse], probes)
 
     def _resumable_records(self) -> dict[str, Span]:
-        """Return the records of an interrupted run of this revision; deletes those that a completed run left behind."""
+        """Return the records of an interrupted run of this revision. Delete those that a completed run left behind."""
         if self.base is not None and self.collection.count() == len(self.base.rows):
             return {}
         complete = self.base.row_of_record if self.base else {}
@@ -445,7 +496,7 @@ class _IndexingRun:
 
 
 def _without_graph(snapshot: Snapshot) -> str:
-    """Return what to install if every search of a large index reads all its vectors; else empty."""
+    """Return what to install if every search of a large index reads all its vectors. Otherwise return ""."""
     if not snapshot.dimension or len(snapshot.rows) < APPROXIMATE_FROM or graphs_available():
         return ""
     return (
@@ -456,8 +507,9 @@ def _without_graph(snapshot: Snapshot) -> str:
 
 
 def _collection(client: ClientAPI, location: Location, name: str, first: Manifest) -> ChromaCollection:
-    """Return the collection, created if it does not exist. `first` is the manifest of a new one, which an old one must
-    fit.
+    """Return the collection. Make it if it does not exist.
+
+    `first` is the manifest of a new collection, which an old one must fit.
     """
     collection = client.get_or_create_collection(
         name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
@@ -501,7 +553,7 @@ def _disk_explained(location: Location) -> Iterator[None]:
 
 @contextmanager
 def _one_writer(location: Location, collection: str, cache: str | Path | None) -> Iterator[None]:
-    """Holds the lock of a folder, or of a server's collection on this machine. It ends with the process."""
+    """Hold the lock of a folder, or of a server's collection on this machine. The lock ends with the process."""
     if location.path is not None:
         file = without_links(location.path, OWN_FOLDER) / WRITER_LOCK
     else:

@@ -1,8 +1,7 @@
 """A collection in a local folder, read without opening Chroma's files with Chroma.
 
-`LocalSource` reads the published snapshot. Only if no valid snapshot was published (for a collection that another
-program made, or an index of an older version) it makes a private copy of Chroma's files, opens the copy with Chroma,
-and makes the snapshot from it. `SnapshotReader` answers from one snapshot.
+`LocalSource` reads the published snapshot. A collection that another program made has none. Then `LocalSource` makes a
+private copy of Chroma's files, opens the copy with Chroma, and makes the snapshot from it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _SHORT_WAIT = 1.0
 
 
 class LocalSource:
-    """The collection that a corpus reads. Writes nothing into Chroma's files."""
+    """The collection that a corpus reads. It writes nothing into Chroma's files."""
 
     def __init__(self, location: Location, name: str, cache: str | Path | None, layout_of: LayoutOf) -> None:
         assert location.path is not None
@@ -58,9 +57,14 @@ class LocalSource:
         self._layout_of = layout_of
 
     def describe(self) -> StoredCollection:
-        """Return what the collection is now; from the last publication if the database cannot be read in place.
+        """Return what the collection is now.
 
-        Raises `CorpusNotFoundError`, `CorpusCorruptError`.
+        If the database cannot be read in place, the last publication describes the collection.
+
+        Raises:
+            CorpusNotFoundError: If there is no such collection.
+            CorpusCorruptError: If the database is damaged.
+            CorpusLockedError: If this process is indexing into the folder, and no state is complete yet.
         """
         fallback = published_collection(self._path / OWN_FOLDER, self._name)
         if is_writing(self._path):
@@ -81,14 +85,14 @@ class LocalSource:
                 return read_collection(copy, self._name)
 
     def embedder(self, stored: StoredCollection, manifest: Manifest | None) -> Embedder:
-        """Return the embedder that the collection selects. Raises `ConfigError` if it selects none that may be used."""
+        """Return the embedder that the collection selects. Raise `ConfigError` if it selects none that may be used."""
         configuration, schema = _parsed(stored.configuration), _parsed(stored.schema)
         return stored_embedder(self._name, manifest, configuration, schema, dimension=stored.dimension)
 
     def snapshot(self, *, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
         """Return the collection's present state, and an up-to-date snapshot of it.
 
-        Opens a published snapshot without a lock; only one process at a time makes one.
+        A published snapshot is opened without a lock. Only one process at a time makes one.
         """
         stored = self.describe()
         current = None if rebuild else current_snapshot(self._layout_of(stored), self._root(stored))
@@ -100,15 +104,17 @@ class LocalSource:
         return present.id != stored.id or self._layout_of(present).state != self._layout_of(stored).state
 
     def reader(self, snapshot: Snapshot, layout: Layout) -> SnapshotReader:
-        """Reads the state that the snapshot shows."""
+        """Return a reader of the state that the snapshot shows."""
         return SnapshotReader(snapshot, layout)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """Turns what reading raises into this package's errors; here nothing of Chroma's is read."""
+        """Turn what reading raises into this package's errors. Here nothing of Chroma's is read, so nothing is
+        turned.
+        """
         return nullcontext()
 
     def close(self) -> None:
-        """Closes the client, if there is one. Idempotent."""
+        """Close the client, if there is one. Idempotent."""
 
     def _root(self, stored: StoredCollection) -> Path:
         return own_folder(self._location, stored.id, self._cache)
@@ -125,7 +131,7 @@ class LocalSource:
                 return self._from_copy(copy, root, rebuild)
 
     def _from_copy(self, copy: Path, root: Path, rebuild: bool) -> tuple[StoredCollection, Snapshot]:
-        """Return a snapshot of the state that the copy holds, which may be later than the described one."""
+        """Return a snapshot of the state in the copy. It may be later than the described state."""
         location = Location(path=copy)
         with chroma_errors(self._location), closing(cast("Any", connect(location))) as client:
             collection = find(client, location, self._name)
@@ -143,7 +149,7 @@ class LocalSource:
 
 
 def _adopt_published(home: Path, root: Path) -> None:
-    """Copies what was published in the index folder to `root`, for a process that may not write to that folder."""
+    """Copy what was published in the index folder to `root`, for a process that may not write to that folder."""
     publication = published(home) if home != root else None
     if publication is None or published(root) == publication or not number_in(publication.snapshot):
         return

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 OWN_FOLDER = "ctx1"
 """The folder of this package's files inside a Chroma folder."""
 WRITER_LOCK = "writer.lock"
-"""The file in `OWN_FOLDER` that the process that indexes into the folder locks."""
+"""The file in `OWN_FOLDER` that a process locks while it indexes into the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A local folder or a server: exactly one of the two. `headers` are sent to the server, e.g. a token.
+    """A local folder or a server: exactly one of the two.
 
-    `live` is a collection that the caller holds open; then `path` is its local folder if it has one, and `url` is None.
+    Attributes:
+        path: The folder.
+        url: The address of the server.
+        headers: Sent to the server, for example a token.
+        tenant: Chroma's tenant on the server.
+        database: Chroma's database on the server.
+        live: A collection that the caller holds open. `path` is then its local folder if it has one, and `url` is None.
     """
 
     path: Path | None = None
@@ -39,9 +45,17 @@ class Location:
 
     @classmethod
     def of(cls, path: str | Path | None, url: str | None, live: Collection | None = None, **options: Any) -> Location:
-        """Raises `ConfigError` unless exactly one of `path`, `url` and `live` is given.
+        """Return the location.
 
-        Raises `CorpusCorruptError` if the folder holds a pipe, a socket or a device in place of a file of an index.
+        Args:
+            path: The folder.
+            url: The address of the server.
+            live: A collection that the caller holds open.
+            options: The other fields.
+
+        Raises:
+            ConfigError: Unless exactly one of `path`, `url` and `live` is given.
+            CorpusCorruptError: If the folder holds a pipe, a socket or a device in place of a file of an index.
         """
         if sum(option is not None for option in (path, url, live)) != 1:
             raise ConfigError("name the index either by its folder (path) or by its server's address (url)")
@@ -66,7 +80,7 @@ class Location:
 
 
 def _require_files(folder: Path) -> None:
-    """Refuse a folder with a pipe, which would block its reader, or a file that is almost all holes."""
+    """Raise `CorpusCorruptError` for a pipe, which would block its reader, and for a file that is almost all holes."""
     try:
         require_files(_files(folder))
     except DataError as error:
@@ -74,7 +88,9 @@ def _require_files(folder: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Chroma's database and vectors, and the files of this package, as far as a writer does not delete them now."""
+    """Yield Chroma's database and vectors, and the files of this package, except those that a writer deletes
+    meanwhile.
+    """
     for pattern in (f"{DATABASE_FILE}*", "*/*.bin", "*/*.pickle"):
         with suppress(FileNotFoundError):
             yield from folder.glob(pattern)
@@ -83,9 +99,10 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def own_folder(location: Location, collection_id: str, cache: str | Path | None = None) -> Path:
-    """Return the folder of a collection's snapshots: in a writable index folder, else in the user's cache folder.
+    """Return the folder of a collection's snapshots.
 
-    Raises `CorpusCorruptError` if a part of the path inside the index folder is a link.
+    It is in the index folder if that is writable, else in the user's cache folder. Raise `CorpusCorruptError` if a part
+    of the path inside the index folder is a link.
     """
     if cache is None and location.path is not None and os.access(location.path, os.W_OK):
         return without_links(location.path, OWN_FOLDER, collection_id)
@@ -93,7 +110,10 @@ def own_folder(location: Location, collection_id: str, cache: str | Path | None 
 
 
 def without_links(folder: Path, *names: str) -> Path:
-    """Return a folder below `folder`. Files are written and deleted in it, so no part of its path may be a link."""
+    """Return a folder below `folder`. Raise `CorpusCorruptError` if a part of its path is a link.
+
+    Files are written and deleted in the folder, so a link could lead a writer astray.
+    """
     for name in names:
         folder = folder / name
         if folder.is_symlink():
@@ -104,12 +124,12 @@ def without_links(folder: Path, *names: str) -> Path:
 
 
 def _settings(collection: Collection) -> Any:
-    """Return the settings of a collection's client; Chroma has no public way to get them."""
+    """Return the settings of a collection's client. Chroma has no public way to get them."""
     return collection._client.get_settings()  # noqa: SLF001
 
 
 def make_folder(path: Path) -> None:
-    """Creates the folder of an index. Raises `CorpusError` if that fails or the folder holds other files."""
+    """Make the folder of an index. Raise `CorpusError` if that fails or the folder holds other files."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A private copy of a local Chroma folder."""
+"""A private copy of a local Chroma folder, which Chroma's client may open and write to."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ _COPIED_FILES = (DATABASE_FILE, f"{DATABASE_FILE}-journal", f"{DATABASE_FILE}-wa
 def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]:
     """Yield a copy of the database and of one collection's vector index, in a new folder under `scratch`.
 
-    The copy is consistent even if other processes write meanwhile, and is deleted when the context ends. Raises
-    `CorpusError` without room for it, `CorpusCorruptError` if every attempt gives an inconsistent copy.
+    The copy is consistent even if other processes write meanwhile. It is deleted when the context ends.
+
+    Raises:
+        CorpusError: If there is no room for the copy.
+        CorpusCorruptError: If every attempt gives an inconsistent copy.
     """
     _check_room(folder, scratch)
     for attempt in range(_MAX_ATTEMPTS):
@@ -48,23 +51,21 @@ def private_copy(folder: Path, collection: str, scratch: Path) -> Iterator[Path]
 
 
 def remove_copies(scratch: Path) -> None:
-    """Deletes the copies of processes that were killed."""
+    """Delete the copies of processes that were killed."""
     for child in scratch.glob(f"{_COPY_PREFIX}*"):
         shutil.rmtree(child, ignore_errors=True)
 
 
 @contextmanager
 def database_copy(folder: Path) -> Iterator[Path]:
-    """Yield a copy of the database alone, in a temporary folder. Raises `UnreadableError` if it changes all the
-    time.
-    """
+    """Yield a copy of the database alone, in a temporary folder. Raise `UnreadableError` if it changes all the time."""
     with tempfile.TemporaryDirectory(prefix=_COPY_PREFIX, ignore_cleanup_errors=True) as target:
         _copy_files(folder, Path(target))
         yield Path(target)
 
 
 def _copied(folder: Path, collection: str, target: Path) -> bool:
-    """Return whether the copy is of one moment: database and vector index belong together."""
+    """Return whether the copy is of one moment, so that database and vector index belong together."""
     before = _stamps(folder)
     _copy_database(folder, target)
     with open_database(target, 0) as copy:
@@ -83,7 +84,7 @@ def _copied(folder: Path, collection: str, target: Path) -> bool:
 
 
 def _saved_now(folder: Path, segment: str, default: int) -> int:
-    """Return the last entry of the log that the saved vector index includes; later ones are still in the log."""
+    """Return the last entry of the log that the saved vector index includes. Later entries are still in the log."""
     try:
         with open_database(folder, BUSY_SECONDS) as database:
             return last_sequence(database, segment)
@@ -92,7 +93,7 @@ def _saved_now(folder: Path, segment: str, default: int) -> int:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Size, time and inode of the files in a folder and in its folders."""
+    """Return size, time and inode of the files in a folder and in its subfolders."""
     stats = {}
     for file in (*folder.glob("*"), *folder.glob("*/*")):
         with suppress(FileNotFoundError):
@@ -109,7 +110,7 @@ def _copy_database(folder: Path, target: Path) -> None:
 
 
 def _copy_files(folder: Path, target: Path) -> None:
-    """Copies a database with its journal. Opening the copy for writing rolls back a killed writer's transaction."""
+    """Copy a database with its journal. Opening the copy for writing rolls back a killed writer's transaction."""
     for attempt in range(_MAX_ATTEMPTS):
         before = _stamps(folder)
         for name in _COPIED_FILES:

@@ -26,13 +26,14 @@ BATCH_CHUNKS = 500
 LARGEST_BATCH = 5_461
 """Records that Chroma accepts at once."""
 ADDING_THREADS = 2
+"""Threads that add batches."""
 
 
 class RecordWriter:
     """Embeds chunks in batches and adds them to a collection, in threads. Leaving the context waits for all of it.
 
-    Chroma's local client holds the interpreter's lock while it adds, so there the threads only overlap adding with
-    waiting for an embedding endpoint; with a server they overlap everything.
+    Chroma's local client holds the interpreter's lock while it adds. There, the threads only overlap adding with
+    waiting for an embedding endpoint. With a server they overlap everything.
     """
 
     def __init__(
@@ -42,7 +43,14 @@ class RecordWriter:
         batch_size: int = BATCH_CHUNKS,
         on_vectors: Callable[[Sequence[str], NDArray[np.float32]], None] | None = None,
     ) -> None:
-        """`on_vectors` receives the records of each batch with their vectors, shape (n, d)."""
+        """Begin to add.
+
+        Args:
+            collection: The collection.
+            embedder: Embeds the chunks.
+            batch_size: Chunks that are embedded and added at once.
+            on_vectors: Called with the records of each batch and their vectors, shape (n, d).
+        """
         self._collection, self._embedder, self._on_vectors = collection, embedder, on_vectors
         self._batch_size = max(1, min(batch_size, LARGEST_BATCH))
         self._waiting: list[StoredChunk] = []
@@ -50,11 +58,11 @@ class RecordWriter:
         self._running: list[Future[int]] = []
         self._failed = Event()
         self.added = self.stored = 0
-        """Chunks that were added, and those of them that are in the collection."""
+        """Chunks that are in the collection, of those that were added."""
         self.embedding_seconds = 0.0
 
     def add(self, stored: StoredChunk) -> None:
-        """Adds a chunk to the next batch, which is sent once it is full."""
+        """Add a chunk to the next batch, which is sent once it is full."""
         self._waiting.append(stored)
         self.added += 1
         if len(self._waiting) >= self._batch_size:
@@ -113,7 +121,7 @@ class RecordWriter:
 
 
 def delete_records(collection: Collection, records: Iterable[str]) -> None:
-    """Deletes records by id, in batches, in a fixed order."""
+    """Delete records by id, in batches, in a fixed order."""
     ids = sorted(records)
     for start in range(0, len(ids), BATCH_CHUNKS):
         collection.delete(ids=ids[start : start + BATCH_CHUNKS])

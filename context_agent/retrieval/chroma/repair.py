@@ -1,11 +1,12 @@
-"""Chroma's vector index (HNSW files): checked without loading it, and restored after an interrupted run.
+"""Chroma's vector index, restored after an interrupted run.
 
 Chroma keeps texts and metadata in SQLite, which survives a kill. It changes the vector files in place and not
-atomically: a process that is killed meanwhile leaves files that do not fit each other, on which Chroma may crash or
-write without end. So they are checked before Chroma opens them, unless they are, by size, times and inode, the files
-that the last successful run left: the check reads them whole. Lost vectors are restored from the last complete
-snapshot; vectors that no snapshot holds are computed again. The records themselves and the other collections of the
-folder stay as they are.
+atomically. So a process that is killed meanwhile leaves files that do not fit each other, on which Chroma may crash or
+write without end. The files are checked before Chroma opens them. The check reads them whole, so it is skipped if, by
+size, times and inode, they are the files that the last successful run left.
+
+Lost vectors are restored from the last complete snapshot, and vectors that no snapshot holds are computed again. The
+records themselves and the other collections of the folder stay as they are.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 UNFINISHED_MARK = "unfinished"
-"""A file next to the snapshots while a run writes; a successful run deletes it."""
+"""A file next to the snapshots that exists while a run writes. A successful run deletes it."""
 _CHECKED_FILE = "vectors.json"
 """A file next to the snapshots: size, times and inode of the vector files that the last successful run left."""
 _LOG = logging.getLogger(__name__)
 
 
 def repair_vectors(location: Location, name: str, cache: str | Path | None, embedder: Embedder) -> None:
-    """Restores Chroma's vectors of a collection in a local folder if they are damaged. Needs the writer's lock.
+    """Restore Chroma's vectors of a collection in a local folder if they are damaged. Needs the writer's lock.
 
-    The vectors are read only if the files do not fit each other, or the last run did not end successfully.
+    The vectors are read only if the files do not fit each other, or if the last run did not end successfully.
     """
     path = location.path
     if path is None or not (path / DATABASE_FILE).exists():
@@ -76,7 +77,7 @@ def repair_vectors(location: Location, name: str, cache: str | Path | None, embe
 
 
 def remember_vectors(path: Path, name: str, root: Path) -> None:
-    """Notes the vector files of a collection after a successful run, so that the next run need not check them."""
+    """Record the vector files of a collection after a successful run, so that the next run need not check them."""
     files = vector_folder(path, name)
     if files is None:
         return
@@ -105,7 +106,7 @@ def _stamps(files: Path) -> dict[str, list[int]]:
 def _restored(
     location: Location, name: str, snapshot: Snapshot | None, embedder: Embedder, *, final: bool = False
 ) -> bool:
-    """Return whether every record has its vector now. The last attempt raises what Chroma raises."""
+    """Return whether every record has its vector now. With `final`, raise what Chroma raises."""
     from chromadb.errors import InternalError
 
     with closing(cast("Any", connect(location))) as client:
@@ -166,7 +167,7 @@ def _indexed_text(record: str, text: str | None, metadata: Mapping[str, Any] | N
 
 
 def _undo_unfinished(path: Path) -> None:
-    """Rolls back the transaction of a killed writer, by opening the database for writing. Ignores a damaged file."""
+    """Roll back the transaction of a killed writer, by opening the database for writing. A damaged file is ignored."""
     with (
         suppress(sqlite3.DatabaseError),
         closing(sqlite3.connect(path / DATABASE_FILE, timeout=BUSY_SECONDS)) as database,

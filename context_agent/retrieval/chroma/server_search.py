@@ -1,4 +1,13 @@
-"""Hybrid search on a Chroma server with a sparse index."""
+"""Hybrid search on a Chroma server with a sparse index (Chroma Cloud, distributed Chroma).
+
+One request runs Chroma's own hybrid search (`Search`, `Knn`, `Rrf`). It is written against the classes of chromadb 1.5
+and their documentation. A local client and a single-node server refuse this API, so it was **never run against a real
+cloud**. Tests check the requests and how answers are read.
+
+Chroma's client, not its server, turns a query text into a sparse vector. It uses the function stored with the
+collection, which may call a service with a key from the environment. So the query is embedded here, by Chroma's own
+BM25 function alone. A sparse index of another function is not used.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +47,7 @@ class SparseIndex:
 
 
 def sparse_index(collection: Collection) -> SparseIndex | None:
-    """Return the first sparse index whose stored function runs on this machine; None without one."""
+    """Return the first sparse index whose stored function runs on this machine. None without one."""
     for key, stored in sparse_functions(collection.get_model().serialized_schema).items():
         if stored.get("name") == _LOCAL_SPARSE and (function := _bm25(stored.get("config"))) is not None:
             return SparseIndex(key, function)
@@ -54,7 +63,16 @@ def hybrid_request(
     depth: int,
     where: Where | None = None,
 ) -> Search:
-    """One request for the best `limit` records of a dense and a sparse ranking of `depth` each, fused on the server."""
+    """Return one request that fuses a dense and a sparse ranking on the server.
+
+    Args:
+        query: The query's text.
+        vector: Its dense vector, shape (d,).
+        index: The sparse index.
+        limit: Records to return.
+        depth: Records in each ranking.
+        where: A metadata filter.
+    """
     from chromadb import K, Knn, Rrf, Search
 
     dense = Knn(query=vector, limit=depth, return_rank=True, default=float(depth))
@@ -65,7 +83,7 @@ def hybrid_request(
 
 
 def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]:
-    """Runs a request; rows with `id`, `document`, `metadata` and `score` (higher is better), best first."""
+    """Run a request. Return rows with `id`, `document`, `metadata` and `score` (higher is better), best first."""
     rows: list[dict[str, Any]] = [dict(row) for row in collection.search(request).rows()[0]]
     for row in rows:
         # Chroma ranks ascending, so its fused scores are negative.
@@ -74,7 +92,9 @@ def hybrid_rows(collection: Collection, request: Search) -> list[dict[str, Any]]
 
 
 def _bm25(config: object) -> SparseEmbeddingFunction[Any] | None:
-    """Chroma's BM25 function with the stored settings; None if they are not plausible or a library is missing."""
+    """Return Chroma's BM25 function with the stored settings. None if they are not plausible or a library is
+    missing.
+    """
     from chromadb.utils.embedding_functions import ChromaBm25EmbeddingFunction
 
     settings = config if isinstance(config, Mapping) else {}

@@ -2,11 +2,11 @@
 
 A folder or a server may come from someone else. What a manifest or a collection says about its embedder is data. It can
 select an embedder that ships with this package or with Chroma. It cannot select one that needs a network, an
-environment variable, a model folder or code: for that the user passes an embedder.
+environment variable, a model folder or code: for that, the user passes an embedder.
 
-Chroma itself creates any stored function, with the credentials that its settings name, when `Collection.configuration`
-or `Collection.schema` is read, when records are added, and when a search passes text. This package does none of these
-with a collection that was not checked here.
+Chroma itself creates any stored function, with the credentials that its settings name. It does so when
+`Collection.configuration` or `Collection.schema` is read, when records are added, and when a search passes text. This
+package does none of these with a collection that was not checked here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EQUIVALENTS = {
     "ollama": "openai:{model_name}@{url}/v1",
     "sentence_transformer": "sentence-transformers:{model_name}",
 }
-"""Chroma's embedding functions for which `load_embedder` has a spec, with the settings it takes."""
+"""Chroma's embedding functions for which `load_embedder` has a spec, with the settings that it takes."""
 
 _ALTERNATIVE = f"Or search by words alone: --embedder {WORDS_ALONE}"
 
@@ -56,13 +56,20 @@ def stored_embedder(
 ) -> Embedder:
     """Return the embedder that a collection's stored data selects.
 
-    `manifest` decides if there is one, otherwise the embedding function in `configuration` or `schema`: parsed JSON of
-    any shape, as in `Collection.configuration_json` or in Chroma's columns `config_json_str` and `schema_str`.
-    `dimension` is the length of the stored vectors, for an error message.
+    A collection may select the embedders that ship with this package, and Chroma's default if its model files are on
+    this machine.
 
-    Allowed are the embedders that ship with this package, and Chroma's default if its model files are on this
-    machine. Raises `ConfigError` for anything else, with what is stored and the option that allows it; for a collection
-    of another program, which has no manifest, it is an `UnknownEmbedderError`.
+    Args:
+        collection: The name of the collection, for error messages.
+        manifest: The manifest. If there is one, it decides.
+        configuration: Parsed JSON of any shape, as in `Collection.configuration_json` or in Chroma's column
+            `config_json_str`.
+        schema: Parsed JSON of any shape, as in Chroma's column `schema_str`.
+        dimension: The numbers of a stored vector, for an error message.
+
+    Raises:
+        ConfigError: If anything else is stored. The message names it, and the option that allows it.
+        UnknownEmbedderError: The same for a collection of another program, which has no manifest.
     """
     if manifest is not None:
         return _by_manifest(collection, manifest)
@@ -86,7 +93,7 @@ def _by_function(collection: str, configuration: object, schema: object, dimensi
 
 
 def check_writable(collection: str, configuration: object, schema: object) -> None:
-    """Raises `ConfigError` if Chroma would create or call a stored embedding function when records are added."""
+    """Raise `ConfigError` if Chroma would create or call a stored embedding function when records are added."""
     for function in _functions(configuration, schema):
         if function.get("name") not in CHROMA_LOCAL:
             raise ConfigError(
@@ -107,9 +114,10 @@ def sparse_functions(schema: object) -> dict[str, Mapping[str, Any]]:
 
 
 def json_value(text: str | None) -> object:
-    """Return the value of a JSON text from Chroma's database; None for None.
+    """Return the value of a JSON text from Chroma's database. None for None.
 
-    Raises `ValueError` for invalid JSON, more than `LONGEST_JSON` characters, and too deep nesting.
+    Raises:
+        ValueError: If the JSON is invalid, nested too deeply, or longer than `LONGEST_JSON` characters.
     """
     import pydantic_core
 
@@ -146,7 +154,7 @@ def _chroma_default(collection: str) -> Embedder:
 
 
 def _dense_function(configuration: object, schema: object) -> Mapping[str, Any] | None:
-    """Return what made the vectors, by Chroma's own precedence: the configuration, the schema's vectors, its
+    """Return the function that made the vectors, by Chroma's own precedence: configuration, schema of the vectors,
     defaults.
     """
     path = (*_FUNCTION_PATHS[0], "config", "embedding_function")
@@ -166,12 +174,12 @@ def _functions(configuration: object, schema: object) -> Iterator[Mapping[str, A
 
 
 def _is_function(function: Mapping[str, Any]) -> bool:
-    """Return whether Chroma treats this as a function; its `legacy` form means none."""
+    """Return whether Chroma treats this as a function. Its `legacy` form means none."""
     return "name" in function and function.get("type") != "legacy"
 
 
 def _at(value: object, *path: str) -> Mapping[str, Any]:
-    """Return the object at a path of keys; empty if there is none."""
+    """Return the object at a path of keys, or an empty one if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
@@ -187,7 +195,7 @@ def _refusal(collection: str, stored: str, spec: str) -> ConfigError:
 
 
 def _equivalent(function: Mapping[str, Any]) -> str:
-    """Return the spec of this package's equivalent embedder; empty if there is none."""
+    """Return the spec of this package's equivalent embedder, or "" if there is none."""
     config = _at(function, "config")
     pattern = _EQUIVALENTS.get(str(function.get("name")), "")
     if not config.get("api_base"):
@@ -197,7 +205,7 @@ def _equivalent(function: Mapping[str, Any]) -> str:
 
 
 def _described(function: Mapping[str, Any]) -> str:
-    """Return a stored function's name, and those of its settings that say what it would use and hold no secret."""
+    """Return a stored function's name and those of its settings that say what it would use. No secret is among them."""
     config = _at(function, "config")
     safe_keys = [key for key in ("model_name", "model", "url", "api_base", "api_key_env_var") if config.get(key)]
     settings = ", ".join(f"{key}={_quoted(config[key])}" for key in safe_keys)
@@ -205,9 +213,7 @@ def _described(function: Mapping[str, Any]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return a stored value for an error message: escaped, shortened, and without credentials and queries of
-    addresses.
-    """
+    """Return a stored value for an error message: escaped, cut, and without credentials and queries of addresses."""
     text = _redacted(value if isinstance(value, str) else type(value).__name__)
     return ascii(text[:_LONGEST_QUOTE] + "..." * (len(text) > _LONGEST_QUOTE))
 

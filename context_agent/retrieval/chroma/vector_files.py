@@ -12,10 +12,12 @@ import numpy as np
 from context_agent._support.small_files import read_bytes
 
 VECTOR_FILES = ("header.bin", "data_level0.bin", "length.bin", "link_lists.bin", "index_metadata.pickle")
+"""The files of a vector index."""
 _HEADER_FORMAT = struct.Struct("<i6qiI3qdq")
 MIN_CAPACITY, MAX_SPARE = 10_000, 10
 """Chroma makes room for 1,000 elements, and later for a fifth more than there are. The library allocates the room that
-the header claims."""
+the header claims.
+"""
 _ELEMENTS_AT_ONCE = 65_536
 """Elements checked at once."""
 
@@ -38,7 +40,7 @@ class _Header(NamedTuple):
 
 
 def intact(folder: Path) -> bool:
-    """Return whether the index files in a folder fit each other; True for a folder without any. Reads each file
+    """Return whether the index files in a folder fit each other. True for a folder without any. Reads each file
     once.
     """
     present = {name for name in VECTOR_FILES if (folder / name).exists()}
@@ -67,13 +69,13 @@ def _consistent(folder: Path, *, complete: bool) -> bool:
 
 
 def _ended(pickle: Path) -> bool:
-    """Return whether a pickle, which is not loaded here, has its last byte."""
+    """Return whether a pickle has its last byte. The pickle is not loaded here."""
     with pickle.open("rb") as file:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
 
 def _mapped(file: Path) -> bytes | mmap.mmap:
-    """Return the bytes of a file. They are read from the disk when they are used."""
+    """Return the bytes of a file, which are read from the disk when they are used."""
     with file.open("rb") as stream:
         # An empty file cannot be mapped.
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if file.stat().st_size else b""
