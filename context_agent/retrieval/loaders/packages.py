@@ -68,7 +68,7 @@ class Package:
             self._read.add(part)
             self._unpacked += self._archive.getinfo(part).file_size
         if self._unpacked > self._options.max_size:
-            raise DataError(self._options.too_large("its unpacked XML_SUFFIXES"))
+            raise DataError(self._options.too_large("its unpacked XML"))
 
     def relationships(self, part: str = "") -> dict[str, Relationship]:
         """Return the relationships of a part by id, without those that lead out of the package. "" is the package
@@ -205,7 +205,7 @@ def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
         sum(member.file_size for member in members if member.filename.lower().endswith(XML_SUFFIXES))
         > reading.options.max_size
     ):
-        raise DataError(reading.options.too_large("its unpacked XML_SUFFIXES"))
+        raise DataError(reading.options.too_large("its unpacked XML"))
     check_unpacked(total, sum(member.compress_size for member in members))
 
 
