@@ -1,8 +1,8 @@
-"""Record people's judgements on searches, and turn them into questions to train and measure on.
+"""Record people's judgments on searches, and turn them into questions to train and measure on.
 
     python examples/record_feedback.py
 
-`ctx1 serve` takes judgements over HTTP, and `ctx1 synth from-feedback` makes the questions.
+`ctx1 serve` takes judgments over HTTP, and `ctx1 synth from-feedback` makes the questions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 
 from context_agent import Document, MemoryCorpus, SearchAgent
-from context_agent.integrations.feedback import FeedbackLog, judgement, load_judgements
+from context_agent.integrations.feedback import FeedbackLog, judgment, load_judgments
 from context_agent.synth_data.demonstrations.from_feedback import tasks_from_feedback
 
 QUESTION = "Which award did the director of Rope receive?"
@@ -22,7 +22,7 @@ DOCUMENTS = [
 
 
 def main() -> None:
-    """Print the question that two people's judgements became."""
+    """Print the question that two people's judgments became."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = MemoryCorpus(DOCUMENTS)
         with SearchAgent(corpus, trajectories=folder) as agent:
@@ -30,10 +30,10 @@ def main() -> None:
         assert result.trajectory is not None
         searched = result.trajectory.stem
         log = FeedbackLog(folder)
-        log.add(judgement(trajectory=searched, relevant=["rope", "hitchcock"], irrelevant=["bread"], user="ann"))
-        log.add(judgement(trajectory=searched, relevant=["hitchcock"], rating=5, user="ben"))
-        tasks, report = tasks_from_feedback(load_judgements(f"{folder}/feedback.jsonl"), log, corpus)
-        print(f"{report.read} judgements, {report.tasks} question")
+        log.add(judgment(trajectory=searched, relevant=["rope", "hitchcock"], irrelevant=["bread"], user="ann"))
+        log.add(judgment(trajectory=searched, relevant=["hitchcock"], rating=5, user="ben"))
+        tasks, report = tasks_from_feedback(load_judgments(f"{folder}/feedback.jsonl"), log, corpus)
+        print(f"{report.read} judgments, {report.tasks} question")
         for task in tasks:
             print(f"{task.question} gold: {', '.join(sorted(task.gold))}")
 

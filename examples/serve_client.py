@@ -1,4 +1,4 @@
-"""Start `ctx1 serve` on a few documents, and call it as a retriever, as events, as a chat model and with a judgement.
+"""Start `ctx1 serve` on a few documents, and call it as a retriever, as events, as a chat model and with a judgment.
 
     python examples/serve_client.py
 
@@ -58,8 +58,8 @@ def call(url: str) -> None:
     )
     print(f"as a chat model: {completion.choices[0].message.content!r}")
 
-    judgement = {"request_id": found["request_id"], "relevant": ["rope", "hitchcock"], "rating": 5}
-    judged = httpx.post(f"{url}/v1/feedback", json=judgement)
+    judgment = {"request_id": found["request_id"], "relevant": ["rope", "hitchcock"], "rating": 5}
+    judged = httpx.post(f"{url}/v1/feedback", json=judgment)
     print(f"judged: {judged.status_code}")
 
 

@@ -183,7 +183,7 @@ def test_answer_with_citations() -> None:
 
 def test_record_feedback() -> None:
     assert run("record_feedback.py").splitlines() == [
-        "2 judgements, 1 question",
+        "2 judgments, 1 question",
         f"{QUESTION} gold: hitchcock, rope",
     ]
 

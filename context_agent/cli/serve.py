@@ -140,7 +140,7 @@ def serve(
     capacity: CapacityOptions,
     max_body: Annotated[int, Option("Maximum size of a request.", COUNT, "BYTES", section="Capacity")] = 1_000_000,
     trajectories: Annotated[
-        Path | None, Option("Write trajectories and judgements to this folder; the same as --save.", FOLDER)
+        Path | None, Option("Write trajectories and judgments to this folder; the same as --save.", FOLDER)
     ] = None,
     cache: Annotated[
         Path | None, Option("With --url: folder for the local BM25 index.", FOLDER, default="the user's cache folder")
@@ -156,7 +156,7 @@ def serve(
 
       POST /v1/retrieve           ranked documents, in one piece or as events
       POST /v1/chat/completions   the same for OpenAI clients, as a chat model
-      POST /v1/feedback           a judgement on a search (with --trajectories)
+      POST /v1/feedback           a judgment on a search (with --trajectories)
       POST /v1/prune              an agent's conversation, pruned or restored
       GET  /health /metrics /openapi.json
 
@@ -355,7 +355,7 @@ def ui(
     ] = None,
     trajectories: Annotated[
         Path | None,
-        Option("Write trajectories and judgements to this folder.", FOLDER, default="episodes, in the index's folder"),
+        Option("Write trajectories and judgments to this folder.", FOLDER, default="episodes, in the index's folder"),
     ] = None,
     port: Annotated[
         int | None, Option("Port on 127.0.0.1.", IntegerRange(0, 65_535), default=f"{UI_PORT}, or a free one")

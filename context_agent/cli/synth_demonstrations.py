@@ -30,7 +30,7 @@ from context_agent.cli.command import (
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
     from context_agent.harness.profile import Profile
-    from context_agent.integrations.feedback import FeedbackLog, Judgement
+    from context_agent.integrations.feedback import FeedbackLog, Judgment
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.demonstrations.experts import Expert
     from context_agent.synth_data.demonstrations.filters import DemonstrationReport
@@ -363,30 +363,30 @@ def from_feedback(
     index: options.CorpusOptions,
     as_json: Json,
 ) -> int:
-    """Make tasks from people's judgements on searches.
+    """Make tasks from people's judgments on searches.
 
     LOG.jsonl is the feedback.jsonl that `ctx1 serve` and `ctx1 feedback` write next to the trajectories. Documents
     judged relevant are the gold of a question, the others its distractors. If judges disagree, the majority decides.
     Gold must be in the index. With --sft, well-rated trajectories become demonstrations if the current index and
     harness reproduce their views (see `ctx1 synth replay-check`). The exit code is 1 if a row could not be read.
     """
-    from context_agent.integrations.feedback import FeedbackLog, load_judgements
+    from context_agent.integrations.feedback import FeedbackLog, load_judgments
     from context_agent.synth_data.demonstrations.from_feedback import tasks_from_feedback
     from context_agent.synth_data.task import write_tasks
 
     problems: list[str] = []
-    judgements = load_judgements(str(log), problems=problems)
+    judgments = load_judgments(str(log), problems=problems)
     feedback_log = FeedbackLog(trajectories)
     with index.open() as corpus:
-        tasks, report = tasks_from_feedback(judgements, feedback_log, corpus)
+        tasks, report = tasks_from_feedback(judgments, feedback_log, corpus)
         summary = {**report.to_json(), "unreadable": len(problems), "out": str(out)}
         if selection.sft is not None:
-            summary["sft"] = _demonstrations(judgements, feedback_log, corpus, selection, replay)
+            summary["sft"] = _demonstrations(judgments, feedback_log, corpus, selection, replay)
     write_tasks(out, tasks)
     output.note_problems(problems)
-    dropped = output.counts({**summary["dropped_judgements"], **summary["dropped_questions"]})
+    dropped = output.counts({**summary["dropped_judgments"], **summary["dropped_questions"]})
     text = (
-        f"{report.tasks:,} tasks from {report.read:,} judgements in {out}. Dropped: {dropped}. "
+        f"{report.tasks:,} tasks from {report.read:,} judgments in {out}. Dropped: {dropped}. "
         f"Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
         f"{report.missing:,} judged ids are not in the index."
     )
@@ -397,7 +397,7 @@ def from_feedback(
 
 
 def _demonstrations(
-    judgements: Sequence[Judgement],
+    judgments: Sequence[Judgment],
     log: FeedbackLog,
     corpus: Corpus,
     chosen: SelectionOptions,
@@ -409,7 +409,7 @@ def _demonstrations(
 
     filters = FeedbackFilters(rating=chosen.min_rating, bad=chosen.max_bad, per_question=chosen.per_question)
     check = None if chosen.keep_changed else replay.settings()
-    selection = asyncio.run(demonstrations_from_feedback(judgements, log, corpus, filters, check=check))
+    selection = asyncio.run(demonstrations_from_feedback(judgments, log, corpus, filters, check=check))
     report: dict[str, Any] = {**selection.counts(), "folder": str(chosen.sft)}
     if check is not None:
         report["replay"] = ReplaySummary.of(selection.checks).to_json()

@@ -1,6 +1,6 @@
 """`ctx1 view`: trajectories as one page that opens in any browser, or as text on the terminal.
 
-`ctx1 feedback`: judgements on searches whose trajectories were saved.
+`ctx1 feedback`: judgments on searches whose trajectories were saved.
 """
 
 from __future__ import annotations
@@ -159,31 +159,31 @@ def feedback(
     comment: Annotated[str, Option("Comment in your own words.")] = "",
     user: Annotated[str, Option("Name of the judge.", metavar="NAME")] = "",
     identifier: Annotated[
-        str | None, Option("Id of the judgement.", metavar="ID", flag="--id", default="a hash of its content")
+        str | None, Option("Id of the judgment.", metavar="ID", flag="--id", default="a hash of its content")
     ] = None,
     file: Annotated[
         Path | None,
-        Option("File with a judgement per line, with the fields of feedback.jsonl (- for stdin).", INPUT, "FILE.jsonl"),
+        Option("File with a judgment per line, with the fields of feedback.jsonl (- for stdin).", INPUT, "FILE.jsonl"),
     ] = None,
     as_json: Json,
 ) -> int:
     """Judge the result of a search.
 
       ctx1 feedback 5f0c --trajectories runs --relevant d7 --rating 4
-      ctx1 feedback --file judgements.jsonl --trajectories runs
+      ctx1 feedback --file judgments.jsonl --trajectories runs
 
-    TRAJECTORY is the id of a trajectory, or of the request to `ctx1 serve`. Judgements are appended to
+    TRAJECTORY is the id of a trajectory, or of the request to `ctx1 serve`. Judgments are appended to
     FOLDER/feedback.jsonl, each only once. `ctx1 synth from-feedback` turns them into training tasks. The exit code is 1
     if a row of --file was refused.
     """
-    from context_agent.integrations.feedback import FeedbackLog, judgement
+    from context_agent.integrations.feedback import FeedbackLog, judgment
 
     log = FeedbackLog(trajectories)
     if (trajectory is None) == (file is None):
-        raise click.UsageError("give one TRAJECTORY, or a file of judgements with --file")
+        raise click.UsageError("give one TRAJECTORY, or a file of judgments with --file")
     if file is not None:
         return _add_file(log, file, as_json=as_json)
-    verdict = judgement(
+    verdict = judgment(
         trajectory=log.resolve(trajectory or ""),
         relevant=relevant,
         irrelevant=irrelevant,
@@ -195,25 +195,25 @@ def feedback(
     created = log.add(verdict)
     output.result(
         {"id": verdict.id, "trajectory": verdict.trajectory, "created": created},
-        f"judgement {verdict.id} {'written' if created else 'was already written'}",
+        f"judgment {verdict.id} {'written' if created else 'was already written'}",
         as_json=as_json,
     )
     return 0
 
 
 def _add_file(log: FeedbackLog, file: Path, *, as_json: bool) -> int:
-    from context_agent.integrations.feedback import load_judgements
+    from context_agent.integrations.feedback import load_judgments
 
     problems: list[str] = []
     numbers = {"written": 0, "known": 0}
-    for verdict in load_judgements(str(file), problems=problems):
+    for verdict in load_judgments(str(file), problems=problems):
         try:
             numbers["written" if log.add(verdict) else "known"] += 1
         except DataError as error:
-            problems.append(f"judgement {verdict.id!r}: {error}")
+            problems.append(f"judgment {verdict.id!r}: {error}")
     output.note_problems(problems)
     text = (
-        f"{numbers['written']:,} judgements written, {numbers['known']:,} were already written, "
+        f"{numbers['written']:,} judgments written, {numbers['known']:,} were already written, "
         f"{len(problems):,} refused"
     )
     output.result({**numbers, "refused": len(problems)}, text, as_json=as_json)

@@ -10,7 +10,7 @@
 | `functions` | the agent as a tool of reasoning models, with citations; needs no extra |
 | `mcp` | the agent and its corpus as tools of MCP clients |
 | `server` | the agent over HTTP, also as a chat model; the proxy that prunes (the extra `serve`) |
-| `feedback` | judgements on served searches; needs no extra |
+| `feedback` | judgments on served searches; needs no extra |
 | `otel`, `otel_export` | episodes as OpenTelemetry spans, and their export |
 | `pruning` | pruning alone, of passages and of conversations; needs no extra |
 | `passages`, `opening`, `filters`, `framework_embedder` | what retrievers for frameworks share |

@@ -1,12 +1,12 @@
-"""Judgements on served searches: an append-only JSONL log beside the trajectories, for any number of writers.
+"""Judgments on served searches: an append-only JSONL log beside the trajectories, for any number of writers.
 
     log = FeedbackLog("trajectories")
-    log.add(judgement(trajectory="5f0c...", relevant=["d7"], irrelevant=["d2"], rating=4, user="ann"))
+    log.add(judgment(trajectory="5f0c...", relevant=["d7"], irrelevant=["d2"], rating=4, user="ann"))
 
-`feedback.jsonl` has one judgement per line, `served.jsonl` the trajectories of each request. A judgement whose id is
+`feedback.jsonl` has one judgment per line, `served.jsonl` the trajectories of each request. A judgment whose id is
 already in the log is not written again. `ctx1 synth from-feedback` turns the log into training tasks.
 
-Both files are read once. After that only the bytes that were added are read, so the cost of a judgement does not depend
+Both files are read once. After that only the bytes that were added are read, so the cost of a judgment does not depend
 on the length of the log.
 """
 
@@ -31,13 +31,13 @@ from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import MALFORMED, decode_header
 from context_agent.integrations.line_index import LineIndex
 
-JUDGEMENTS_FILE, SERVED_FILE = "feedback.jsonl", "served.jsonl"
+JUDGMENTS_FILE, SERVED_FILE = "feedback.jsonl", "served.jsonl"
 LOG_SCHEMA = 1
 VALID_RATINGS = range(1, 6)
-MAX_JUDGEMENT_BYTES = 65_536
-"""The size of a judgement as a line of the log."""
-MAX_JUDGEMENTS = 1_000_000
-"""Judgements in a log. Each takes about 150 bytes of memory."""
+MAX_JUDGMENT_BYTES = 65_536
+"""The size of a judgment as a line of the log."""
+MAX_JUDGMENTS = 1_000_000
+"""Judgments in a log. Each takes about 150 bytes of memory."""
 MAX_REQUESTS = 200_000
 """The latest requests, which can be judged by request id. Earlier ones can be judged by trajectory id."""
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
@@ -45,18 +45,18 @@ _LOCK = ".feedback.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """Someone's judgement on a search.
+class Judgment:
+    """Someone's judgment on a search.
 
     Attributes:
-        id: The id of the judgement.
+        id: The id of the judgment.
         trajectory: The id of the search's trajectory.
         relevant: Ids of documents or passages that answer the question.
         irrelevant: Ids of documents or passages that do not.
         rating: A rating from 1 to 5, or None.
         comment: What the user wrote.
         user: Who judges.
-        time: When the judgement was made, in UTC and ISO 8601.
+        time: When the judgment was made, in UTC and ISO 8601.
     """
 
     id: str
@@ -69,11 +69,11 @@ class Judgement:
     time: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the judgement as a row of the log."""
+        """Return the judgment as a row of the log."""
         return {"schema": LOG_SCHEMA, **asdict(self)}
 
 
-def judgement(
+def judgment(
     *,
     trajectory: str,
     relevant: Sequence[str] = (),
@@ -83,8 +83,8 @@ def judgement(
     user: str = "",
     id: str | None = None,
     time: str | None = None,
-) -> Judgement:
-    """Return a new judgement.
+) -> Judgment:
+    """Return a new judgment.
 
     Args:
         trajectory: The id of the search's trajectory.
@@ -93,33 +93,33 @@ def judgement(
         rating: A rating from 1 to 5.
         comment: What the user wrote.
         user: Who judges.
-        id: The id of the judgement, by default a digest of everything but the time.
-        time: When the judgement was made, by default now.
+        id: The id of the judgment, by default a digest of everything but the time.
+        time: When the judgment was made, by default now.
 
     Raises:
-        ConfigError: If the judgement is empty, if an id is both relevant and irrelevant, or if the rating is not from
+        ConfigError: If the judgment is empty, if an id is both relevant and irrelevant, or if the rating is not from
             1 to 5.
     """
     both = sorted(set(relevant) & set(irrelevant))
     if both:
         raise ConfigError(f"{both[0]!r} is both in relevant and in irrelevant: remove it from one of them")
     if not (relevant or irrelevant or comment or rating is not None):
-        raise ConfigError("the judgement is empty: give relevant or irrelevant ids, a rating or a comment")
+        raise ConfigError("the judgment is empty: give relevant or irrelevant ids, a rating or a comment")
     if rating is not None and rating not in VALID_RATINGS:
         raise ConfigError(f"a rating is a whole number from 1 to 5; got {rating}")
-    content = Judgement("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
+    content = Judgment("", trajectory, tuple(relevant), tuple(irrelevant), rating, comment, user)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(content, id=id or _digest(content), time=now if time is None else time)
 
 
-def load_judgements(source: Source, *, problems: list[str] | None = None) -> list[Judgement]:
-    """Return the judgements of a log in order.
+def load_judgments(source: Source, *, problems: list[str] | None = None) -> list[Judgment]:
+    """Return the judgments of a log in order.
 
     Args:
         source: The log, as in `load_questions`.
         problems: As in `load_questions`.
     """
-    return load_rows(source, _judgement, problems=problems)
+    return load_rows(source, _judgment, problems=problems)
 
 
 class FeedbackLog:
@@ -127,7 +127,7 @@ class FeedbackLog:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._judgements = LineIndex(self.folder / JUDGEMENTS_FILE, _judgement_id)
+        self._judgments = LineIndex(self.folder / JUDGMENTS_FILE, _judgment_id)
         self._requests = LineIndex(self.folder / SERVED_FILE, _request_id, latest=MAX_REQUESTS)
 
     def record_request(self, request: str, trajectories: Sequence[str]) -> None:
@@ -175,50 +175,50 @@ class FeedbackLog:
         except (OSError, *MALFORMED, ContextAgentError):
             raise TrajectoryError(f"no trajectory {trajectory!r} is known here") from None
 
-    def add(self, judgement: Judgement) -> bool:
-        """Write a judgement to the log.
+    def add(self, judgment: Judgment) -> bool:
+        """Write a judgment to the log.
 
         Returns:
-            False if the log already has the judgement.
+            False if the log already has the judgment.
 
         Raises:
             TrajectoryError: If the trajectory is unknown.
-            FeedbackLimitError: If the judgement is too large, or if the log is full.
-            DataError: If another judgement in the log has the id.
+            FeedbackLimitError: If the judgment is too large, or if the log is full.
+            DataError: If another judgment in the log has the id.
         """
-        line = encode_line(judgement.to_json())
-        if len(line) > MAX_JUDGEMENT_BYTES:
+        line = encode_line(judgment.to_json())
+        if len(line) > MAX_JUDGMENT_BYTES:
             raise FeedbackLimitError(
-                f"the judgement has {len(line):,} bytes, and at most {MAX_JUDGEMENT_BYTES:,} are allowed: name fewer "
+                f"the judgment has {len(line):,} bytes, and at most {MAX_JUDGMENT_BYTES:,} are allowed: name fewer "
                 "documents or shorten the comment"
             )
-        self.header(judgement.trajectory)
+        self.header(judgment.trajectory)
         with self._locked():
-            existing = self._logged(judgement.id)
+            existing = self._logged(judgment.id)
             if existing is not None:
-                if replace(existing, time="") == replace(judgement, time=""):
+                if replace(existing, time="") == replace(judgment, time=""):
                     return False
-                raise DataError(f"judgement {judgement.id!r} has other content in the log: give it another id")
-            if len(self._judgements) >= MAX_JUDGEMENTS:
+                raise DataError(f"judgment {judgment.id!r} has other content in the log: give it another id")
+            if len(self._judgments) >= MAX_JUDGMENTS:
                 raise FeedbackLimitError(
-                    f"the log is full ({MAX_JUDGEMENTS:,} judgements): move {JUDGEMENTS_FILE} out of {self.folder}"
+                    f"the log is full ({MAX_JUDGMENTS:,} judgments): move {JUDGMENTS_FILE} out of {self.folder}"
                 )
-            _append(self.folder / JUDGEMENTS_FILE, line, sync=True)
+            _append(self.folder / JUDGMENTS_FILE, line, sync=True)
             return True
 
-    def _logged(self, identifier: str) -> Judgement | None:
-        """Return the judgement that has the id in the log, or None."""
-        line = self._judgements.line_of(identifier)
-        return _judgement(_decoded(line), 0, JUDGEMENTS_FILE) if _judgement_id(line) == identifier else None
+    def _logged(self, identifier: str) -> Judgment | None:
+        """Return the judgment that has the id in the log, or None."""
+        line = self._judgments.line_of(identifier)
+        return _judgment(_decoded(line), 0, JUDGMENTS_FILE) if _judgment_id(line) == identifier else None
 
     def _locked(self) -> AbstractContextManager[None]:
         return file_lock(self.folder / _LOCK, timeout=-1)
 
 
-def _judgement_id(line: bytes) -> str | None:
+def _judgment_id(line: bytes) -> str | None:
     try:
-        return _judgement(_decoded(line), 0, JUDGEMENTS_FILE).id
-    except DataError:  # A line that a crash cut, or of another program: `load_judgements` reports it.
+        return _judgment(_decoded(line), 0, JUDGMENTS_FILE).id
+    except DataError:  # A line that a crash cut, or of another program: `load_judgments` reports it.
         return None
 
 
@@ -250,13 +250,13 @@ def _decoded(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _judgement(row: object, number: int, location: str) -> Judgement:
-    """Return the judgement in a decoded row. The `location` of the row is for messages."""
+def _judgment(row: object, number: int, location: str) -> Judgment:
+    """Return the judgment in a decoded row. The `location` of the row is for messages."""
     data = row if isinstance(row, dict) else {}
     schema = data.get("schema")
     if isinstance(schema, int) and schema > LOG_SCHEMA:
         raise DataError(
-            f"{location}: a judgement of schema {schema}; this version reads up to {LOG_SCHEMA}: update context-agent"
+            f"{location}: a judgment of schema {schema}; this version reads up to {LOG_SCHEMA}: update context-agent"
         )
     texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
     ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
@@ -267,11 +267,11 @@ def _judgement(row: object, number: int, location: str) -> Judgement:
         and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
         and (rating is None or rating in VALID_RATINGS)
     ):
-        raise DataError(f'{location}: not a judgement like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
-    entry = Judgement(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
+        raise DataError(f'{location}: not a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
+    entry = Judgment(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
     return replace(entry, id=entry.id or _digest(entry))
 
 
-def _digest(judgement: Judgement) -> str:
-    content = {name: value for name, value in asdict(judgement).items() if name not in ("id", "time")}
+def _digest(judgment: Judgment) -> str:
+    content = {name: value for name, value in asdict(judgment).items() if name not in ("id", "time")}
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=12).hexdigest()

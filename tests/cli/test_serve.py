@@ -24,7 +24,7 @@ from tests.support.ctx1_server import serving
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
 
 
-def test_the_official_client_and_a_judgement(index, ctx1, tmp_path):
+def test_the_official_client_and_a_judgment(index, ctx1, tmp_path):
     with serving("--path", index, "--trajectories", "kept", "--served-as", "notes", cwd=tmp_path, token="s3") as server:
         assert httpx.get(f"{server.url}/health").json() == {"live": True, "ready": True, "draining": False}
         assert httpx.get(f"{server.url}/v1/models").status_code == 401
@@ -38,8 +38,8 @@ def test_the_official_client_and_a_judgement(index, ctx1, tmp_path):
         assert streamed_text.startswith("[1] ")
         result = server.ask(QUESTION, k=4).json()
         assert result["stop_reason"] == "finished"
-        judgement = {"request_id": result["request_id"], "relevant": [result["documents"][0]["id"]], "rating": 5}
-        assert server.client.post("/v1/feedback", json=judgement).status_code == 201
+        judgment = {"request_id": result["request_id"], "relevant": [result["documents"][0]["id"]], "rating": 5}
+        assert server.client.post("/v1/feedback", json=judgment).status_code == 201
         code, log = server.end()
     assert code == 0
     requests = [entry for entry in log if entry["event"] == "request"]

@@ -188,7 +188,7 @@ def trajectory_name(search):
     return search["trajectory"].rpartition("/")[2].removesuffix(".jsonl")
 
 
-def test_judgements_become_tasks(inside, index, found, tmp_path):
+def test_judgments_become_tasks(inside, index, found, tmp_path):
     ids = [document["id"] for document in found["documents"]]
     command = ("feedback", trajectory_name(found), "--trajectories", "kept", "--relevant", ids[0], "--relevant", ids[1],
                "--irrelevant", ids[2], "--rating", 4, "--user", "ann", "--json")  # fmt: skip
@@ -201,16 +201,16 @@ def test_judgements_become_tasks(inside, index, found, tmp_path):
     process = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
                      "--out", "out/tasks.jsonl", "--json")  # fmt: skip
     report = json.loads(process.stdout)
-    assert (process.returncode, report["tasks"], report["judgements"], report["unreadable"]) == (1, 1, 1, 1)
+    assert (process.returncode, report["tasks"], report["judgments"], report["unreadable"]) == (1, 1, 1, 1)
     assert "feedback.jsonl:2: not valid JSON" in process.stderr
     task = json.loads((tmp_path / "out" / "tasks.jsonl").read_text())
     assert (task["question"], task["gold"], task["distractors"]) == (QUESTION, ids[:2], ids[2:3])
     text_run = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
                       "--out", "tasks.jsonl")  # fmt: skip
-    assert "1 tasks from 1 judgements in tasks.jsonl. Dropped: none." in text_run.stdout
+    assert "1 tasks from 1 judgments in tasks.jsonl. Dropped: none." in text_run.stdout
 
 
-def test_judgements_in_bulk(inside, found, tmp_path):
+def test_judgments_in_bulk(inside, found, tmp_path):
     name = trajectory_name(found)
     rows = [{"trajectory": name, "rating": 3}, {"trajectory": "absent", "rating": 3}, {"rating": "x"}]
     stdin = "".join(json.dumps(row) + "\n" for row in rows) * 2
@@ -225,6 +225,6 @@ def test_what_cannot_be_judged(inside, found):
     assert absent.returncode == 1
     assert "'absent'" in absent.stderr
     nothing = inside("feedback", trajectory_name(found), "--trajectories", "kept")
-    assert (nothing.returncode, "the judgement is empty" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "the judgment is empty" in nothing.stderr) == (2, True)
     neither = inside("feedback", "--trajectories", "kept", "--rating", 3)
     assert (neither.returncode, "one TRAJECTORY" in neither.stderr) == (2, True)

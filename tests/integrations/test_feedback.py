@@ -1,4 +1,4 @@
-"""The log of judgements: append-only, idempotent, for many writers."""
+"""The log of judgments: append-only, idempotent, for many writers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError, DataError, TrajectoryError
-from context_agent.integrations.feedback import JUDGEMENTS_FILE, SERVED_FILE, FeedbackLog, judgement, load_judgements
+from context_agent.integrations.feedback import JUDGMENTS_FILE, SERVED_FILE, FeedbackLog, judgment, load_judgments
 from context_agent.testing.actions import search
 
 
@@ -24,47 +24,47 @@ def kept(corpus: MemoryCorpus, tmp_path: Path) -> tuple[FeedbackLog, str]:
     return FeedbackLog(path.parent), path.stem
 
 
-def test_a_judgement_is_appended_once(kept: tuple[FeedbackLog, str]) -> None:
+def test_a_judgment_is_appended_once(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
-    first = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=4, comment="ü", user="ann")
+    first = judgment(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=4, comment="ü", user="ann")
     assert log.add(first)
     assert not log.add(first)
     assert not log.add(replace(first, time="2020-01-01T00:00:00+00:00"))
-    assert load_judgements(log.folder / JUDGEMENTS_FILE) == [first]
-    second = judgement(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=3, comment="ü", user="ann")
+    assert load_judgments(log.folder / JUDGMENTS_FILE) == [first]
+    second = judgment(trajectory=trajectory, relevant=["d1"], irrelevant=["d2"], rating=3, comment="ü", user="ann")
     assert second.id != first.id
     assert log.add(second)
-    assert [item.id for item in load_judgements(log.folder / JUDGEMENTS_FILE)] == [first.id, second.id]
+    assert [item.id for item in load_judgments(log.folder / JUDGMENTS_FILE)] == [first.id, second.id]
 
 
-def test_an_id_stands_for_one_judgement(kept: tuple[FeedbackLog, str]) -> None:
+def test_an_id_stands_for_one_judgment(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
-    assert log.add(judgement(trajectory=trajectory, relevant=["d1"], id="j1"))
-    assert not log.add(judgement(trajectory=trajectory, relevant=["d1"], id="j1"))
+    assert log.add(judgment(trajectory=trajectory, relevant=["d1"], id="j1"))
+    assert not log.add(judgment(trajectory=trajectory, relevant=["d1"], id="j1"))
     with pytest.raises(DataError, match="'j1' has other content"):
-        log.add(judgement(trajectory=trajectory, relevant=["d2"], id="j1"))
+        log.add(judgment(trajectory=trajectory, relevant=["d2"], id="j1"))
 
 
 @pytest.mark.parametrize("name", ["absent", "feedback", "../kept/x", "", ".hidden", "a/b", "x" * 300])
 def test_an_unknown_trajectory_is_refused(kept: tuple[FeedbackLog, str], name: str) -> None:
     log, trajectory = kept
-    log.add(judgement(trajectory=trajectory, relevant=["d1"]))
+    log.add(judgment(trajectory=trajectory, relevant=["d1"]))
     with pytest.raises(TrajectoryError):
-        log.add(judgement(trajectory=name, relevant=["d1"]))
-    assert len(load_judgements(log.folder / JUDGEMENTS_FILE)) == 1
+        log.add(judgment(trajectory=name, relevant=["d1"]))
+    assert len(load_judgments(log.folder / JUDGMENTS_FILE)) == 1
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({}, "judgement is empty"),
+        ({}, "judgment is empty"),
         ({"relevant": ["a", "b"], "irrelevant": ["b"]}, "'b' is both in relevant"),
         ({"rating": 6}, "from 1 to 5; got 6"),
     ],
 )
-def test_what_is_no_judgement(wrong: dict[str, object], said: str) -> None:
+def test_what_is_no_judgment(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        judgement(trajectory="t", **wrong)  # type: ignore[arg-type]
+        judgment(trajectory="t", **wrong)  # type: ignore[arg-type]
 
 
 def test_a_request_leads_to_its_trajectory(kept: tuple[FeedbackLog, str]) -> None:
@@ -81,41 +81,41 @@ def test_a_request_leads_to_its_trajectory(kept: tuple[FeedbackLog, str]) -> Non
 
 def test_a_line_that_a_crash_cut_hurts_no_other(kept: tuple[FeedbackLog, str]) -> None:
     log, trajectory = kept
-    first = judgement(trajectory=trajectory, relevant=["d1"])
+    first = judgment(trajectory=trajectory, relevant=["d1"])
     log.add(first)
-    with (log.folder / JUDGEMENTS_FILE).open("ab") as stream:
+    with (log.folder / JUDGMENTS_FILE).open("ab") as stream:
         stream.write(b'{"schema":1,"id":"cut","traj')
-    second = judgement(trajectory=trajectory, relevant=["d2"])
+    second = judgment(trajectory=trajectory, relevant=["d2"])
     assert log.add(second)
     assert not log.add(first)
     problems: list[str] = []
-    assert load_judgements(log.folder / JUDGEMENTS_FILE, problems=problems) == [first, second]
+    assert load_judgments(log.folder / JUDGMENTS_FILE, problems=problems) == [first, second]
     assert len(problems) == 1
-    assert f"{JUDGEMENTS_FILE}:2: not valid JSON" in problems[0]
+    assert f"{JUDGMENTS_FILE}:2: not valid JSON" in problems[0]
 
 
 @pytest.mark.parametrize(
     "row",
     ["[]", "{}", '{"trajectory": 3}', '{"trajectory": "t", "relevant": "a"}', '{"trajectory": "t", "rating": 9}'],
 )
-def test_rows_that_are_no_judgements(tmp_path: Path, row: str) -> None:
+def test_rows_that_are_no_judgments(tmp_path: Path, row: str) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(f'{row}\n{{"trajectory": "t", "relevant": ["a"]}}\n')
     problems: list[str] = []
-    (entry,) = load_judgements(log, problems=problems)
+    (entry,) = load_judgments(log, problems=problems)
     assert entry.relevant == ("a",)
-    assert "log.jsonl:1: not a judgement like" in problems[0]
+    assert "log.jsonl:1: not a judgment like" in problems[0]
     log.write_text('{"schema": 2, "trajectory": "t"}\n')
     with pytest.raises(DataError, match="schema 2"):
-        load_judgements(log)
+        load_judgments(log)
 
 
 def write(folder: str, trajectory: str, writer: int) -> int:
-    """Writes 20 judgements of this writer, and one that all writers share. Returns how many were added."""
+    """Writes 20 judgments of this writer, and one that all writers share. Returns how many were added."""
     log = FeedbackLog(folder)
-    added = [log.add(judgement(trajectory=trajectory, relevant=["d1"], user=f"{writer}-{n}")) for n in range(20)]
+    added = [log.add(judgment(trajectory=trajectory, relevant=["d1"], user=f"{writer}-{n}")) for n in range(20)]
     log.record_request(f"r{writer}", [trajectory])
-    return sum(added) + log.add(judgement(trajectory=trajectory, relevant=["shared"]))
+    return sum(added) + log.add(judgment(trajectory=trajectory, relevant=["shared"]))
 
 
 def test_many_writers_lose_nothing(kept: tuple[FeedbackLog, str]) -> None:
@@ -124,7 +124,7 @@ def test_many_writers_lose_nothing(kept: tuple[FeedbackLog, str]) -> None:
         jobs = [pool.submit(write, str(log.folder), trajectory, n) for n in range(3) for pool in (processes,)]
         jobs += [threads.submit(write, str(log.folder), trajectory, n) for n in range(3, 6)]
         assert sum(job.result() for job in jobs) == 6 * 20 + 1
-    judgements = load_judgements(log.folder / JUDGEMENTS_FILE)
-    assert len(judgements) == len({item.id for item in judgements}) == 6 * 20 + 1
+    judgments = load_judgments(log.folder / JUDGMENTS_FILE)
+    assert len(judgments) == len({item.id for item in judgments}) == 6 * 20 + 1
     rows = [json.loads(line) for line in (log.folder / SERVED_FILE).read_text().splitlines()]
     assert {row["request"] for row in rows} == {f"r{n}" for n in range(6)}

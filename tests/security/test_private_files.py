@@ -1,4 +1,4 @@
-"""What holds questions, answers or judgements is readable by its owner alone, whatever the umask says."""
+"""What holds questions, answers or judgments is readable by its owner alone, whatever the umask says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent._support.journal import open_private, private_folder
 from context_agent.eval.records import open_run
-from context_agent.integrations.feedback import FeedbackLog, judgement
+from context_agent.integrations.feedback import FeedbackLog, judgment
 from context_agent.synth_data.task import write_rows
 from context_agent.testing.actions import search
 from tests.support.sample_records import made_records
@@ -35,11 +35,11 @@ def open_to_others(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if mode(path) & 0o077 and (path.is_dir() or path.stat().st_size)]
 
 
-def test_trajectories_and_judgements_are_private(corpus: MemoryCorpus, tmp_path: Path) -> None:
+def test_trajectories_and_judgments_are_private(corpus: MemoryCorpus, tmp_path: Path) -> None:
     with SearchAgent(corpus, ScriptedPolicy([search("comets")]), trajectories=tmp_path / "a" / "kept") as agent:
         path = agent.search("a question that is nobody's business?").trajectory
     assert path is not None
-    assert FeedbackLog(path.parent).add(judgement(trajectory=path.stem, relevant=["d1"]))
+    assert FeedbackLog(path.parent).add(judgment(trajectory=path.stem, relevant=["d1"]))
     assert mode(path) == 0o600
     assert open_to_others(tmp_path) == []
 

@@ -14,7 +14,7 @@ import pytest
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ContextAgentError, TrajectoryError
-from context_agent.integrations.feedback import FeedbackLog, load_judgements
+from context_agent.integrations.feedback import FeedbackLog, load_judgments
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data import judgements
 from context_agent.synth_data.matching import LONGEST_QUOTE, find_quote
@@ -62,7 +62,7 @@ def load_reviews(file: Path) -> object:
     return judgements.load_judgements([file], {"a"})
 
 
-@pytest.mark.parametrize("load", [load_questions, load_judgements, load_reviews, load_tasks])
+@pytest.mark.parametrize("load", [load_questions, load_judgments, load_reviews, load_tasks])
 def test_any_value_in_any_field_of_a_row_is_read_or_named(tmp_path: Path, load: Any) -> None:
     good = {
         "id": "a", "question": "q?", "query": "q?", "answer": "a", "gold": ["d"], "facts": [["c"]], "type": "t",

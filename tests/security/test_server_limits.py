@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from context_agent import ChromaCorpus, MemoryCorpus, SearchAgent, index_documents
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
-from context_agent.integrations.feedback import JUDGEMENTS_FILE, SERVED_FILE, FeedbackLog, judgement
+from context_agent.integrations.feedback import JUDGMENTS_FILE, SERVED_FILE, FeedbackLog, judgment
 from context_agent.integrations.filters import from_haystack, from_llamaindex
 from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
@@ -417,12 +417,12 @@ def bytes_read() -> int:
     return int(next(line for line in lines if line.startswith("rchar")).split()[1])
 
 
-def test_judgements_cost_the_same_however_long_the_log_is(log: tuple[FeedbackLog, str]) -> None:
+def test_judgments_cost_the_same_however_long_the_log_is(log: tuple[FeedbackLog, str]) -> None:
     feedback_log, trajectory = log
     before = bytes_read()
     for number in range(150):
-        assert feedback_log.add(judgement(trajectory=trajectory, comment="x" * 50_000, id=f"j{number}"))
-    size = (feedback_log.folder / JUDGEMENTS_FILE).stat().st_size
+        assert feedback_log.add(judgment(trajectory=trajectory, comment="x" * 50_000, id=f"j{number}"))
+    size = (feedback_log.folder / JUDGMENTS_FILE).stat().st_size
     assert bytes_read() - before < 4 * size
 
 
@@ -437,44 +437,44 @@ def test_requests_are_looked_up_without_reading_the_log_again(log: tuple[Feedbac
     assert bytes_read() - before < 20 * (feedback_log.folder / SERVED_FILE).stat().st_size
 
 
-def test_a_judgement_has_a_size_limit(log: tuple[FeedbackLog, str], server: Running) -> None:
+def test_a_judgment_has_a_size_limit(log: tuple[FeedbackLog, str], server: Running) -> None:
     feedback_log, trajectory = log
     with pytest.raises(FeedbackLimitError, match="at most 65,536"):
-        feedback_log.add(judgement(trajectory=trajectory, comment="x" * 70_000))
-    assert not (feedback_log.folder / JUDGEMENTS_FILE).exists()
+        feedback_log.add(judgment(trajectory=trajectory, comment="x" * 70_000))
+    assert not (feedback_log.folder / JUDGMENTS_FILE).exists()
     body = {"trajectory": server.ask().json()["trajectory"], "relevant": [f"{n}" + "x" * 250 for n in range(1_000)]}
     refused = server.client.post("/v1/feedback", json=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (413, "feedback_limit")
     assert "65,536" in refused.json()["error"]["message"]
 
 
-def test_a_log_has_a_most_of_judgements(log: tuple[FeedbackLog, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feedback_module, "MAX_JUDGEMENTS", 3)
+def test_a_log_has_a_most_of_judgments(log: tuple[FeedbackLog, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feedback_module, "MAX_JUDGMENTS", 3)
     feedback_log, trajectory = log
     for number in range(3):
-        assert feedback_log.add(judgement(trajectory=trajectory, rating=1, id=f"j{number}"))
-    with pytest.raises(FeedbackLimitError, match="3 judgements"):
-        feedback_log.add(judgement(trajectory=trajectory, rating=1, id="j3"))
-    assert not feedback_log.add(judgement(trajectory=trajectory, rating=1, id="j2"))
+        assert feedback_log.add(judgment(trajectory=trajectory, rating=1, id=f"j{number}"))
+    with pytest.raises(FeedbackLimitError, match="3 judgments"):
+        feedback_log.add(judgment(trajectory=trajectory, rating=1, id="j3"))
+    assert not feedback_log.add(judgment(trajectory=trajectory, rating=1, id="j2"))
 
 
-def test_several_logs_on_one_folder_know_each_others_judgements(log: tuple[FeedbackLog, str]) -> None:
+def test_several_logs_on_one_folder_know_each_others_judgments(log: tuple[FeedbackLog, str]) -> None:
     """As several processes do; one that puts another file in the log's place is noticed, too."""
     feedback_log, trajectory = log
     other_log = FeedbackLog(feedback_log.folder)
-    entry = judgement(trajectory=trajectory, rating=1, id="j")
+    entry = judgment(trajectory=trajectory, rating=1, id="j")
     assert feedback_log.add(entry)
     assert not other_log.add(entry)
-    assert other_log.add(judgement(trajectory=trajectory, rating=2, id="k"))
-    assert not feedback_log.add(judgement(trajectory=trajectory, rating=2, id="k"))
-    (feedback_log.folder / JUDGEMENTS_FILE).rename(feedback_log.folder / "moved.jsonl")
+    assert other_log.add(judgment(trajectory=trajectory, rating=2, id="k"))
+    assert not feedback_log.add(judgment(trajectory=trajectory, rating=2, id="k"))
+    (feedback_log.folder / JUDGMENTS_FILE).rename(feedback_log.folder / "moved.jsonl")
     assert feedback_log.add(entry)
     assert not other_log.add(entry)
 
 
 def test_the_logs_are_private(log: tuple[FeedbackLog, str]) -> None:
     feedback_log, trajectory = log
-    feedback_log.add(judgement(trajectory=trajectory, rating=1))
+    feedback_log.add(judgment(trajectory=trajectory, rating=1))
     feedback_log.record_request("r", [trajectory])
-    for name in (JUDGEMENTS_FILE, SERVED_FILE):
+    for name in (JUDGMENTS_FILE, SERVED_FILE):
         assert stat.S_IMODE((feedback_log.folder / name).stat().st_mode) == 0o600

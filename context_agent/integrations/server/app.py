@@ -33,7 +33,7 @@ with extra("serve"):
 BODY_ERRORS: dict[int | str, str] = {
     400: "Invalid JSON, a question that is too long, an invalid filter, or an unknown id of a passage",
     408: "The body did not arrive in time",
-    413: "The body or the judgement is too large",
+    413: "The body or the judgment is too large",
     415: "The body is not application/json",
     422: "Invalid fields",
 }
@@ -145,7 +145,7 @@ def _add_endpoints(app: FastAPI, endpoints: Endpoints) -> None:
         response_model=FeedbackAnswer,
         responses={
             200: {"description": "The log already has it", "model": FeedbackAnswer},
-            **_errors(BODY_ERRORS | {404: "No such trajectory", 409: "Another judgement has the id"}),
+            **_errors(BODY_ERRORS | {404: "No such trajectory", 409: "Another judgment has the id"}),
         },
     )
     app.add_api_route(

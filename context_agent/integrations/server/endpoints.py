@@ -15,7 +15,7 @@ from context_agent._support.extras import extra
 from context_agent.agent import Progress
 from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
 from context_agent.harness.policy import AdjustableEffort
-from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
+from context_agent.integrations.feedback import FeedbackLog, Judgment, judgment
 from context_agent.integrations.pruning import (
     ConversationPruners,
     conversation_digest,
@@ -99,12 +99,12 @@ class Endpoints:
         return Json(completion.whole(await self._answer(request, search)))
 
     async def judge(self, body: FeedbackRequest) -> Response:
-        """Write a judgement on a search to the log."""
+        """Write a judgment on a search to the log."""
         feedback = self._service.feedback
         if feedback is None:
             raise Problem(404, "no_trajectories", "this server writes no trajectories, so searches cannot be judged")
         try:
-            # One at a time: the log has one writer, and waiting judgements must not block the threads of searches.
+            # One at a time: the log has one writer, and waiting judgments must not block the threads of searches.
             async with self._judging:
                 entry, created = await asyncio.to_thread(_judge, feedback, body)
         except FeedbackLimitError as error:
@@ -241,10 +241,10 @@ class Endpoints:
             yield failure(problem)
 
 
-def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgement, bool]:
-    """Write a judgement to the log. Return it, and True if the log did not have it."""
+def _judge(feedback: FeedbackLog, body: FeedbackRequest) -> tuple[Judgment, bool]:
+    """Write a judgment to the log. Return it, and True if the log did not have it."""
     trajectory = feedback.trajectory_of(body.request_id) if body.request_id is not None else body.trajectory or ""
-    entry = judgement(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
+    entry = judgment(trajectory=trajectory, **body.model_dump(exclude={"trajectory", "request_id"}))
     return entry, feedback.add(entry)
 
 

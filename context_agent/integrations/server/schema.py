@@ -115,7 +115,7 @@ class ChatRequest(BaseModel):
 
 
 class FeedbackRequest(_Request):
-    """A judgement on the result of a search. The trajectory or the request identifies the search."""
+    """A judgment on the result of a search. The trajectory or the request identifies the search."""
 
     trajectory: Name | None = None
     request_id: Name | None = None
@@ -126,11 +126,11 @@ class FeedbackRequest(_Request):
     user: str = Field(
         default="",
         max_length=256,
-        description="Who judges. A later judgement of the same user on a document replaces an earlier one.",
+        description="Who judges. A later judgment of the same user on a document replaces an earlier one.",
     )
     id: Name | None = Field(
         default=None,
-        description="The id of the judgement. Sent twice, it counts once. The default is a digest of the content.",
+        description="The id of the judgment. Sent twice, it counts once. The default is a digest of the content.",
     )
 
     @model_validator(mode="after")
@@ -259,7 +259,7 @@ class ErrorAnswer(BaseModel):
 
 
 class FeedbackAnswer(BaseModel):
-    """The judgement in the log. `created` is false if the log already had it."""
+    """The judgment in the log. `created` is false if the log already had it."""
 
     id: str
     trajectory: str

@@ -30,7 +30,7 @@ from typing import Any
 from context_agent.errors import ConfigError, TrajectoryError
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
-from context_agent.integrations.feedback import FeedbackLog, Judgement
+from context_agent.integrations.feedback import FeedbackLog, Judgment
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.demonstrations.runs import (
     ReplayResult,
@@ -53,7 +53,7 @@ DocumentOf = Callable[[str], str | None]
 
 @dataclass(slots=True)
 class FeedbackReport:
-    """Counts of a feedback log. `judgements` and `questions` count the dropped ones by reason.
+    """Counts of a feedback log. `judgments` and `questions` count the dropped ones by reason.
 
     `conflicts` counts the documents on which judges disagreed, `ties` those of them that were left out, `missing` the
     judged ids that the index lacks, `replaced` the verdicts that their judge changed later.
@@ -61,7 +61,7 @@ class FeedbackReport:
 
     read: int = 0
     tasks: int = 0
-    judgements: Counter[str] = field(default_factory=Counter)
+    judgments: Counter[str] = field(default_factory=Counter)
     questions: Counter[str] = field(default_factory=Counter)
     conflicts: int = 0
     ties: int = 0
@@ -71,9 +71,9 @@ class FeedbackReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
         return {
-            "judgements": self.read,
+            "judgments": self.read,
             "tasks": self.tasks,
-            "dropped_judgements": dict(sorted(self.judgements.items())),
+            "dropped_judgments": dict(sorted(self.judgments.items())),
             "dropped_questions": dict(sorted(self.questions.items())),
             "conflicts": self.conflicts,
             "ties": self.ties,
@@ -96,10 +96,10 @@ class _JudgedQuestion:
 
 
 def tasks_from_feedback(
-    judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
+    judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[list[Task], FeedbackReport]:
     """Return the tasks in the order in which their questions were first judged, and the report."""
-    cases, report = _judged_questions(judgements, trajectories, corpus)
+    cases, report = _judged_questions(judgments, trajectories, corpus)
     tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
     report.tasks = len(tasks)
     return tasks, report
@@ -120,45 +120,43 @@ class QuestionVerdicts:
         return self.by_question.get(_question_key(question), {})
 
 
-def question_verdicts(judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
+def question_verdicts(judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
     """Return the settled verdicts over all searches and judges."""
-    cases, _ = _judged_questions(judgements, trajectories, corpus)
+    cases, _ = _judged_questions(judgments, trajectories, corpus)
     return QuestionVerdicts({key: _majority(case)[0] for key, case in cases.items()})
 
 
 def _judged_questions(
-    judgements: Iterable[Judgement], trajectories: FeedbackLog, corpus: Corpus
+    judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[dict[str, _JudgedQuestion], FeedbackReport]:
     report = FeedbackReport()
     cases: dict[str, _JudgedQuestion] = {}
     document_of = _document_lookup(corpus)
-    for judgement in judgements:
+    for judgment in judgments:
         report.read += 1
         try:
-            question = trajectories.header(judgement.trajectory).question
+            question = trajectories.header(judgment.trajectory).question
         except TrajectoryError:
-            report.judgements[NO_TRAJECTORY] += 1
+            report.judgments[NO_TRAJECTORY] += 1
             continue
-        if not (judgement.relevant or judgement.irrelevant):
-            report.judgements[NO_IDS] += 1
+        if not (judgment.relevant or judgment.irrelevant):
+            report.judgments[NO_IDS] += 1
             continue
-        _add_judgement(
-            cases.setdefault(_question_key(question), _JudgedQuestion(question)), judgement, document_of, report
+        _add_judgment(
+            cases.setdefault(_question_key(question), _JudgedQuestion(question)), judgment, document_of, report
         )
     return cases, report
 
 
-def _add_judgement(
-    case: _JudgedQuestion, judgement: Judgement, document_of: DocumentOf, report: FeedbackReport
-) -> None:
-    """Adds a judgement. A judgement without a user counts as a judge of its own."""
-    judge = f"user:{judgement.user}" if judgement.user else f"judgement:{judgement.id}"
-    case.trajectories[judgement.trajectory] = None
-    if judgement.rating is not None:
-        case.ratings.append(judgement.rating)
+def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: DocumentOf, report: FeedbackReport) -> None:
+    """Adds a judgment. A judgment without a user counts as a judge of its own."""
+    judge = f"user:{judgment.user}" if judgment.user else f"judgment:{judgment.id}"
+    case.trajectories[judgment.trajectory] = None
+    if judgment.rating is not None:
+        case.ratings.append(judgment.rating)
     verdicts: dict[str, bool] = {}
     # A document with a relevant passage is relevant, whatever its other passages are.
-    for ids, verdict in ((judgement.irrelevant, False), (judgement.relevant, True)):
+    for ids, verdict in ((judgment.irrelevant, False), (judgment.relevant, True)):
         for relevant_id in ids:
             document = document_of(relevant_id)
             if document is None:
@@ -320,7 +318,7 @@ class FeedbackSelection:
 
 
 async def demonstrations_from_feedback(
-    judgements: Sequence[Judgement],
+    judgments: Sequence[Judgment],
     log: FeedbackLog,
     corpus: Corpus,
     filters: FeedbackFilters | None = None,
@@ -332,9 +330,9 @@ async def demonstrations_from_feedback(
     With `check` each candidate is replayed, and dropped if a view differs. Raises `CorpusError`.
     """
     filters, selection = filters or FeedbackFilters(), FeedbackSelection()
-    verdicts_by_question = question_verdicts(judgements, log, corpus)
+    verdicts_by_question = question_verdicts(judgments, log, corpus)
     candidates: dict[str, list[tuple[FeedbackScores, Path]]] = {}
-    for name, ratings in _by_trajectory(judgements).items():
+    for name, ratings in _by_trajectory(judgments).items():
         path = log.folder / f"{name}.jsonl"
         try:
             verdicts = verdicts_by_question.of(log.header(name).question)
@@ -368,13 +366,13 @@ def _keep_best(
 
 
 def _score_and_rule(
-    path: Path, name: str, verdicts: Mapping[str, bool], judgements: Sequence[Judgement], filters: FeedbackFilters
+    path: Path, name: str, verdicts: Mapping[str, bool], judgments: Sequence[Judgment], filters: FeedbackFilters
 ) -> tuple[FeedbackScores, str | None, str]:
     """Return the scores, the rule that drops the trajectory or None, and a detail."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return FeedbackScores(name), "unsound", trajectory
-    scores = _feedback_scores(trajectory, name, verdicts, judgements)
+    scores = _feedback_scores(trajectory, name, verdicts, judgments)
     end = trajectory.end
     if end is None:
         return scores, "torn", ""
@@ -389,12 +387,12 @@ def _score_and_rule(
 
 
 def _feedback_scores(
-    trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], judgements: Sequence[Judgement]
+    trajectory: Trajectory, name: str, verdicts: Mapping[str, bool], judgments: Sequence[Judgment]
 ) -> FeedbackScores:
     ranked = {document.id for document in trajectory.end.documents} if trajectory.end is not None else set()
     votes = [verdicts[document] for document in ranked if document in verdicts]
     relevant = sum(verdicts.values())
-    ratings = _ratings(judgements)
+    ratings = _ratings(judgments)
     return FeedbackScores(
         trajectory=name,
         question=trajectory.header.question,
@@ -407,18 +405,18 @@ def _feedback_scores(
     )
 
 
-def _ratings(judgements: Iterable[Judgement]) -> list[int]:
-    """Return the last rating of each judge; a judgement without a user counts as a judge of its own."""
+def _ratings(judgments: Iterable[Judgment]) -> list[int]:
+    """Return the last rating of each judge; a judgment without a user counts as a judge of its own."""
     ratings = {
-        judgement.user or f"judgement:{judgement.id}": judgement.rating
-        for judgement in judgements
-        if judgement.rating is not None
+        judgment.user or f"judgment:{judgment.id}": judgment.rating
+        for judgment in judgments
+        if judgment.rating is not None
     }
     return list(ratings.values())
 
 
-def _by_trajectory(judgements: Iterable[Judgement]) -> dict[str, list[Judgement]]:
-    by_trajectory: dict[str, list[Judgement]] = {}
-    for judgement in judgements:
-        by_trajectory.setdefault(judgement.trajectory, []).append(judgement)
+def _by_trajectory(judgments: Iterable[Judgment]) -> dict[str, list[Judgment]]:
+    by_trajectory: dict[str, list[Judgment]] = {}
+    for judgment in judgments:
+        by_trajectory.setdefault(judgment.trajectory, []).append(judgment)
     return by_trajectory

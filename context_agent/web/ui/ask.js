@@ -95,7 +95,7 @@ function showAnswer(live, settings, answer, events) {
   byId("ranking").replaceChildren(...documents.map((row, at) => rankedDocument(row, at + 1, answer.confidence !== null, actions)));
   byId("judgeall").replaceChildren(...(answer.trajectory && documents.length ? [
     element("p", { text: "Does this answer your question?" }),
-    judgement("Judge the whole answer", [["Yes", "yes", 5], ["No", "no", 1]], (rating) => sendJudgement({ trajectory: answer.trajectory, rating }))] : []));
+    judgment("Judge the whole answer", [["Yes", "yes", 5], ["No", "no", 1]], (rating) => sendJudgment({ trajectory: answer.trajectory, rating }))] : []));
   byId("episode").replaceChildren(episodeLink(answer));
   suggestFields(documents);
   const time = `${answer.usage.seconds.toFixed(1)} seconds`;
@@ -132,15 +132,15 @@ function addFilter(field = "", value = "") {
 }
 
 function judgeDocument(answer, id, relevant) {
-  return sendJudgement({ trajectory: answer.trajectory, relevant: relevant ? [id] : [], irrelevant: relevant ? [] : [id] });
+  return sendJudgment({ trajectory: answer.trajectory, relevant: relevant ? [id] : [], irrelevant: relevant ? [] : [id] });
 }
 
-/** Whether the server wrote the judgement. */
-async function sendJudgement(verdict) {
+/** Whether the server wrote the judgment. */
+async function sendJudgment(verdict) {
   try {
     await postJson("/v1/feedback", { ...verdict, user: judge(), id: `page-${randomName()}` });
     fail(null);
-    say("Your judgement is recorded");
+    say("Your judgment is recorded");
     return true;
   } catch (error) {
     fail(error);

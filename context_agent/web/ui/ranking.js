@@ -93,17 +93,17 @@ function chips({ id, title, metadata }, filter) {
 }
 
 function judgeButtons(document, title, judge) {
-  return judgement(`Judge ${plain(title)}`, [["Relevant", "yes", true], ["Not relevant", "no", false]], (relevant) => judge(document, relevant));
+  return judgment(`Judge ${plain(title)}`, [["Relevant", "yes", true], ["Not relevant", "no", false]], (relevant) => judge(document, relevant));
 }
 
 /** Buttons of which one can be pressed. `send(value)` returns a promise. */
-function judgement(label, choices, send) {
+function judgment(label, choices, send) {
   const buttons = choices.map(([text, kind, value]) => element("button", { type: "button", class: `judge ${kind}`, "aria-pressed": "false", text, on: { click: async (event) => {
     if (event.currentTarget.getAttribute("aria-pressed") === "true") return;
     const pressed = event.currentTarget;
     if (await send(value)) for (const button of buttons) button.setAttribute("aria-pressed", String(button === pressed));
   } } }));
-  return element("div", { class: "judgement", role: "group", "aria-label": label }, buttons);
+  return element("div", { class: "judgment", role: "group", "aria-label": label }, buttons);
 }
 
 /** What the reader should know before the ranking; null if there is nothing to say. */

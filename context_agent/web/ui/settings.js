@@ -69,7 +69,7 @@ function remembered(past, entry) {
   return [entry, ...past.filter((other) => !same(other))].slice(0, MAX_PAST);
 }
 
-/** A random name for this browser's judgements, so that a later judgement replaces an earlier one. */
+/** A random name for this browser's judgments, so that a later judgment replaces an earlier one. */
 function judge() {
   const name = stored(localStorage, "ctx1-judge", null) || `page-${randomName()}`;
   store(localStorage, "ctx1-judge", name);

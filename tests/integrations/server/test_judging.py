@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from context_agent.integrations.feedback import JUDGEMENTS_FILE, load_judgements
+from context_agent.integrations.feedback import JUDGMENTS_FILE, load_judgments
 from tests.support.servers import Serve, problem
 
 
@@ -24,8 +24,8 @@ def test_a_served_search_is_judged(serve: Serve, tmp_path: Path) -> None:
         repeated = judge(request_id="r-1", relevant=[best], rating=5, user="ann")
         assert repeated == (200, {**first, "created": False})
         assert judge(request_id="r-1", comment="good", id="mine")[0] == 201
-    judgements = load_judgements(tmp_path / "trajectories" / JUDGEMENTS_FILE)
-    assert [(judgement.relevant, judgement.rating, judgement.user, judgement.comment) for judgement in judgements] == [
+    judgments = load_judgments(tmp_path / "trajectories" / JUDGMENTS_FILE)
+    assert [(judgment.relevant, judgment.rating, judgment.user, judgment.comment) for judgment in judgments] == [
         ((best,), 5, "ann", ""),
         ((), None, "", "good"),
     ]
@@ -43,7 +43,7 @@ def test_what_cannot_be_judged(serve: Serve) -> None:
         judge(404, "unknown_trajectory", trajectory="../../etc/passwd", rating=1)
         assert "either" in judge(422, "invalid_request", rating=1)
         assert "either" in judge(422, "invalid_request", trajectory=trajectory, request_id="r", rating=1)
-        assert "the judgement is empty" in judge(422, "invalid_request", trajectory=trajectory)
+        assert "the judgment is empty" in judge(422, "invalid_request", trajectory=trajectory)
         assert "both" in judge(422, "invalid_request", trajectory=trajectory, relevant=["a"], irrelevant=["a"])
         judge(422, "invalid_request", trajectory=trajectory, rating=6)
         server.client.post("/v1/feedback", json={"trajectory": trajectory, "rating": 1, "id": "j"})

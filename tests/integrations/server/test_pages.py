@@ -115,7 +115,7 @@ def test_an_episode_brings_its_sub_agents(corpus: MemoryCorpus, tmp_path: Path) 
     assert len(data["index"]["rows"]) == len(paths)
 
 
-def test_a_question_by_keyboard_its_ranking_its_judgement_and_its_episode(
+def test_a_question_by_keyboard_its_ranking_its_judgment_and_its_episode(
     serve: Serve, browser: Browser, tmp_path: Path
 ) -> None:
     with serve(editing_policy()) as server:

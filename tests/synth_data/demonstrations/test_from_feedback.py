@@ -1,4 +1,4 @@
-"""Tasks from judgements: which documents are gold or distractors, and what is dropped for which reason."""
+"""Tasks from judgments: which documents are gold or distractors, and what is dropped for which reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError
-from context_agent.integrations.feedback import FeedbackLog, Judgement, judgement
+from context_agent.integrations.feedback import FeedbackLog, Judgment, judgment
 from context_agent.synth_data.demonstrations.from_feedback import (
     FeedbackFilters,
     FeedbackSelection,
@@ -45,10 +45,8 @@ def served(small: MemoryCorpus, tmp_path: Path) -> tuple[FeedbackLog, dict[str, 
     return FeedbackLog(tmp_path / "kept"), {name: path.stem for name, path in paths.items() if path is not None}
 
 
-def vote(
-    trajectory: str, relevant: str = "", irrelevant: str = "", user: str = "", rating: int | None = 3
-) -> Judgement:
-    return judgement(
+def vote(trajectory: str, relevant: str = "", irrelevant: str = "", user: str = "", rating: int | None = 3) -> Judgment:
+    return judgment(
         trajectory=trajectory, relevant=relevant.split(), irrelevant=irrelevant.split(), user=user, rating=rating
     )
 
@@ -62,9 +60,9 @@ def test_a_task_is_the_question_with_what_was_judged(
     assert (task.gold, task.distractors) == (("a", "long"), ("b",))
     assert task.labels["feedback"] == {"trajectories": [ids["q1"]], "judges": 1, "conflicts": 0, "ratings": [5]}
     assert report.to_json() == {
-        "judgements": 1,
+        "judgments": 1,
         "tasks": 1,
-        "dropped_judgements": {},
+        "dropped_judgments": {},
         "dropped_questions": {},
         "conflicts": 0,
         "ties": 0,
@@ -79,12 +77,12 @@ def test_the_majority_decides_and_a_tie_leaves_out(
     small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]
 ) -> None:
     log, ids = served
-    judgements = [
+    judgments = [
         vote(ids["q1"], "a b", "c", "ann"),
         vote(ids["again"], "a c", "b", "ben"),
         vote(ids["q1"], "a", "b", "cleo"),
     ]
-    (task,), report = tasks_from_feedback(judgements, log, small)
+    (task,), report = tasks_from_feedback(judgments, log, small)
     assert (task.gold, task.distractors) == (("a",), ("b",))
     assert (report.conflicts, report.ties) == (2, 1)
     assert task.labels["feedback"]["judges"] == 3
@@ -95,8 +93,8 @@ def test_a_judges_later_word_replaces_the_former(
     small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]
 ) -> None:
     log, ids = served
-    judgements = [vote(ids["q1"], "b", "a", "ann"), vote(ids["q1"], "a", "b", "ann")]
-    (task,), report = tasks_from_feedback(judgements, log, small)
+    judgments = [vote(ids["q1"], "b", "a", "ann"), vote(ids["q1"], "a", "b", "ann")]
+    (task,), report = tasks_from_feedback(judgments, log, small)
     assert (task.gold, task.distractors, report.conflicts, report.replaced) == (("a",), ("b",), 0, 2)
     anonymous = [vote(ids["q1"], "b", "a", rating=1), vote(ids["q1"], "a", "b", rating=2)]
     tasks, report = tasks_from_feedback(anonymous, log, small)
@@ -113,16 +111,16 @@ def test_a_document_with_a_relevant_passage_is_relevant(
 
 def test_what_is_dropped_is_counted_by_reason(small: MemoryCorpus, served: tuple[FeedbackLog, dict[str, str]]) -> None:
     log, ids = served
-    judgements = [
+    judgments = [
         vote("absent", "a"),
         vote(ids["q1"], rating=2),
         vote(ids["q1"], "", "a"),
         vote(ids["q2"], "gone", "b"),
         vote(ids["q3"], "a gone gone-too"),
     ]
-    (task,), report = tasks_from_feedback(judgements, log, small)
+    (task,), report = tasks_from_feedback(judgments, log, small)
     assert (task.question, task.gold) == ("And gardens?", ("a",))
-    assert report.judgements == {"the trajectory is not there": 1, "names no document": 1}
+    assert report.judgments == {"the trajectory is not there": 1, "names no document": 1}
     assert report.questions == {"no document judged relevant": 1, "no relevant document is in the index": 1}
     assert (report.read, report.missing) == (5, 3)
 
@@ -153,8 +151,8 @@ def serve(
 
 def judge(
     trajectory: str, relevant: str = "", irrelevant: str = "", rating: int | None = None, user: str = ""
-) -> Judgement:
-    return judgement(
+) -> Judgment:
+    return judgment(
         trajectory=trajectory,
         relevant=relevant.split(),
         irrelevant=irrelevant.split(),
@@ -165,10 +163,10 @@ def judge(
 
 
 def select(
-    judgements: Sequence[Judgement], log: FeedbackLog, corpus: MemoryCorpus, **options: object
+    judgments: Sequence[Judgment], log: FeedbackLog, corpus: MemoryCorpus, **options: object
 ) -> FeedbackSelection:
     filters = options.pop("taste", None)
-    return asyncio.run(demonstrations_from_feedback(judgements, log, corpus, filters, **options))  # type: ignore[arg-type]
+    return asyncio.run(demonstrations_from_feedback(judgments, log, corpus, filters, **options))  # type: ignore[arg-type]
 
 
 def kept_ids(selection: FeedbackSelection) -> list[str]:
@@ -200,7 +198,7 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
     torn = serve(log, documents, "a", question="q6")
     path = log.folder / f"{torn}.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
-    judgements = [
+    judgments = [
         judge(poor, "a", rating=2),
         judge(bad, "a", "b"),
         judge(nothing),
@@ -210,7 +208,7 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
         judge("absent", "a"),
         judge("../../etc/passwd", "a"),
     ]
-    selection = select(judgements, log, documents, taste=FeedbackFilters(mistakes=0))
+    selection = select(judgments, log, documents, taste=FeedbackFilters(mistakes=0))
     assert not selection.kept
     reasons = drop_reasons(selection)
     assert [reasons[item] for item in (poor, bad, nothing, unranked, torn, "absent")] == [
@@ -218,7 +216,7 @@ def test_each_rule_drops_with_its_name(log: FeedbackLog, documents: MemoryCorpus
     ]  # fmt: skip
     assert reasons[clumsy] in ("mistakes", "unfinished")
     assert selection.reasons["unknown"] == 2
-    assert kept_ids(select(judgements[1:2], log, documents, taste=FeedbackFilters(bad=1))) == [bad]
+    assert kept_ids(select(judgments[1:2], log, documents, taste=FeedbackFilters(bad=1))) == [bad]
 
 
 def test_a_verdict_holds_for_all_searches_of_the_question(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -233,13 +231,13 @@ def test_of_several_the_better_one_stays_and_is_named(log: FeedbackLog, document
     half = serve(log, documents, "a")
     whole = serve(log, documents, "a", "b")
     rated = serve(log, documents, "a", "b")
-    judgements = [judge(half, "a"), judge(whole, "a b"), judge(rated, "a b", rating=5)]
-    selection = select(judgements, log, documents)
+    judgments = [judge(half, "a"), judge(whole, "a b"), judge(rated, "a b", rating=5)]
+    selection = select(judgments, log, documents)
     assert kept_ids(selection) == [rated]
     assert drop_reasons(selection) == {half: "another is better", whole: "another is better"}
     assert {item.row["better"] for item in selection.dropped} == {rated}
-    assert kept_ids(select(judgements, log, documents, taste=FeedbackFilters(per_question=2))) == [rated, whole]
-    assert len(select(judgements, log, documents, taste=FeedbackFilters(per_question=0)).kept) == 3
+    assert kept_ids(select(judgments, log, documents, taste=FeedbackFilters(per_question=2))) == [rated, whole]
+    assert len(select(judgments, log, documents, taste=FeedbackFilters(per_question=0)).kept) == 3
 
 
 def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, documents: MemoryCorpus) -> None:
@@ -250,9 +248,9 @@ def test_what_todays_corpus_would_show_otherwise_is_dropped(log: FeedbackLog, do
     changed_corpus = MemoryCorpus(
         [Document(name, f"{text} again" if name == "b" else text) for name, text in TEXTS.items()]
     )
-    judgements = [judge(stale, "a"), judge(sound, "c")]
-    assert kept_ids(select(judgements, log, changed_corpus)) == [stale, sound]
-    selection = select(judgements, log, changed_corpus, check=ReplaySettings())
+    judgments = [judge(stale, "a"), judge(sound, "c")]
+    assert kept_ids(select(judgments, log, changed_corpus)) == [stale, sound]
+    selection = select(judgments, log, changed_corpus, check=ReplaySettings())
     assert kept_ids(selection) == [sound]
     assert drop_reasons(selection) == {stale: "changed"}
     assert "text changed" in selection.dropped[0].row["detail"]
