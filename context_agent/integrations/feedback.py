@@ -168,12 +168,16 @@ class FeedbackLog:
             TrajectoryError: If there is no such trajectory.
         """
         if not _NAME.fullmatch(trajectory):
-            raise TrajectoryError(f"{trajectory[:140]!r} is not a trajectory id")
+            raise TrajectoryError(
+                f"{trajectory[:140]!r} cannot be the id of a trajectory: use the one in the answer of a search"
+            )
         try:
             with (self.folder / f"{trajectory}.jsonl").open("rb") as stream:
                 return decode_header(parse_json(stream.readline(MAX_BYTES)))
         except (OSError, *MALFORMED, ContextAgentError):
-            raise TrajectoryError(f"no trajectory {trajectory!r} is known here") from None
+            raise TrajectoryError(
+                f"there is no trajectory {trajectory!r} here: use the id in the answer of a search"
+            ) from None
 
     def add(self, judgment: Judgment) -> bool:
         """Write a judgment to the log.
@@ -256,7 +260,7 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
     schema = data.get("schema")
     if isinstance(schema, int) and schema > LOG_SCHEMA:
         raise DataError(
-            f"{location}: a judgment of schema {schema}; this version reads up to {LOG_SCHEMA}: update context-agent"
+            f"{location}: the judgment has schema {schema}; this version reads up to {LOG_SCHEMA}: update context-agent"
         )
     texts = {name: data.get(name, "") for name in ("id", "trajectory", "comment", "user", "time")}
     ids = {name: data.get(name, []) for name in ("relevant", "irrelevant")}
@@ -267,7 +271,9 @@ def _judgment(row: object, number: int, location: str) -> Judgment:
         and all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in ids.values())
         and (rating is None or rating in VALID_RATINGS)
     ):
-        raise DataError(f'{location}: not a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}')
+        raise DataError(
+            f'{location}: this is not a judgment like {{"trajectory": "…", "relevant": ["…"], "rating": 4}}'
+        )
     entry = Judgment(**texts, relevant=tuple(ids["relevant"]), irrelevant=tuple(ids["irrelevant"]), rating=rating)
     return replace(entry, id=entry.id or _digest(entry))
 

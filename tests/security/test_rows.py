@@ -88,13 +88,13 @@ def test_any_value_in_any_field_of_a_row_is_read_or_named(tmp_path: Path, load: 
 )
 def test_a_header_of_a_stranger_is_no_trajectory(tmp_path: Path, header: str) -> None:
     (tmp_path / "t1.jsonl").write_text(header, encoding="utf-8")
-    with pytest.raises(TrajectoryError, match="no trajectory 't1' is known here"):
+    with pytest.raises(TrajectoryError, match="there is no trajectory 't1'"):
         FeedbackLog(tmp_path).header("t1")
 
 
 @pytest.mark.parametrize("name", ["../t1", "/etc/passwd", "", ".", "..", "t1\0", "t" * 1_000, "t1/../t1", "\u202et1"])
 def test_a_name_leads_to_no_other_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(TrajectoryError, match="is not a trajectory id"):
+    with pytest.raises(TrajectoryError, match="cannot be the id of a trajectory"):
         FeedbackLog(tmp_path).header(name)
 
 

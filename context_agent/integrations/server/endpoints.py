@@ -102,7 +102,9 @@ class Endpoints:
         """Write a judgment on a search to the log."""
         feedback = self._service.feedback
         if feedback is None:
-            raise Problem(404, "no_trajectories", "this server writes no trajectories, so searches cannot be judged")
+            raise Problem(
+                404, "no_trajectories", "this server writes no trajectories to judge: start it with --trajectories"
+            )
         try:
             # One at a time: the log has one writer, and waiting judgments must not block the threads of searches.
             async with self._judging:

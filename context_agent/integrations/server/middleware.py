@@ -126,11 +126,13 @@ class RequestMiddleware:
         """
         path, name = scope["path"], host_name(headers.get("host", ""))
         if name not in self._hosts if self._hosts else self._token is None and is_rebindable(headers):
-            return Problem(403, "host_not_allowed", "the name in the Host header is not allowed: see --allow-host")
+            return Problem(
+                403, "host_not_allowed", "the name in the Host header is not allowed: allow it with --allow-host"
+            )
         if is_foreign_page(headers, self._origins) and not (is_public(path) and is_navigation(method, headers)):
             message = (
                 "a web page of another origin may not call this server: "
-                "ctx1 proxy and ctx1 mcp admit those that --allow-origin names"
+                "ctx1 proxy and ctx1 mcp accept the origins that --allow-origin names"
             )
             return Problem(403, "origin_not_allowed", message)
         if self._token is None or path == HEALTH_PATH or is_public(path):
