@@ -265,7 +265,7 @@ def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions)
         "removed": indexed.removed,
         "missing": indexed.missing,
         "without text": indexed.empty,
-        "not readable": read.skipped,
+        "left out": read.skipped,
         "duplicates": read.duplicates,
     }
     changes = output.counts({name: number for name, number in numbers.items() if number})

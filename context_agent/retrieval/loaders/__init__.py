@@ -28,9 +28,8 @@ from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.readers import READERS, Reader, read_any
-from context_agent.retrieval.loaders.reading import Reading
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading
 from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
-from context_agent.retrieval.loaders.sniffing import LeftOutError
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened
 from context_agent.types import Document
 

@@ -14,9 +14,9 @@ from typing import Any
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
 from context_agent.retrieval.loaders.jsonl import read_jsonl
-from context_agent.retrieval.loaders.reading import Reading, content, decoded, document
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document
 from context_agent.retrieval.loaders.rows import TEXT_KEYS, TEXT_PER_VALUE, from_row
-from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, LeftOutError, is_generated
+from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
 from context_agent.types import Document
 
 LONG_LINES = 400

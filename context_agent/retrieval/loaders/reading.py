@@ -20,6 +20,10 @@ from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES, LoadRepor
 from context_agent.types import Document, MetadataValue, Section
 
 
+class LeftOutError(DataError):
+    """A file of a folder is left out because of what it is. The reason is the same for all such files."""
+
+
 @dataclass(slots=True)
 class Reading:
     """A source that a reader reads: an open seekable stream, the options, and the report for its notices."""
@@ -125,7 +129,7 @@ def document(
     """
     text = storable(unix_lines(text))
     if not text.strip():
-        raise DataError("empty: contains no text")
+        raise LeftOutError("empty: contains no text")
     title = one_line(title) or PurePath(reading.path).stem
     return Document(
         identifier(reading.path),

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import decode, marked
-from context_agent.retrieval.loaders.reading import Reading, content, document
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, document
 from context_agent.types import Document
 
 HEAD_BYTES = 8_192
@@ -66,10 +66,6 @@ MINIFIED_SPACE = 0.08
 """Share of white space below which such a text is minified. English prose has 0.16."""
 MINIFIED_ASCII = 0.9
 """Share of ASCII characters above which it is minified: some scripts use no spaces."""
-
-
-class LeftOutError(DataError):
-    """A file of a folder is left out because of what it is. The reason is the same for all such files."""
 
 
 def binary_kind(head: bytes) -> str:

@@ -72,6 +72,8 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
         ("late.dat", b"a" * 2 * HEAD_BYTES + b"\0", "not text: contains NUL bytes"),
         ("script.dat", "обсерватория".encode("koi8-r") * 9, "not text: neither UTF-8, UTF-16 nor Windows-1252"),
         ("py.typed", "", "empty: contains no text"),
+        ("__init__.py", "", "empty: contains no text"),
+        ("empty.md", " \n", "empty: contains no text"),
         ("server.pem", "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n", PRIVATE_KEY_REASON),
         ("id_ed25519", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3\n", PRIVATE_KEY_REASON),
         ("yarn.lock", "a@1:\n  version 1\n", GENERATED_REASON),
