@@ -106,6 +106,7 @@ train = CommandGroup(
             "judge-check": "context_agent.cli.train:judge_check",
             "verl": "context_agent.cli.train:verl",
         },
+        "Pruning": {"pruner": "context_agent.cli.train:pruner"},
         "Try it": {"demo": "context_agent.cli.train:demo"},
     },
     "Train a policy on your own questions.",

@@ -203,6 +203,9 @@ class PruneOptions:
     effort: Annotated[Literal["careful", "fast"], Option("fast lets the strategy reader judge by words alone.")] = (
         "careful"
     )
+    adapted: Annotated[
+        Path | None, Option("File of ctx1 train pruner; the strategy reader reads with it.", FILE, "FILE.safetensors")
+    ] = None
     turns: Annotated[float, Option("Expected number of further requests.", NumberRange(0))] = 10
     cached_price: Annotated[
         float, Option("Price of a cached input token, as a share of a fresh one; 1 without a cache.", SHARE)
@@ -222,6 +225,7 @@ class PruneOptions:
             self.budget,
             strategy=self.strategy,
             effort=self.effort,
+            adapted=self.adapted,
             prices=prices,
             confirm=confirm,
             confirm_above=confirm_above,

@@ -419,6 +419,49 @@ def _to_json(trained: TrainedBridge, out: Path) -> dict[str, Any]:
     }
 
 
+@command
+def pruner(
+    records: Annotated[tuple[Path, ...], Argument("RECORD.jsonl...")],
+    *,
+    out: Annotated[Path, Option("File for the adapted reader, which --adapted reads.", FILE, "FILE.safetensors")],
+    as_json: Json,
+) -> int:
+    """Adapt the pruner to the passages that your agents restored.
+
+      ctx1 proxy --upstream URL --restores restores.jsonl
+      ctx1 train pruner restores.jsonl --out pruner.safetensors
+      ctx1 proxy --upstream URL --adapted pruner.safetensors
+
+    Each line of a RECORD.jsonl has a task and the text of a passage, and may have its heading as "label". A line with
+    "needed": false says that the task did not need the passage. Fits the last layer of the reader, and compares it
+    with the shipped one on tasks that were held out. If it is no better there, no file is written and the exit code
+    is 1.
+    """
+    from context_agent._support.journal import replace_file
+    from context_agent.train.pruner import adapt, read_record
+
+    result = adapt(read_record(records))
+    if result.reader is not None:
+        replace_file(out, result.reader.to_bytes())
+    figures = {
+        "written": str(out) if result.reader is not None else None,
+        "tasks": result.tasks,
+        "needed": result.needed,
+        "held_out": result.held_out,
+        "auc_shipped": result.shipped,
+        "auc_adapted": result.adapted,
+        "gain": asdict(result.gain),
+    }
+    outcome = f"written to {out}" if result.reader is not None else "it does not help, so nothing was written"
+    text = (
+        f"{result.needed} needed passages of {result.tasks} tasks\n"
+        f"AUC on {result.held_out} held-out tasks: shipped {result.shipped:.3f}, adapted {result.adapted:.3f}, "
+        f"gain {result.gain}\n{outcome}"
+    )
+    output.result(figures, text, as_json=as_json)
+    return 0 if result.reader is not None else 1
+
+
 @essential("out model data demonstrations steps questions quick resume seed")
 @command
 def demo(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from bisect import bisect_left, bisect_right
@@ -27,11 +28,12 @@ import numpy as np
 
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
+from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut, runs, without
-from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, by_words, custom, raised
+from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, adapted, by_words, custom, raised
 from context_agent.pruning.selection import FULL_STUBS, Candidate, Prices, StubCosts, copies, protected, select
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
@@ -400,6 +402,7 @@ class ContextPruner:
             Results of the last turn stay if they fit. Beside them, older results keep half of the budget.
         strategy: `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
         effort: `fast` lets `reader` judge without reading.
+        adapted: A file of `ctx1 train pruner`: the strategy `reader` reads with the reader that was adapted to it.
         prices: Decide when a prune pays.
         counter: Counts tokens, by default as gpt-oss does.
         confirm: Is called with the report before a prune that frees more than `confirm_above` tokens. If it returns
@@ -409,7 +412,8 @@ class ContextPruner:
             learn from.
 
     Raises:
-        ConfigError: The budget, the strategy or the effort does not exist, or `confirm_above` is negative.
+        ConfigError: The budget, the strategy or the effort does not exist, `confirm_above` is negative, or the
+            file cannot be read.
     """
 
     def __init__(
@@ -418,6 +422,7 @@ class ContextPruner:
         *,
         strategy: str | PassageStrategy = "reader",
         effort: Effort = "careful",
+        adapted: str | os.PathLike[str] | None = None,
         prices: Prices | None = None,
         counter: TokenCounter | None = None,
         confirm: Confirm | None = None,
@@ -430,7 +435,7 @@ class ContextPruner:
         self._on_restore = on_restore
         self.budget, self.prices = PruneBudget.of(budget), prices or Prices()
         self.strategy = strategy if isinstance(strategy, str) else getattr(strategy, "__name__", "custom")
-        self._judge = _judge(strategy, effort)
+        self._judge = _judge(strategy, effort, adapted)
         self._results = PrunedResults(counter or HarmonyCounter())
         self._used: float | None = None
 
@@ -512,10 +517,16 @@ class ContextPruner:
         return transcript.rewritten(values)
 
 
-def _judge(strategy: str | PassageStrategy, effort: Effort) -> Judge | None:
+def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathLike[str] | None) -> Judge | None:
     """Return the judge of that name, None for `none`."""
     if effort not in ("careful", "fast"):
         raise ConfigError(f"effort must be careful or fast; got {effort!r}")
+    if file is not None:
+        if (strategy, effort) != ("reader", "careful"):
+            raise ConfigError(
+                f"an adapted reader works with strategy='reader' and effort='careful'; got {strategy!r} and {effort!r}"
+            )
+        return adapted(AdaptedReader.load(file))
     if not isinstance(strategy, str):
         return custom(strategy)
     if strategy not in STRATEGIES:

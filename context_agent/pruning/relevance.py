@@ -257,6 +257,16 @@ def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int)
     return excerpts.distinct((order[rank] for rank in outward), count)
 
 
+def reader_pair(task: str, passage: Passage) -> tuple[str, str]:
+    """Return a passage beside its task alone, as the reader gets it."""
+    return reading.premise(_question(task), ()), _excerpt(passage, query_of([(task, 1.0)]))
+
+
+def adapted(model: PairModel) -> Judge:
+    """Return the judge `reader` with another reader than the shipped one."""
+    return lambda passages, goal: by_reading(passages, goal, model)
+
+
 def _odds(pairs: Sequence[tuple[str, str]], model: PairModel | None) -> Scores:
     """Return the reader's log-odds of each pair, shape (n,)."""
     if model is not None:

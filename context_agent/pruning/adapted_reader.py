@@ -1,0 +1,78 @@
+"""The reader with its last layer adapted to an agent's own tool results, and the file that holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.onnx import PairModel, Rows, shipped_reader
+from context_agent.errors import ConfigError
+
+MAX_FILE_BYTES = 100_000
+FORMAT = "ctx1-pruner-1"
+CORRECTION = "correction"
+"""The tensor of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedReader:
+    """A reader whose log-odds are corrected by a linear function of its rows.
+
+    Attributes:
+        correction: A weight for each number of a row, and the constant, shape (width + 1,).
+        reader: The reader.
+    """
+
+    correction: NDArray[np.float32]
+    reader: PairModel
+
+    @property
+    def width(self) -> int:
+        """Length of each row."""
+        return self.reader.width
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
+        """Return a row for each pair, shape (n, width), with corrected log-odds."""
+        rows = self.reader.encode_pairs(pairs).copy()
+        if len(rows):
+            rows[:, 0] += rows @ self.correction[:-1] + self.correction[-1]
+        return rows
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> AdaptedReader:
+        """Return the shipped reader with the correction in a file.
+
+        Raises:
+            ConfigError: If `file` cannot be read or was not written by `ctx1 train pruner` for this reader.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        reader = shipped_reader()
+        remedy = "Make it with `ctx1 train pruner`."
+        try:
+            if Path(file).stat().st_size > MAX_FILE_BYTES:
+                raise ConfigError(f"{file} is too large for an adapted pruner. {remedy}")
+            with safe_open(file, framework="numpy") as opened:
+                metadata = opened.metadata() or {}
+                correction = np.asarray(opened.get_tensor(CORRECTION), dtype=np.float32)
+        except OSError as error:
+            raise ConfigError(f"cannot read the adapted pruner {file}: {error.strerror or error}. {remedy}") from error
+        except (SafetensorError, TypeError, ValueError) as error:
+            raise ConfigError(f"{file} is not an adapted pruner: {error}. {remedy}") from error
+        if metadata.get("format") != FORMAT or metadata.get("reader") != reader.name:
+            raise ConfigError(f"{file} was made for another reader. {remedy}")
+        if correction.shape != (reader.width + 1,) or not np.isfinite(correction).all():
+            raise ConfigError(f"{file} has a damaged correction of shape {correction.shape}. {remedy}")
+        return cls(correction, reader)
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of a file for `load`."""
+        from safetensors.numpy import save
+
+        metadata = {"format": FORMAT, "reader": getattr(self.reader, "name", "")}
+        return save({CORRECTION: self.correction}, metadata)

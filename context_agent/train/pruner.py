@@ -1,0 +1,180 @@
+"""Adapts the last layer of the pruner's reader to a record of restores, and says whether that helps.
+
+A restored passage was needed for its task. Passages that were not needed are the labeled ones, and passages that were
+restored for other tasks. Each fourth of the tasks is held out once. On them, a reader that was adapted to the others
+must order passages better than the shipped one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from context_agent._support.onnx import PairModel, Rows, shipped_reader
+from context_agent._support.question_files import read_rows
+from context_agent.errors import DataError
+from context_agent.eval.statistics import Figure, roc_auc
+from context_agent.pruning.adapted_reader import AdaptedReader
+from context_agent.pruning.passages import Passage
+from context_agent.pruning.relevance import reader_pair
+from context_agent.train.bridge.reader_head import fit_head
+
+MIN_TASKS, MIN_PASSAGES = 12, 40
+"""The smallest record that is worth learning from."""
+PARTS, FOLDS = 4, 5
+"""Each of the `PARTS` of the tasks is held out once. The others are divided into `FOLDS` to choose the penalty."""
+OTHERS = 4
+"""Passages of other tasks beside each needed passage."""
+PENALTIES = (300.0, 100.0, 30.0, 10.0)
+MAX_PAIRS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LabeledPassage:
+    """A passage of a tool result, and whether its task needed it."""
+
+    task: str
+    passage: Passage
+    is_needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrunerAdaptation:
+    """The result of the training.
+
+    Attributes:
+        reader: The adapted reader, None if it is no better than the shipped one.
+        tasks: The number of tasks in the record.
+        needed: The number of passages that were needed.
+        held_out: The number of tasks on which the readers were compared, each held out once.
+        shipped: The AUC of the shipped reader on held-out tasks: how often a needed passage scores above another.
+        adapted: The AUC of the adapted reader on them.
+        gain: The difference by task, with its 95 % interval.
+    """
+
+    reader: AdaptedReader | None
+    tasks: int
+    needed: int
+    held_out: int
+    shipped: float
+    adapted: float
+    gain: Figure
+
+
+def read_record(files: Sequence[Path]) -> list[LabeledPassage]:
+    """Return the passages in JSONL files.
+
+    Args:
+        files: Records of `ctx1 proxy --restores`, or labels. A line has `task`, `text`, and may have `label`, the
+            heading of the passage, and `needed`, which is true by default.
+
+    Raises:
+        DataError: If a file cannot be read, or a line lacks a field or has another type in it.
+    """
+    return [_labeled(row.value, row.location, row.problem) for file in files for row in read_rows(file)]
+
+
+def _labeled(value: Any, location: str, problem: str) -> LabeledPassage:
+    if problem:
+        raise DataError(problem)
+    if not isinstance(value, dict):
+        raise DataError(f"{location} must be an object with task and text; got {type(value).__name__}")
+    for name, kind in (("task", str), ("text", str), ("label", str), ("needed", bool)):
+        default = None if name in ("task", "text") else kind()
+        if not isinstance(value.get(name, default), kind):
+            raise DataError(f"{location}: the field {name} must be a {'boolean' if kind is bool else 'string'}")
+    text = value["text"]
+    passage = Passage(text, 0, len(text), value.get("label", ""))
+    return LabeledPassage(value["task"], passage, value.get("needed", True))
+
+
+def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> PrunerAdaptation:
+    """Return the reader with its last layer adapted to the record, and how well it does on held-out tasks.
+
+    Args:
+        record: Passages with labels.
+        reader: The reader to adapt, by default the shipped one.
+
+    Raises:
+        DataError: If the record has fewer than `MIN_TASKS` tasks or `MIN_PASSAGES` needed passages.
+    """
+    examples = _with_others(record)
+    needed = sum(example.is_needed for example in record)
+    tasks = {example.task for example in record if example.is_needed}
+    if len(tasks) < MIN_TASKS or needed < MIN_PASSAGES:
+        raise DataError(
+            f"the record has {needed} needed passages of {len(tasks)} tasks; training takes at least {MIN_PASSAGES} of "
+            f"{MIN_TASKS}. Go on recording restores, or add labels"
+        )
+    model = reader or shipped_reader()
+    rows = model.encode_pairs([reader_pair(example.task, example.passage) for example in examples])
+    labels = np.array([example.is_needed for example in examples], dtype=np.float32)
+    numbers = np.array([crc32(example.task.encode(errors="surrogatepass")) for example in examples])
+    order = {number: rank for rank, number in enumerate(sorted(set(numbers.tolist())))}
+    group = np.array([order[number] for number in numbers.tolist()])
+    pairs: list[tuple[float, float]] = []
+    for part in range(PARTS):
+        held_out = group % PARTS == part
+        correction = _fitted(rows[~held_out], labels[~held_out], group[~held_out])
+        for number in sorted(set(group[held_out].tolist())):
+            own = group == number
+            if 0 < labels[own].sum() < own.sum():
+                pairs.append((_auc(rows[own], labels[own], None), _auc(rows[own], labels[own], correction)))
+    if not pairs:
+        raise DataError("no task of the record has both needed passages and others: all passages have the same text")
+    gain = Figure.of([after - before for before, after in pairs])
+    adapted_reader = AdaptedReader(_fitted(rows, labels, group), model) if gain.low > 0 else None
+    shipped, adapted = (float(np.mean([pair[side] for pair in pairs])) for side in (0, 1))
+    return PrunerAdaptation(adapted_reader, len(tasks), needed, len(pairs), shipped, adapted, gain)
+
+
+def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the correction with the penalty that cross-validation by task chooses, shape (width + 1,)."""
+    fold = group // PARTS % FOLDS
+    penalty = min(PENALTIES, key=lambda it: _validation_loss(rows, labels, fold, it))
+    correction = fit_head(rows, labels, penalty)
+    if correction is None:
+        raise ValueError("a finite penalty gives a correction")
+    return correction
+
+
+def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
+    """Return the record, with passages of other tasks beside each needed one as not needed, `MAX_PAIRS` at most."""
+    needed = [example for example in record if example.is_needed]
+    examples = [*record]
+    for position, example in enumerate(needed):
+        added = 0
+        for step in range(1, len(needed)):
+            # A step that is prime to most lengths visits the others in a fixed, mixed order.
+            other = needed[(position + 7_919 * step) % len(needed)]
+            if other.task != example.task and other.passage.text != example.passage.text:
+                examples.append(LabeledPassage(example.task, other.passage, is_needed=False))
+                added += 1
+            if added == OTHERS:
+                break
+    return examples[:MAX_PAIRS]
+
+
+def _validation_loss(rows: Rows, labels: Rows, fold: NDArray[np.int64], penalty: float) -> float:
+    """Return the sum of the logistic losses on each fold of the correction that the other folds give."""
+    total = 0.0
+    for part in sorted(set(fold.tolist())):
+        own = fold == part
+        odds = _odds(rows[own], fit_head(rows[~own], labels[~own], penalty))
+        total += float(np.logaddexp(0, np.where(labels[own] > 0, -odds, odds)).sum())
+    return total if math.isfinite(total) else math.inf
+
+
+def _odds(rows: Rows, correction: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    return rows[:, 0] if correction is None else rows[:, 0] + rows @ correction[:-1] + correction[-1]
+
+
+def _auc(rows: Rows, labels: Rows, correction: NDArray[np.float32] | None) -> float:
+    return roc_auc(_odds(rows, correction), labels)
