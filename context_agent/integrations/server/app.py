@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from context_agent._support.extras import extra
@@ -30,6 +31,8 @@ with extra("serve"):
     from starlette.responses import PlainTextResponse
     from starlette.types import ASGIApp
 
+Responses = dict[int | str, dict[str, Any]]
+"""What the OpenAPI document says about an endpoint's responses, by their status."""
 BODY_ERRORS: dict[int | str, str] = {
     400: "Invalid JSON, a question that is too long, an invalid filter, or an unknown id of a passage",
     408: "The body did not arrive in time",
@@ -38,12 +41,13 @@ BODY_ERRORS: dict[int | str, str] = {
     422: "Invalid fields",
 }
 SEARCH_ERRORS: dict[int | str, str] = {
+    **BODY_ERRORS,
     429: "The queue is full; Retry-After says when to try again",
     502: "The policy failed",
     503: "The server is shutting down, the index is not available, or the deadline passed in the queue",
 }
 SEARCH_EVENTS = (
-    "The answer. Server-sent events: `turn` (the policy's calls), `edit` (chunks pruned and restored), `result` "
+    "The answer. As server-sent events: `turn` (the policy's calls), `edit` (chunks pruned and restored), `result` "
     "(chunks shown), then `end` (the answer) or `error`."
 )
 
@@ -117,76 +121,50 @@ class _DocumentedApp(FastAPI):
 
 
 def _add_endpoints(app: FastAPI, endpoints: Endpoints) -> None:
-    app.add_api_route(
+    post = partial(app.add_api_route, methods=["POST"])
+    post(
         "/v1/retrieve",
         endpoints.retrieve,
-        methods=["POST"],
         response_model=RetrieveAnswer,
-        responses={
-            200: {"description": SEARCH_EVENTS, "content": _event_stream("event", "data")},
-            **_errors(BODY_ERRORS | SEARCH_ERRORS),
-        },
+        responses=_events(SEARCH_EVENTS, "event", "data") | _errors(SEARCH_ERRORS),
     )
-    app.add_api_route(
+    post(
         "/v1/chat/completions",
         endpoints.complete,
-        methods=["POST"],
         response_model=dict[str, Any],
-        responses={
-            200: {"description": "A completion, or its chunks", "content": _event_stream("data")},
-            **_errors(BODY_ERRORS | SEARCH_ERRORS | {404: "No such model"}),
-        },
+        responses=_events("A completion, or its chunks", "data") | _errors(SEARCH_ERRORS | {404: "No such model"}),
     )
-    app.add_api_route(
+    already_written: Responses = {200: {"description": "The log already has it", "model": FeedbackAnswer}}
+    post(
         "/v1/feedback",
         endpoints.judge,
-        methods=["POST"],
         status_code=201,
         response_model=FeedbackAnswer,
-        responses={
-            200: {"description": "The log already has it", "model": FeedbackAnswer},
-            **_errors(BODY_ERRORS | {404: "No such trajectory", 409: "Another judgment has the id"}),
-        },
+        responses=already_written
+        | _errors(BODY_ERRORS | {404: "No such trajectory", 409: "Another judgment has the id"}),
     )
-    app.add_api_route(
-        "/v1/prune",
-        endpoints.prune,
-        methods=["POST"],
-        response_model=PruneAnswer,
-        responses=_errors(BODY_ERRORS | SEARCH_ERRORS),
-    )
-    _add_get(app, "/v1/agent", endpoints.agent, response_model=AgentDescription)
-    _add_get(
-        app,
-        "/v1/trajectories/{name}",
-        endpoints.trajectory,
-        response_model=dict[str, Any],
-        responses=_errors({404: "No such trajectory, or the server writes none"}),
-    )
-    _add_get(app, "/v1/models", endpoints.models, response_model=dict[str, Any])
-    _add_get(
-        app,
-        "/v1/models/{name}",
-        endpoints.model,
-        response_model=dict[str, Any],
-        responses=_errors({404: "No such model"}),
-    )
+    post("/v1/prune", endpoints.prune, response_model=PruneAnswer, responses=_errors(SEARCH_ERRORS))
+
+    def get(path: str, endpoint: Callable[..., Any], **documented: Any) -> None:
+        app.add_api_route(path, endpoint, **documented)
+        # FastAPI, unlike Starlette, does not answer HEAD by itself.
+        app.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
+
+    unknown = _errors({404: "No such trajectory, or the server writes none"})
+    get("/v1/agent", endpoints.agent, response_model=AgentDescription)
+    get("/v1/trajectories/{name}", endpoints.trajectory, response_model=dict[str, Any], responses=unknown)
+    get("/v1/models", endpoints.models, response_model=dict[str, Any])
+    get("/v1/models/{name}", endpoints.model, response_model=dict[str, Any], responses=_errors({404: "No such model"}))
     not_ready = {"model": Health, "description": "No questions are accepted"}
-    _add_get(app, HEALTH_PATH, endpoints.health, response_model=Health, responses={503: not_ready})
-    _add_get(app, "/metrics", endpoints.metrics, response_class=PlainTextResponse)
+    get(HEALTH_PATH, endpoints.health, response_model=Health, responses={503: not_ready})
+    get("/metrics", endpoints.metrics, response_class=PlainTextResponse)
 
 
-def _add_get(app: FastAPI, path: str, endpoint: Callable[..., Any], **documented: Any) -> None:
-    """Add an endpoint for GET, and for HEAD, which FastAPI does not add by itself."""
-    app.add_api_route(path, endpoint, **documented)
-    app.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False)
-
-
-def _errors(reasons: Mapping[int | str, str]) -> dict[int | str, dict[str, Any]]:
+def _errors(reasons: Mapping[int | str, str]) -> Responses:
     return {status: {"model": ErrorAnswer, "description": reason} for status, reason in reasons.items()}
 
 
-def _event_stream(*fields: str) -> dict[str, Any]:
-    """Return the content of a response of server-sent events, each with these fields."""
+def _events(description: str, *fields: str) -> Responses:
+    """Return the description of an answer that also comes as server-sent events, each with these fields."""
     event = {"type": "object", "properties": {name: {"type": "string"} for name in fields}, "required": list(fields)}
-    return {"text/event-stream": {"schema": event}}
+    return {200: {"description": description, "content": {"text/event-stream": {"schema": event}}}}
