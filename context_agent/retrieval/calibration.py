@@ -1,20 +1,20 @@
 """How much each retriever counts in a corpus, measured with queries made from the corpus, without a model.
 
-*Does it work at all?* Known-item search: a chunk must come back for some consecutive words of its own text. A retriever
-whose vectors belong to another model, or whose ranking is shuffled, finds a chunk no more often than the chunks that
-other probes look for. It gets weight 0, because fusing it would only push good hits down.
+*Does it work at all?* The test is known-item search: a chunk must come back for some consecutive words of its own text.
+A retriever whose vectors belong to another model, or whose ranking is shuffled, finds a chunk no more often than the
+chunks that other probes look for. It gets weight 0, because fusing it would only push good hits down.
 
 *How good is it?* The words of a passage are the wrong test for that: an exact match is what BM25 does best, and a user
-asks in other words. So calibration asks for related passages. Chunks that share a rare word (a name, a function, a
-product) mostly deal with the same subject. The query is the sentence around that word in one of them; the others must
-come back. It is asked twice. *With* the word it is the question of a user who names the subject. *Without* it, it is
-the question of one who describes it: no retriever can match the word, each has to find the subject by what is said
-about it.
+asks in other words. So calibration looks for related passages. Chunks that share a rare word (a name, a function, a
+product) mostly deal with the same subject. The query is the sentence around that word in one of them, and the others
+must come back. Each query is asked twice. *With* the word, it is the question of a user who names the subject.
+*Without* it, it is the question of a user who describes the subject. Then no retriever can match the word; each has to
+find the subject by what is said about it.
 
-A working retriever's weight is the geometric mean of its odds of finding a related chunk, s / (1 - s) for a share of
-successes s, over both kinds of queries: a retriever counts by how far it moves the odds that a hit is relevant. Probes
-still share more words with what they look for than a user's questions do, which favors BM25; so a working retriever
-has at least `MIN_WORKING_WEIGHT` of the best one's.
+A working retriever's weight is the geometric mean, over both kinds of queries, of its odds of finding a related chunk:
+s / (1 - s) for a share of successes s. So a retriever counts by how far it moves the odds that a hit is relevant.
+Probes still share more words with what they look for than a user's questions do, which favors BM25. So a working
+retriever has at least `MIN_WORKING_WEIGHT` of the best one's weight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from context_agent.retrieval.retriever import Retriever
 from context_agent.types import Chunk
 
 CALIBRATION_VERSION = 2
-"""Incremented when weights are measured in another way: a corpus then measures anew instead of using stored ones."""
+"""Increment it when weights are measured in another way. A corpus then measures anew instead of using stored
+weights.
+"""
 KNOWN_ITEM_PROBES = 32
 """Chunks that calibration searches for by their own words."""
 RELATED_PROBES = 48
@@ -46,9 +48,9 @@ SEARCH_DEPTH = 25
 MAX_WORD_FREQUENCY = 8
 """A word in at most this many chunks relates them."""
 SMALLEST_CORPUS = 64
-"""With fewer chunks even a random ranking finds many: all retrievers keep weight 1."""
+"""With fewer chunks, even a random ranking finds many. Then all retrievers keep weight 1."""
 MIN_WORKING_WEIGHT = 0.6
-"""Weight of a working retriever at least, where the best has 1.
+"""Weight that a working retriever has at least, where the best one has 1.
 
 Without it, MiniLM had .19 on Debian's policy and found more alone than fused: recall@5 .500 against .344, now .469. On
 train questions with static vectors one-shot search changes by at most .001 (`benchmarks/fusion.py` prints the weights).
@@ -56,11 +58,13 @@ train questions with static vectors one-shot search changes by at most .001 (`be
 MIN_STANDARD_ERRORS = 3.0
 """Standard errors by which a working retriever's known-item score exceeds chance."""
 PASSAGE_WORDS = 16
+"""Words of a known-item probe."""
 MAX_SENTENCE_WORDS = 40
+"""Words of a sentence that becomes a probe."""
 RANDOM_SEED = 0
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s*|\n\s*\n")
 Fetch = Callable[[Sequence[str]], Mapping[str, Chunk]]
-"""Returns chunks by id, those that exist."""
+"""A function that returns chunks by id, without those that do not exist."""
 
 
 class WordIndex(Protocol):
@@ -80,7 +84,7 @@ class WordIndex(Protocol):
 class Probe:
     """A query made from the chunk `source`, and the ids of the chunks that it should find.
 
-    A source that is not relevant itself is left out of the ranking.
+    If the source is not relevant itself, it is left out of the ranking.
     """
 
     query: str
@@ -90,7 +94,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Queries for a known chunk, and for related ones: with the word that relates them (`naming`) and without it."""
+    """Queries for a known chunk, and queries for related chunks.
+
+    Attributes:
+        known_items: Queries for the chunk that they are made from.
+        naming: Queries with the word that relates the chunks.
+        describing: The same queries without that word.
+    """
 
     known_items: Sequence[Probe] = ()
     naming: Sequence[Probe] = ()
@@ -99,14 +109,21 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """By retriever name: the mean reciprocal rank of related passages, and the weight, the best retriever's being 1."""
+    """The result of a measurement, by retriever name.
+
+    Attributes:
+        mrr: The mean reciprocal rank of related passages.
+        weights: The weight. The best retriever has 1.
+    """
 
     mrr: Mapping[str, float]
     weights: Mapping[str, float]
 
 
 def sample_rows(count: int) -> list[int]:
-    """Positions of the chunks to make probes of, in random order; none for a corpus too small for calibration."""
+    """Return the positions of the chunks to make probes of, in random order. A corpus too small for calibration gives
+    none.
+    """
     return (
         [] if count < SMALLEST_CORPUS else random.Random(RANDOM_SEED).sample(range(count), min(count, SAMPLED_CHUNKS))
     )
@@ -115,9 +132,13 @@ def sample_rows(count: int) -> list[int]:
 def probes_of(
     sample: Sequence[str], index: WordIndex, fetch: Fetch, chunk_of: Mapping[str, str] | None = None
 ) -> Probes:
-    """Probes made of the chunks with these ids, those that still exist.
+    """Return the probes made of the sampled chunks.
 
-    `index` holds the corpus's words. `chunk_of` maps an indexed id to its chunk's id, if they differ.
+    Args:
+        sample: Ids of chunks. Those that no longer exist are skipped.
+        index: The words of the corpus.
+        fetch: Returns chunks by id.
+        chunk_of: Maps an indexed id to its chunk's id. None means that they are the same.
     """
     generator = random.Random(RANDOM_SEED)
     chunks = list(fetch(sample).values())
@@ -132,9 +153,9 @@ def probes_of(
 
 
 def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
-    """Searches every probe with every retriever; without probes all weights are 1.
+    """Measure the retrievers. Search every probe with every retriever.
 
-    If no retriever works, or no passages are related, the corpus does not tell which is better: weights are then equal.
+    If there are no probes, no retriever works, or no passages are related, the weights are equal.
     """
     ranks = {retriever.name: _ranks(retriever, probes) for retriever in retrievers}
     working = {retriever.name: _finds_known_items(retriever, probes.known_items) for retriever in retrievers}
@@ -153,22 +174,22 @@ def _ranks(retriever: Retriever, probes: Probes) -> NDArray[np.float64]:
 
 
 def _mean_odds(kinds: NDArray[np.float64]) -> float:
-    """Return the geometric mean of the odds over the rows of an array of reciprocal ranks, shape (kinds, n)."""
+    """Return the geometric mean of the odds of both kinds of probes. The reciprocal ranks have shape (kinds, n)."""
     return math.exp(sum(math.log(success_odds(ranks)) for ranks in kinds) / len(kinds))
 
 
 def success_odds(ranks: NDArray[np.float64]) -> float:
-    """Return the odds of finding a relevant chunk, with half a success and half a failure added so that they stay
-    finite.
+    """Return the odds of finding a relevant chunk.
 
-    The correction is Haldane's and Anscombe's (Anscombe, "On estimating binomial response relations", 1956).
+    Half a success and half a failure are added, so the odds stay finite. This is Haldane's and Anscombe's correction
+    (Anscombe, "On estimating binomial response relations", 1956).
     """
     successes = float(np.count_nonzero(ranks))
     return (successes + 0.5) / (len(ranks) - successes + 0.5)
 
 
 def reciprocal_ranks(retriever: Retriever, probes: Sequence[Probe]) -> NDArray[np.float64]:
-    """1 / rank of the first relevant chunk for each probe, 0 below rank `SEARCH_DEPTH`, shape (n,)."""
+    """Return 1 / rank of the first relevant chunk for each probe, shape (n,). Below rank `SEARCH_DEPTH` it is 0."""
     return np.array([_reciprocal_rank(_ranking(retriever, probe), probe.relevant) for probe in probes], np.float64)
 
 
@@ -194,7 +215,7 @@ def _reciprocal_rank(ranking: Sequence[str], relevant: frozenset[str]) -> float:
 
 
 def _passage(chunk: Chunk, generator: random.Random) -> str:
-    """16 consecutive words from a random position in the text."""
+    """Return 16 consecutive words from a random position in the text."""
     words = chunk.text.split()
     start = generator.randrange(max(1, len(words) - PASSAGE_WORDS + 1))
     # A script without spaces makes one endless word: a piece of it is enough.
@@ -225,7 +246,7 @@ def _draft(
 
 
 def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
-    """Without the chunks that repeat the sentence, for these can be found by its words."""
+    """Return the relations without the chunks that repeat the sentence, because words alone find these."""
     others = fetch(sorted(frozenset[str]().union(*(draft.others for draft in drafts))))
     texts = {chunk_id: _spaced(chunk.text) for chunk_id, chunk in others.items()}
     relations = [
@@ -239,7 +260,10 @@ def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
 
 
 def _without(term: str, word: str, index: WordIndex) -> str:
-    """Return the word without the term: empty if it holds no other; in a script without spaces, a word holds many."""
+    """Return the word without the term. If the word holds no other term, return "".
+
+    In a script without spaces, a word holds many terms.
+    """
     terms = index.analyze(word)
     if term not in terms:
         return word
@@ -247,7 +271,7 @@ def _without(term: str, word: str, index: WordIndex) -> str:
 
 
 def _rare_words(chunk: Chunk, index: WordIndex) -> list[tuple[str, str]]:
-    """(sentence, term) for each word of the chunk that a few other chunks hold too."""
+    """Return (sentence, term) for each word of the chunk that a few other chunks hold too."""
     sentences = (_spaced(part, MAX_SENTENCE_WORDS) for part in _SENTENCE_END.split(chunk.text))
     pairs = [(sentence, term) for sentence in sentences for term in index.analyze(sentence)]
     frequencies = index.document_frequency([term for _, term in pairs])

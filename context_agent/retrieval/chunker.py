@@ -1,13 +1,13 @@
 """Cuts a document into chunks with a maximum number of tokens and exact offsets.
 
-A document is first cut into units, mostly sentences, each counted once. Units are then packed greedily, and a chunk
-that cannot take the next unit ends at the best break in its second half: before a heading, at a blank line, after a
-sentence, at a line's end, after a clause, between words, in that order. Only a run without any such break is cut
-inside, but never between a letter and its combining marks or within a joined emoji.
+`text_units` first cuts a document into units, mostly sentences, and each unit is counted once. Units are then packed
+greedily. A chunk that cannot take the next unit ends at the best break in its second half. The breaks, best first:
+before a heading, at a blank line, after a sentence, at a line's end, after a clause, between words. Only a run without
+any such break is cut inside, but never between a letter and its combining marks or within a joined emoji.
 
 The work is linear in the document, and no token count covers more than a few thousand characters: byte-pair merging is
-quadratic on a run without spaces. Sentences are found by rules, so that any script and 10 MB of any text need no model;
-what the rules miss (a sentence that begins in lower case) leads to a less natural cut and loses no text.
+quadratic on a run without spaces. Rules find sentences, so any script and 10 MB of any text need no model. If the rules
+miss a sentence that begins in lower case, the cut is less natural and no text is lost.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Chunk, Document, Section
 
 DEFAULT_CHUNK_TOKENS = 512
-"""Default tokens of a chunk: the published system's value."""
+"""Tokens of a chunk by default (the published system's value)."""
 MIN_CHUNK_TOKENS = 16
-"""With fewer tokens a single character with its marks would have to be cut."""
+"""With fewer tokens, a single character with its marks would have to be cut."""
 
 
 class Span(NamedTuple):
@@ -42,13 +42,24 @@ _WORD = re.compile(r"\w")
 def chunk_document(
     document: Document, *, size: int = DEFAULT_CHUNK_TOKENS, counter: TokenCounter, overlap: int = 0
 ) -> list[Chunk]:
-    """Chunks of at most `size` tokens by `counter`, in document order; none for a document of white space.
+    """Cut a document into chunks of at most `size` tokens.
 
-    `document.text[c.start:c.end] == c.text` holds for each; a chunk's text has no white space around it, and every
-    other character of the document is in some chunk. `overlap` repeats as many whole units (sentences) from the end
-    of the previous chunk as fit into that many tokens, none if they are longer. No chunk crosses the border of a
-    section, except one that fits into a chunk as a whole, with the sections in it. Raises `ConfigError` for a `size`
-    below 16 or an `overlap` outside [0, size).
+    For each chunk, `document.text[c.start:c.end] == c.text` holds. A chunk's text has no white space around it, and
+    every other character of the document is in some chunk. No chunk crosses the border of a section, except that a
+    section which fits into a chunk as a whole keeps the sections in it.
+
+    Args:
+        document: The document.
+        size: The most tokens of a chunk, at least 16.
+        counter: Counts tokens.
+        overlap: Tokens at the end of a chunk that the next chunk repeats, in whole units. If the last unit is longer,
+            nothing is repeated.
+
+    Returns:
+        The chunks in document order. A document of white space gives none.
+
+    Raises:
+        ConfigError: If `size` is below 16, or `overlap` is outside of [0, size).
     """
     if size < MIN_CHUNK_TOKENS:
         raise ConfigError(f"chunk size {size} is too small: use at least {MIN_CHUNK_TOKENS} tokens")
@@ -76,11 +87,10 @@ def _spans(text: str, start: int, end: int, *, size: int, overlap: int, counter:
 
 
 def _parts(document: Document, size: int, counter: TokenCounter) -> list[Section]:
-    """Return the document cut at its sections, without gaps: the text between two sections belongs to the one around
-    them.
+    """Return the document cut at its sections, without gaps.
 
-    A section that fits into a chunk is not cut at the sections in it. A part without any word, such as a closing brace,
-    joins the part before it.
+    The text between two sections belongs to the section around them. If a section fits into a chunk, it is not cut at
+    the sections in it. A part without any word, such as a closing brace, joins the part before it.
     """
     text, parts, inside = document.text, list[Section](), [Section(0, len(document.text), document.title)]
     position = 0
@@ -129,7 +139,7 @@ def chunk_at(document: Document, index: int, span: Span) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Packer:
-    """Packs units in order. A chunk is units [first, stop); `fresh` is the first unit that no chunk has yet."""
+    """Packs units in order. A chunk is units [first, stop), and `fresh` is the first unit that no chunk has yet."""
 
     text: str
     units: Sequence[Unit]
@@ -149,7 +159,7 @@ class _Packer:
             first, fresh = self._step_back(first, stop), stop
 
     def _fill(self, first: int, fresh: int) -> int:
-        """`stop` at the best break, by the sum of the units' tokens."""
+        """Return `stop` at the best break, by the sum of the units' tokens."""
         units, size = self.units, self.size
         total, stop = units[first].tokens, first + 1
         while stop < len(units) and total + units[stop].gap + units[stop].tokens <= size:
@@ -166,7 +176,9 @@ class _Packer:
         return best
 
     def _exact(self, first: int, stop: int) -> tuple[int, int]:
-        """`stop` moved back until the whole text fits, and its tokens: the tokens of the parts add up only roughly."""
+        """Return `stop` moved back until the whole text fits, and its tokens. The tokens of parts add up only
+        roughly.
+        """
         while stop - first > 1:
             tokens = self.counter.count(self.text[self.units[first].start : self.units[stop - 1].end])
             over = tokens - self.size

@@ -1,13 +1,8 @@
-"""`Corpus`, the protocol that an episode searches through, and the metadata filters that corpora evaluate in Python.
+"""`Corpus`, the protocol that an episode searches through.
 
-`MemoryCorpus` and `ChromaCorpus` implement the protocol. All methods are synchronous; `blocking` says whether they wait
-for disk or network, in which case an episode runs them in worker threads. Implementations are safe to call from several
-threads at once.
-
-Filters follow Chroma: a chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`; a number
-never equals a string or a boolean; a list is matched by `$contains` alone, by a value of its own type. One difference:
-Chroma truncates a number before it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does
-not. `check_where` bounds every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
+`MemoryCorpus`, `ChromaCorpus` and `EngineCorpus` implement it. All methods are synchronous. `blocking` says whether
+they wait for disk or network; if so, an episode runs them in worker threads. Implementations are safe to call from
+several threads at once.
 """
 
 from __future__ import annotations
@@ -38,14 +33,14 @@ class Corpus(Protocol):
 
     @property
     def name(self) -> str:
-        """Stable identity, written into trajectories, e.g. `chroma:notes@<revision>`."""
+        """A stable identity, written into trajectories, such as `chroma:notes@<revision>`."""
 
     @property
     def blocking(self) -> bool:
         """Whether calls wait for disk or network."""
 
     def count(self) -> int:
-        """Number of chunks."""
+        """Return the number of chunks."""
 
     def search(
         self,
@@ -55,10 +50,19 @@ class Corpus(Protocol):
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """Hybrid search, best first: BM25 and dense in parallel, fused, reranked. `exclude` holds chunk ids.
+        """Search with BM25 and vectors in parallel, fuse the hits, and rerank them.
 
-        Returns at most `k` hits. A query of whitespace returns nothing. Raises `ConfigError` for a `query` that is not
-        text and a `k` that is not a whole number of at least 1.
+        Args:
+            query: The query. White space alone finds nothing.
+            k: The most hits to return.
+            exclude: Ids of chunks to leave out.
+            where: A metadata filter, see `retrieval.filters`.
+
+        Returns:
+            Hits, best first.
+
+        Raises:
+            ConfigError: If `query` is not text, `k` is not a whole number of at least 1, or the filter is malformed.
         """
 
     def grep(
@@ -69,30 +73,45 @@ class Corpus(Protocol):
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """Chunks whose text matches the regular expression, in corpus order. Raises `PatternError`."""
+        """Search all texts with a regular expression.
+
+        Args:
+            pattern: The expression, in RE2's syntax.
+            limit: The most hits to return.
+            exclude: Ids of chunks to leave out.
+            where: A metadata filter.
+
+        Returns:
+            Hits in corpus order.
+
+        Raises:
+            PatternError: If the pattern cannot be used.
+        """
 
     def walk(self) -> Iterator[Chunk]:
-        """Return every chunk, document by document in insertion order, each document's chunks in document order."""
+        """Yield every chunk: documents in insertion order, and the chunks of each document in document order."""
 
     def read(self, document_id: str) -> list[Chunk]:
-        """Return all chunks of a document in document order; empty for an unknown document."""
+        """Return all chunks of a document in document order. An unknown document has none."""
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
-        """Return the chunks with these ids, in the order of the ids; unknown ids are left out."""
+        """Return the chunks with these ids, in the order of the ids. Unknown ids are left out."""
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
-        """Cosine of the query with each chunk, shape (n,); NaN for an unknown id or a chunk without a vector."""
+        """Return the cosine of the query with each chunk, shape (n,). An unknown id, or a chunk without a vector, gives
+        NaN.
+        """
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-        """Relevance of each chunk to the query, shape (n,): the reranker's score, else the cosine similarity."""
+        """Return the relevance of each chunk to the query, shape (n,): the reranker's score, or else the cosine."""
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """In how many chunks each analyzed term occurs, shape (n,); zeros without a BM25 index."""
+        """Return in how many chunks each analyzed term occurs, shape (n,). Without a BM25 index, all are zero."""
 
 
 @runtime_checkable
 class LimitedCorpus(Protocol):
-    """A corpus that some tools of a policy are no use on, such as `grep_corpus` without access to all texts."""
+    """A corpus on which some tools of a policy are of no use, such as `grep_corpus` without access to all texts."""
 
     @property
     def unsupported_tools(self) -> AbstractSet[str]:
@@ -100,7 +119,7 @@ class LimitedCorpus(Protocol):
 
 
 def check_question(question: object, name: str = "question") -> None:
-    """Raise `ConfigError` if a question, or what `name` says, is not text."""
+    """Raise `ConfigError` if a question is not text. `name` is what the message calls it."""
     if not isinstance(question, str):
         raise ConfigError(f"the {name} must be text; got {brief(question)} ({type(question).__name__}): pass a string")
 

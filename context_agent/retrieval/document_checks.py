@@ -1,4 +1,9 @@
-"""What an index can hold of a document: its id, title, text and metadata."""
+"""What an index can hold of a document: its id, title, text and metadata.
+
+Chroma refuses a whole batch for one wrong entry, and drops other entries silently. A record with thousands of entries
+makes a local collection unreadable. So documents are checked before they are stored. Documents from sources lose their
+wrong entries, with a notice (`with_storable_metadata`). A caller's documents raise an error (`check_document`).
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,18 @@ from context_agent.errors import CorpusError
 from context_agent.types import Document
 
 MOST_ENTRIES = 256
-"""Metadata entries of a document: each is a row in Chroma's database for each of its chunks."""
+"""Metadata entries of a document. Each entry is a row in Chroma's database for each of the document's chunks."""
 LONGEST_KEY = 256
 """Characters of a metadata key."""
 LONGEST_ID = 16_384
-"""Characters of a document id; a path with every character percent-encoded has fewer."""
+"""Characters of a document id. A path with every character percent-encoded has fewer."""
 RESERVED = ("chroma:", "#", "$")
 """Prefixes of keys that Chroma reserves."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def with_storable_metadata(document: Document, note: Callable[[str], None]) -> Document:
-    """Return the document without the metadata that cannot be stored; `note` receives what is left out and why."""
+    """Return the document without the metadata that cannot be stored. `note` receives what is left out and why."""
     entries = dict(islice(document.metadata.items(), MOST_ENTRIES))
     if len(document.metadata) > MOST_ENTRIES:
         note(f"documents with more than {MOST_ENTRIES} metadata fields: only the first {MOST_ENTRIES} are indexed")
@@ -36,7 +41,7 @@ def with_storable_metadata(document: Document, note: Callable[[str], None]) -> D
 
 
 def check_document(document: Document) -> None:
-    """Raises `CorpusError` for an id, title, text or metadata that an index cannot hold."""
+    """Raise `CorpusError` for an id, title, text or metadata that an index cannot hold."""
     if any(not isinstance(part, str) for part in (document.id, document.title, document.text)):
         raise CorpusError(f"document {document.id!r}: id, title and text must be strings; convert them")
     if not document.id.strip():
@@ -55,7 +60,7 @@ def check_document(document: Document) -> None:
 
 
 def _refusal(key: object, value: object) -> str:
-    """Why an entry cannot be stored; empty if it can."""
+    """Return why an entry cannot be stored, or "" if it can."""
     return _key_refusal(key) or _value_refusal(value)
 
 

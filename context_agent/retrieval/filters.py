@@ -1,4 +1,11 @@
-"""Metadata filters in Chroma's syntax, checked and evaluated in Python."""
+"""Metadata filters in Chroma's syntax: checked, and evaluated in Python.
+
+A chunk without the key fails every comparison but `$ne`, `$nin` and `$not_contains`. A number never equals a string or
+a boolean. Only `$contains` matches a list, by a value of its own type. One thing differs from Chroma: Chroma truncates
+a number before it compares it with a stored integer, so there `{"$eq": 1.5}` matches 1. Here it does not.
+
+`check_where` limits every filter, whatever evaluates it: this module, Chroma's SQLite or a Chroma server.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +24,16 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError
 
 Where = dict[str, Any]
-"""A metadata filter in Chroma's syntax, e.g. `{"year": {"$gte": 2020}}`."""
+"""A metadata filter in Chroma's syntax, such as `{"year": {"$gte": 2020}}`."""
 Predicate = Callable[[Mapping[str, Any]], bool]
 Column = tuple[NDArray[np.int32], Sequence[Any]]
-"""A metadata key over all rows: for each row the position of its value in the values, -1 without the key."""
+"""A metadata key over all rows: the position of each row's value in the list of values, or -1 without the key."""
 MAX_CONDITIONS = 200
-"""Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 and crashes on 12,000 of them."""
+"""Comparisons in a filter. SQLite, which Chroma queries, refuses 1,000 comparisons and crashes on 12,000."""
 MAX_DEPTH = 16
 """Levels of nested objects and lists in a filter."""
 MAX_VALUES = 10_000
-"""Values in all lists of a filter, e.g. of `$in`. SQLite takes at most 32,766 in a query."""
+"""Values in all lists of a filter, for example of `$in`. SQLite takes at most 32,766 in a query."""
 MAX_TEXT = 4_096
 """Characters of a metadata key or of a string value."""
 _ORDER_OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -42,9 +49,10 @@ _CACHED_FILTERS = 16
 
 
 def check_where(where: object) -> None:
-    """Raises `ConfigError` for a filter beyond the limits above, or with a number that no store can hold.
+    """Raise `ConfigError` for a filter beyond the limits above, or with a number that no store can hold.
 
-    Linear in the size of the filter up to the first limit, and not recursive: safe for any value, also a hostile one.
+    The check is linear in the size of the filter up to the first limit, and not recursive. So it is safe for any value,
+    also a hostile one.
     """
     conditions = operators = values = 0
     pending: list[tuple[object, int]] = [(where, 1)]
@@ -86,7 +94,8 @@ def _check_scalar(value: object) -> None:
 def compile_where(where: Where) -> Predicate:
     """Return a test of one chunk's metadata.
 
-    Raises `ConfigError` for an unknown operator, a malformed filter, or one beyond the limits of `check_where`.
+    Raises:
+        ConfigError: If an operator is unknown, or the filter is malformed or beyond the limits of `check_where`.
     """
     check_where(where)
     return _compiled(where)
@@ -119,9 +128,10 @@ def _junction(name: str, parts: Any) -> Predicate:
 
 
 def matching_rows(where: Where, column: Callable[[str], Column]) -> NDArray[np.bool_]:
-    """Return which rows of a table a filter lets through, shape (rows,). Each distinct value of a key is tested once.
+    """Return which rows of a table a filter admits, shape (rows,). Each distinct value of a key is tested once.
 
-    Raises `ConfigError` as `compile_where` does.
+    Raises:
+        ConfigError: As `compile_where` does.
     """
     compile_where(where)
     return _mask(where, column)
@@ -170,7 +180,7 @@ def _listed(values: Any) -> AbstractSet[tuple[str, Any]]:
 
 
 def _identity(value: Any) -> tuple[str, Any]:
-    """Equal for equal values, also for 1 and 1.0; a list equals only itself."""
+    """Return a key that is equal for equal values, also for 1 and 1.0. A list equals only itself."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return type(value).__name__, value if isinstance(value, _SCALAR_TYPES) else id(value)
     return "number", value
@@ -185,8 +195,8 @@ def _is_number(value: Any) -> bool:
 
 
 def cached_by_filter(function: Callable[[Where], T]) -> Callable[[Where], T]:
-    """Return the function with its latest results cached, by the filter's JSON. Raises `ConfigError` like
-    `check_where`.
+    """Return the function with its latest results cached, by the filter's JSON. It raises `ConfigError` as
+    `check_where` does.
     """
 
     @lru_cache(maxsize=_CACHED_FILTERS)

@@ -1,10 +1,10 @@
-"""Hybrid search: BM25 and dense retrievers, fused by a weighted sum of their scores.
+"""Hybrid search: the hits of BM25 and of dense search, fused by a weighted sum of their scores.
 
-Each retriever's scores for a query are scaled to 0..1, and the sum is weighted by how good the retriever is in this
-corpus. Unlike ranks, scores keep what a retriever says about this query: one that tells its first hit clearly from the
-rest decides the order, one whose hits score alike has little influence (Bruch, Gai and Ingber, "An Analysis of Fusion
-Functions for Hybrid Retrieval", ACM TOIS 2023). Rankings without comparable scores, such as those of several queries,
-are fused by reciprocal rank.
+Each retriever's scores for a query are scaled to 0..1. The sum is weighted by how good the retriever is in this corpus.
+Unlike ranks, scores keep what a retriever says about this query. If its first hit stands out clearly, it decides the
+order; if all its hits score alike, it has little influence (Bruch, Gai and Ingber, "An Analysis of Fusion Functions for
+Hybrid Retrieval", ACM TOIS 2023). Rankings without comparable scores, such as those of several queries, are fused by
+reciprocal rank.
 
 The weights that `calibration` measures are those of an ordinary question. A question may use words that the corpus does
 not have: it names a company whose filings are headed by a ticker. No probe made of the corpus's own words can be such a
@@ -32,16 +32,26 @@ if TYPE_CHECKING:
     from context_agent.retrieval.rerankers import Reranker
 
 RRF_K = 60
-"""Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet", SIGIR 2009."""
+"""The constant of Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet", SIGIR 2009."""
 
 
 def reciprocal_rank_fusion(
     rankings: Sequence[Sequence[str]], *, weights: Sequence[float] | None = None, k: int = RRF_K
 ) -> list[tuple[str, float]]:
-    """Ids with their scores, the sum over rankings of weight / (k + rank), rank from 1; best first, equal ones by id.
+    """Fuse rankings by the ranks of their ids.
 
-    A ranking of weight 0 is ignored: ids that only it holds are left out. An id that a ranking repeats counts at its
-    first rank. Raises `ConfigError` for a negative weight or another number of weights than of rankings.
+    An id's score is the sum over rankings of weight / (k + rank), with ranks from 1.
+
+    Args:
+        rankings: Ids, best first. If a ranking repeats an id, its first rank counts.
+        weights: The weight of each ranking. By default all are 1. A ranking of weight 0 is ignored.
+        k: The constant of the formula.
+
+    Returns:
+        Ids with their scores, best first. Equal scores are ordered by id.
+
+    Raises:
+        ConfigError: If a weight is negative, or there are not as many weights as rankings.
     """
     weights = [1.0] * len(rankings) if weights is None else list(weights)
     if len(weights) != len(rankings) or any(weight < 0 for weight in weights):
@@ -60,10 +70,15 @@ def reciprocal_rank_fusion(
 def score_fusion(
     hits_by_retriever: Mapping[str, Sequence[tuple[str, float]]], weights: Mapping[str, float]
 ) -> list[tuple[str, float]]:
-    """Ids with their scores in 0..1, the mean over retrievers of the scaled scores, weighted; best first, ties by id.
+    """Fuse the hits of retrievers by their scaled scores.
 
-    An id that a retriever did not return scores 0 there, like the last one that it returned. A retriever without a
-    weight counts fully, one of weight 0 not at all.
+    Args:
+        hits_by_retriever: The hits of each retriever as (id, score). An id that a retriever did not return scores 0
+            there.
+        weights: The weight of each retriever. One that is not named has weight 1; one of weight 0 is ignored.
+
+    Returns:
+        Ids with the weighted mean of their scaled scores, from 0 to 1, best first. Equal scores are ordered by id.
     """
     active = {name: weights.get(name, 1.0) for name in hits_by_retriever if weights.get(name, 1.0) > 0}
     total = sum(active.values())
@@ -75,7 +90,7 @@ def score_fusion(
 
 
 def scaled_scores(hits: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Return each id's score, scaled so that the lowest becomes 0 and the highest 1; equal scores all become 1.
+    """Return each id's score, scaled so that the lowest becomes 0 and the highest 1. Equal scores all become 1.
 
     A score that is not finite, as a damaged vector gives, becomes 0.
     """
@@ -108,13 +123,23 @@ def gather(
     per_retriever: int = PER_RETRIEVER,
     executor: Executor | None = None,
 ) -> list[FusedCandidate]:
-    """Return the best `limit` fused candidates of a query, best first; a retriever of weight 0 is not used.
-
-    The weights of the others are adapted to the query by `query_weights`. With an `executor` the retrievers search at
-    the same time.
+    """Search with all retrievers and fuse their hits.
 
     Each retriever contributes `per_retriever` chunks that are not in `exclude`. It returns as many more as there are
-    excluded ids: excluding them by a filter would make a dense query linear in the collection.
+    excluded ids, because excluding them by a filter would make a dense query linear in the collection.
+
+    Args:
+        retrievers: The retrievers. One of weight 0 is not used.
+        weights: Their weights in this corpus. `query_weights` adapts them to the query.
+        query: The query.
+        exclude: Ids of chunks to leave out.
+        where: A metadata filter.
+        limit: The most candidates to return.
+        per_retriever: The hits of each retriever that are fused.
+        executor: Runs the searches at the same time. None runs them one after the other.
+
+    Returns:
+        Candidates, best first.
     """
     if not query.strip() or limit <= 0:
         return []
@@ -136,11 +161,11 @@ def gather(
 
 
 UNKNOWN_SHARE = 0.3
-"""Share of a question's weight on unknown words up to which the weights of the corpus hold."""
+"""If at most this share of a question's weight is on unknown words, the weights of the corpus hold."""
 UNKNOWN_EFFECT = 4.0
 """How fast the weight of vectors grows beyond that share: by a factor of e for each quarter."""
 CLEAR_LEAD = 0.3
-"""A first hit by words that is this much better than the fifth stands out, whatever is unknown.
+"""If the first hit by words is this much better than the fifth, it stands out, whatever is unknown.
 
 The three values were chosen on 65 to 150 questions of each of twelve sets, with static and MiniLM vectors, and on the
 notes of `benchmarks/coded_releases.py`. Dev questions stood in for three sets that have no train split. No set lost
@@ -175,9 +200,7 @@ def query_weights(
 
 
 def _lead(hits: Sequence[tuple[str, float]]) -> float:
-    """Return how much better the first hit scores than the fifth, as a share of its score; 1 for a single hit, 0 for
-    none.
-    """
+    """Return by what share of its score the first hit is better than the fifth. A single hit gives 1, and no hit 0."""
     if len(hits) < 2:
         return float(len(hits))
     first, fifth = hits[0][1], hits[:5][-1][1]
@@ -187,7 +210,7 @@ def _lead(hits: Sequence[tuple[str, float]]) -> float:
 def hits_of(
     query: str, candidates: Sequence[FusedCandidate], chunks: Mapping[str, Chunk], reranker: Reranker | None, limit: int
 ) -> list[Hit]:
-    """Candidates with their chunks, reranked if there is a reranker; ids without a chunk are dropped."""
+    """Return candidates with their chunks, ordered by the reranker if there is one. Ids without a chunk are dropped."""
     candidates = [candidate for candidate in candidates if candidate.id in chunks]
     scores = [candidate.score for candidate in candidates]
     if reranker is not None and candidates:

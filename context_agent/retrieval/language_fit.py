@@ -1,4 +1,4 @@
-"""Whether an embedder knows the language of the texts it is to embed."""
+"""Whether an embedder knows the language of the texts that it is to embed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
-"""How the names of embedders with the vocabulary of all-MiniLM-L6-v2 start."""
+"""The beginnings of the names of embedders with the vocabulary of all-MiniLM-L6-v2."""
 MULTILINGUAL_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
 """An embedder of 50 languages, of the same size (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
@@ -25,12 +25,13 @@ MISFIT_CHARACTERS = 1_000
 
 
 def misfit(embedder: str, texts: Sequence[str]) -> str:
-    """Return a warning if the embedder of this name was trained on another language than the texts', else empty.
+    """Return a warning if the embedder of this name was trained on another language than the texts are in. Otherwise
+    return "".
 
-    Only models that share the English vocabulary of MiniLM are checked. It splits a word that it does not know into
-    pieces: those of English have 3.5 letters (code) to 4.8, of other languages in Latin script 2.0 to 2.6, of others 1.
-    Words with a capital are left out, since names are split in every language, and so are Latin words of more than 100
-    letters, which it does not split at all.
+    Only models that share the English vocabulary of MiniLM are checked. They split a word that they do not know into
+    pieces. Pieces of English have 3.5 letters (code) to 4.8, pieces of other languages in Latin script 2.0 to 2.6, and
+    pieces of others 1. Two kinds of words are left out. Words with a capital are mostly names, which are split in every
+    language. Latin words of more than 100 letters are not split at all.
     """
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""

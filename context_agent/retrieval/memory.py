@@ -1,8 +1,8 @@
 """`MemoryCorpus`: a whole corpus in memory, without a store. For tests, small sets and many concurrent episodes.
 
-Dense search is exact (one matrix product), BM25 is tantivy in memory, and fusion, calibration, grep and filters are
+Dense search is exact (one matrix product), and BM25 is tantivy in memory. Fusion, calibration, grep and filters are
 those of `ChromaCorpus`. Nothing in it waits, so an episode calls it directly. About 100,000 chunks are a sensible
-limit: with 256 dimensions a chunk takes 1 KB and twice its text.
+limit: with 256 dimensions, a chunk takes 1 KB and twice its text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 
 
 class MemoryCorpus:
-    """A `Corpus` of documents or chunks held in memory; immutable once built, so safe for any number of threads."""
+    """A `Corpus` of documents or chunks held in memory.
+
+    It never changes once it is built, so it is safe for any number of threads.
+
+    Example:
+        from context_agent import Document, MemoryCorpus
+
+        corpus = MemoryCorpus([Document("rope", "Rope was directed by Alfred Hitchcock.")])
+        print(corpus.search("Who directed Rope?")[0].chunk.text)
+    """
 
     blocking = False
 
@@ -55,14 +64,25 @@ class MemoryCorpus:
         calibration: bool = True,
         wrap: Callable[[Retriever], Retriever] | None = None,
     ) -> None:
-        """Chunks the documents (chunks stay as they are), embeds and indexes everything.
+        """Chunk the documents, and embed and index all chunks.
 
-        `embedder` is an embedder, a spec or a function from texts to vectors, by default the static one. With
-        `vectors`, L2-normalized, shape (chunks, d), the chunks are not embedded. `chunk_size` and `overlap` are in
-        tokens of `counter`. `calibration=False` gives both retrievers the same weight; `wrap` replaces a retriever
-        before calibration (to break one on purpose, or to time it).
+        Args:
+            sources: Documents, which are chunked, or chunks, which stay as they are.
+            embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. By default the
+                static one.
+            vectors: Vectors of the chunks, shape (chunks, d), of length 1. With them, the chunks are not embedded.
+            reranker: Orders the fused hits again.
+            chunk_size: Tokens of a chunk at most. By default 512.
+            overlap: Tokens that a chunk repeats from the one before it.
+            counter: Counts tokens.
+            calibration: Whether to weigh the retrievers by how good they are in this corpus. If false, both have the
+                same weight.
+            wrap: Replaces a retriever before calibration, for example to time it or to break it on purpose.
 
-        Raises `CorpusEmptyError`, `CorpusError` for a repeated chunk id, `DimensionError` for vectors of another shape.
+        Raises:
+            CorpusEmptyError: If there is no document with text.
+            CorpusError: If a chunk id occurs twice.
+            DimensionError: If `vectors` has another shape than the chunks and the embedder need.
         """
         self._chunks = _chunks_of(sources, chunk_size, overlap, counter)
         self._rows = _rows_by_id(self._chunks)
@@ -90,7 +110,7 @@ class MemoryCorpus:
         return self._chunks
 
     def count(self) -> int:
-        """Number of chunks."""
+        """Return the number of chunks."""
         return len(self._chunks)
 
     def search(
@@ -118,7 +138,7 @@ class MemoryCorpus:
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """See `Corpus.grep`; a hit's score is 1 / rank."""
+        """See `Corpus.grep`. A hit's score is 1 / rank."""
         allowed = None if where is None else self.matching(where)
         matching = (self._chunks[row] for row in scan(self._table, Pattern(pattern)))
         chunks = (chunk for chunk in matching if chunk.id not in exclude and (allowed is None or chunk.id in allowed))

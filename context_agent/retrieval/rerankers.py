@@ -1,4 +1,6 @@
-"""Rerankers: score how well each text answers a query. A cross-encoder in process, or any HTTP `/rerank` endpoint."""
+"""Rerankers: score how well each text answers a query. A cross-encoder in this process, or any HTTP `/rerank`
+endpoint.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,29 @@ LONGEST_RETRY_AFTER = 30.0
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Scores texts against a query; higher is better. Safe to call from several threads."""
+    """Scores texts against a query. Higher is better. Safe to call from several threads."""
 
     @property
     def name(self) -> str:
-        """Model or endpoint, for reports."""
+        """The model or endpoint, for reports."""
 
     def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Relevance of each text, shape (n,). Raises `RerankerError`."""
+        """Return the relevance of each text, shape (n,). Raise `RerankerError` if the model or the endpoint fails."""
 
 
 def load_reranker(spec: str | None) -> Reranker | None:
-    """`none` (or None), `cross-encoder:MODEL`, or an http(s) URL with the model after `#`, e.g. `https://host/rerank#m`.
+    """Return the reranker of a spec.
 
-    A key is sent only if the URL names the variable that holds it: `https://host/rerank?api_key_env=NAME#m`. Raises
-    `ConfigError` for any other spec.
+    Args:
+        spec: `none` or None, `cross-encoder:MODEL`, or an http(s) URL with the model after `#`, such as
+            `https://host/rerank#m`. A key is sent only if the URL names the variable that holds it:
+            `https://host/rerank?api_key_env=NAME#m`.
+
+    Returns:
+        The reranker. None for `none` and None.
+
+    Raises:
+        ConfigError: If the spec is any other.
     """
     if spec is None or spec == "none":
         return None
@@ -50,7 +60,13 @@ def load_reranker(spec: str | None) -> Reranker | None:
 
 
 class CrossEncoderReranker:
-    """A sentence-transformers cross-encoder, loaded at first use (extra `embed`)."""
+    """A sentence-transformers cross-encoder, loaded at first use (extra `embed`).
+
+    Args:
+        model: A name on the hub of sentence-transformers, or a folder.
+        batch_size: Pairs of query and text that are scored at once.
+        device: torch's device, such as `cpu` or `cuda:0`. By default the library chooses.
+    """
 
     def __init__(self, model: str, *, batch_size: int = 32, device: str | None = None) -> None:
         self.name = f"cross-encoder:{model}"
@@ -84,8 +100,9 @@ class CrossEncoderReranker:
 class HttpReranker:
     """A `/rerank` endpoint as Cohere, Jina, vLLM and text-embeddings-inference serve it.
 
-    Sends `documents` and, for the last one, the same list as `texts`; reads `results` or a bare list, whose items have
-    `index` and `relevance_score` or `score`. Transient failures are retried after the time that the server requests.
+    It sends `documents`, and for text-embeddings-inference the same list as `texts`. It reads `results` or a bare list,
+    whose items have `index` and `relevance_score` or `score`. A transient failure is retried after the time that the
+    server requests.
     """
 
     def __init__(
@@ -98,9 +115,18 @@ class HttpReranker:
         retries: int = 4,
         backoff: float = 0.5,
     ) -> None:
-        """`url` is the full address of the endpoint. Raises `ConfigError`.
+        """Prepare the endpoint. Nothing is sent yet.
 
-        A key is sent only if `api_key_env` names the environment variable that holds it. Times are in seconds.
+        Args:
+            url: The full address of the endpoint.
+            model: The name of the model, if the endpoint has several.
+            api_key_env: The environment variable that holds the key. Without it, no key is sent.
+            timeout: Seconds for one request.
+            retries: How often a transient failure is retried.
+            backoff: Seconds before the first retry.
+
+        Raises:
+            ConfigError: If the address cannot be used.
         """
         self._endpoint = Endpoint(
             url,
@@ -120,7 +146,7 @@ class HttpReranker:
         return self._read(self._post(self._body(query, texts)), len(texts))
 
     def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Close the connections. A later call opens new ones."""
         self._endpoint.close()
 
     def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -160,7 +186,7 @@ class HttpReranker:
 
 
 def _index(value: object, count: int) -> int:
-    """Return the index of a text. Raises `ValueError` for anything but an integer from 0 to `count - 1`."""
+    """Return the index of a text. Raise `ValueError` for anything but an integer from 0 to `count - 1`."""
     if type(value) is not int or not 0 <= value < count:
         raise ValueError(f"not an index of {count} texts: {value!r:.20}")
     return value

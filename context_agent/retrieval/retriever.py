@@ -1,4 +1,4 @@
-"""`Retriever`, the protocol of one way of ranking chunks, and what retrievers share."""
+"""`Retriever`, the protocol of one way of ranking chunks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from context_agent.retrieval.filters import Where
 
 DENSE, SPARSE = "dense", "bm25"
+"""The names of the two retrievers that ship with the package."""
 
 
 @runtime_checkable
@@ -19,14 +20,14 @@ class Retriever(Protocol):
 
     @property
     def name(self) -> str:
-        """`dense` or `bm25` for the two that ship; the key of weights and calibration."""
+        """The key of weights and calibration: `dense` or `bm25` for the two that ship with the package."""
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:
-        """At most `k` chunks as (chunk id, score), best first, in an order that does not change between calls."""
+        """Return at most `k` chunks as (chunk id, score), best first. The order does not change between calls."""
 
 
 QueryVectors = Callable[[str], NDArray[np.float32]]
-"""Returns the vector of a query, shape (d,)."""
+"""A function that returns the vector of a query, shape (d,)."""
 
 
 @runtime_checkable

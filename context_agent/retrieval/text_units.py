@@ -1,4 +1,4 @@
-"""The units of a text that a chunk does not cut."""
+"""The units of a text that a chunk does not cut, mostly sentences."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from context_agent.text.sentences import BOUNDARY, STOPS, WIDE_STOPS, ends_sente
 from context_agent.tokens import TokenCounter
 
 LONGEST_GAP = 1_000
-"""A gap of more white space characters always ends a chunk, and is not counted."""
+"""Characters of white space. A longer gap always ends a chunk, and is not counted."""
 SMALLEST_UNIT = 16
-"""Characters; a shorter sentence is joined to the next one, which bounds the number of units."""
+"""Characters. A shorter sentence is joined to the next one, which limits the number of units."""
 SMALL_GAP = 8
 """Characters of white space across which short lines and sentences are joined to a unit."""
 
@@ -33,7 +33,7 @@ class Break(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Characters [start, end) that stay together; `gap` is the number of tokens of the white space before them."""
+    """Characters [start, end) that stay together. `gap` is the number of tokens of the white space before them."""
 
     start: int
     end: int
@@ -48,14 +48,14 @@ _CLAUSE_ENDS = frozenset(",;:，、；：،؛" + STOPS + WIDE_STOPS)
 
 
 def without_margins(text: str, start: int, end: int) -> tuple[int, int]:
-    """[start, end) without the white space at either end; empty (end, end) if there is nothing else."""
+    """Return [start, end) without the white space at either end. If there is nothing else, return (end, end)."""
     piece = text[start:end]
     length = len(piece.rstrip())
     return (start + len(piece) - len(piece.lstrip()), start + length) if length else (end, end)
 
 
 def units_of(text: str, start: int, end: int, size: int, counter: TokenCounter) -> Iterator[Unit]:
-    """Yield all units of [start, end): none above `size` tokens, unless one code point alone is."""
+    """Yield all units of [start, end). None has more than `size` tokens, unless one code point alone has."""
     before = start
     width = max(SMALLEST_UNIT, size // 4)
     for segment in _joined(text, start, end, width):
@@ -65,7 +65,7 @@ def units_of(text: str, start: int, end: int, size: int, counter: TokenCounter) 
 
 
 def _gap_tokens(gap: str, size: int, counter: TokenCounter) -> int:
-    """Tokens of the white space between two units: a single space is part of the next word."""
+    """Return the tokens of the white space between two units. A single space is part of the next word."""
     if gap in {"", " "}:
         return 0
     if len(gap) <= 2:
@@ -76,7 +76,7 @@ def _gap_tokens(gap: str, size: int, counter: TokenCounter) -> int:
 def _fitting(
     text: str, segment: Segment, width: int, size: int, counter: TokenCounter
 ) -> Iterator[tuple[int, int, Break, int]]:
-    """Yield the segment and its tokens; a segment of more than `size` tokens as word groups with their tokens."""
+    """Yield the segment with its tokens. A segment of more than `size` tokens becomes groups of words."""
     start, end, _ = segment
     if end - start <= 2 * size and (tokens := counter.count(text[start:end])) <= size:
         yield *segment, tokens
@@ -86,7 +86,7 @@ def _fitting(
 
 
 def _words(text: str, segment: Segment, width: int) -> Iterator[Segment]:
-    """Yield the segment in groups of whole words of at most `width` characters; a longer word is cut."""
+    """Yield the segment in groups of whole words of at most `width` characters. A longer word is cut."""
     position, end, last = segment
     group = re.compile(rf"\S(?:.{{0,{width - 1}}}(?<=\S)(?!\S)|\S{{0,{width - 1}}})", re.DOTALL)
     space = re.compile(r"\s*")
@@ -103,8 +103,9 @@ def _words(text: str, segment: Segment, width: int) -> Iterator[Segment]:
 
 
 def _halved(text: str, piece: Segment, size: int, counter: TokenCounter) -> Iterator[tuple[int, int, Break, int]]:
-    """Yield the piece with its tokens, halved until each part fits: for scripts and counters of many tokens a
-    character.
+    """Yield the piece with its tokens, halved until each part fits.
+
+    Scripts and counters with many tokens for a character need this.
     """
     start, end = without_margins(text, piece[0], piece[1])
     if start == end:
@@ -121,7 +122,7 @@ def _halved(text: str, piece: Segment, size: int, counter: TokenCounter) -> Iter
 
 
 def _joined(text: str, start: int, end: int, width: int) -> Iterator[Segment]:
-    """Yield the segments, very short sentences and the lines of one paragraph joined, so that units are few."""
+    """Yield the segments. Very short sentences and the lines of one paragraph are joined, so that units are few."""
     joined: Segment | None = None
     for segment_start, stop, after in _segments(text, start, end):
         if joined and segment_start - joined[1] > SMALL_GAP:
@@ -152,8 +153,8 @@ def _segments(text: str, start: int, end: int) -> Iterator[Segment]:
 
 
 def _kind(text: str, segment_start: int, start: int, end: int) -> Break:
-    """Return the kind of the boundary [start, end) after a segment from `segment_start`; `WORD` if it is not a
-    boundary.
+    """Return the kind of the boundary [start, end) after a segment from `segment_start`. `WORD` means that it is
+    none.
     """
     lines = text.count("\n", start, end)
     if lines and _HEADING.match(text, end):

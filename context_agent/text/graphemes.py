@@ -1,4 +1,4 @@
-"""Characters that consist of several code points."""
+"""Characters that consist of several code points: letters with marks, joined emoji, flags."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ def whole_character(text: str, position: int, end: int) -> int:
 
 
 def _continues(text: str, position: int) -> bool:
-    """Return whether the code point at `position` belongs to the one before.
-
-    Marks, joined emoji, flags, jamo and CR LF do.
-    """
+    """Return whether the code point at `position` belongs to the one before, as marks, joined emoji and flags do."""
     before, here = text[position - 1], text[position]
     if here.isascii():
         return before == "\r" and here == "\n"
@@ -37,7 +34,7 @@ def _continues(text: str, position: int) -> bool:
 
 
 def _flags_before(text: str, position: int) -> int:
-    """Return the number of regional indicators in a row before `position`, up to a limit. Two make a flag."""
+    """Return the number of regional indicators in a row before `position`, counted up to a few. Two make a flag."""
     count = 0
     while count < LONGEST_CLUSTER and count < position and "\U0001f1e6" <= text[position - 1 - count] <= "\U0001f1ff":
         count += 1
