@@ -1,4 +1,4 @@
-"""Embedders: what turns texts into vectors, and the specs that name them on a command line or in a config file.
+"""Embedders turn texts into vectors. A spec names one on a command line or in a config file.
 
 | spec | what it is | needs |
 |---|---|---|
@@ -39,36 +39,47 @@ MINILM, STATIC, CHROMA_DEFAULT = "minilm", "static", "chroma-default"
 WORDS_ALONE = "none"
 """The spec that opens a collection for BM25 and grep alone."""
 EmbeddingFunction = Callable[[list[str]], Any]
-"""Texts to their vectors: an array of shape (n, d), or a list of n lists. Chroma's `EmbeddingFunction`s are such."""
+"""A function from texts to their vectors: an array of shape (n, d), or a list of n lists. Chroma's functions are
+such.
+"""
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Texts to unit vectors, so that a dot product is a cosine. Safe to call from several threads at once.
+    """Turns texts into unit vectors, so that a dot product is a cosine. Safe to call from several threads at once.
 
-    A text without content (empty, whitespace, no known token) may get the zero vector, whose cosine with everything
-    is 0; every vector is finite.
+    A text without content (empty, white space, no known token) may get the zero vector, whose cosine with everything is
+    0. Every vector is finite.
     """
 
     @property
     def name(self) -> str:
-        """Stable identity, written to an index's manifest: embedders with the same name return the same vectors."""
+        """A stable identity, written to an index's manifest. Embedders with the same name return the same vectors."""
 
     @property
     def dimension(self) -> int:
-        """Length of each vector. May call the model and raise `EmbedderError`."""
+        """The numbers of a vector. Reading it may call the model and raise `EmbedderError`."""
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of texts to be found, shape (n, d), L2-normalized. Raises `EmbedderError`."""
+        """Return the vectors of texts to be found, shape (n, d), each of length 1. Raise `EmbedderError` if the model
+        fails.
+        """
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of a text to search by, shape (d,), L2-normalized. Raises `EmbedderError`."""
+        """Return the vector of a text to search by, shape (d,), of length 1. Raise `EmbedderError` if the model
+        fails.
+        """
 
 
 def load_embedder(spec: str) -> Embedder:
-    """Return the embedder of a spec, e.g. `static` or `openai:bge-m3@http://localhost:8000/v1`.
+    """Return the embedder of a spec.
 
-    Raises `ConfigError` for an invalid spec, `MissingExtraError` for a library that is not installed.
+    Args:
+        spec: For example `static` or `openai:bge-m3@http://localhost:8000/v1`.
+
+    Raises:
+        ConfigError: If the spec is invalid.
+        MissingExtraError: If a library is not installed.
     """
     kind, _, rest = spec.strip().partition(":")
     if kind not in _LOADERS:
@@ -77,9 +88,14 @@ def load_embedder(spec: str) -> Embedder:
 
 
 def as_embedder(source: Embedder | EmbeddingFunction | str, *, normalize: bool = True) -> Embedder:
-    """Return the embedder itself, that of a spec, or a function from texts to vectors as an embedder.
+    """Return an embedder.
 
-    `normalize=False` keeps the lengths of a function's vectors. Raises `ConfigError` for anything else.
+    Args:
+        source: An embedder, a spec, or a function from texts to vectors.
+        normalize: Whether to scale the vectors of a function to length 1.
+
+    Raises:
+        ConfigError: If `source` is anything else.
     """
     if isinstance(source, str):
         return load_embedder(source)
@@ -148,7 +164,7 @@ def _chroma_default(rest: str) -> Embedder:
 
 
 def unit_rows(rows: Vectors) -> Vectors:
-    """Rows scaled to length 1, shape kept. A row of zeros stays zero; one that is not finite becomes zero."""
+    """Return the rows scaled to length 1. A row of zeros stays zero, and a row that is not finite becomes zero."""
     finite = np.isfinite(rows).all(axis=1, keepdims=True)
     clean = np.where(finite, rows, 0.0)
     # A row of huge values would overflow in its square: scaled by its largest value first.
@@ -161,9 +177,13 @@ def unit_rows(rows: Vectors) -> Vectors:
 def embed_filled(
     texts: Sequence[str], embed: Callable[[list[str]], Vectors], dimension: Callable[[], int], *, batch_size: int
 ) -> Vectors:
-    """Vectors of the texts by `embed`, in batches, shape (n, d). A blank text is not embedded: its vector is zero.
+    """Return the vectors of the texts, shape (n, d). A blank text is not embedded: its vector is zero.
 
-    `dimension` is called after `embed`.
+    Args:
+        texts: The texts.
+        embed: Returns the vectors of a batch of texts.
+        dimension: Returns the numbers of a vector. It is called after `embed`.
+        batch_size: Texts that are embedded at once.
     """
     filled = [row for row, text in enumerate(texts) if text and not text.isspace()]
     batches = [filled[start : start + batch_size] for start in range(0, len(filled), batch_size)]

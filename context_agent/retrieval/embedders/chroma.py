@@ -24,9 +24,14 @@ _DOWNLOAD_HINT = (
 class ChromaEmbedder:
     """An `Embedder` over a chromadb `EmbeddingFunction`, as `chromadb.utils.embedding_functions` has many.
 
-    Any other function from a list of texts to their vectors will do as well. `name` defaults to the function's own,
-    which does not include its settings: pass a name if two functions differ only in their settings. `normalize=False`
-    keeps the length of the function's vectors, for a collection whose distances depend on it.
+    Any other function from a list of texts to their vectors will do as well.
+
+    Args:
+        function: The function.
+        name: The name of the embedder. By default the function's own, which does not include its settings. Pass a name
+            if two functions differ only in their settings.
+        normalize: Whether to scale the vectors to length 1. False keeps their lengths, for a collection whose distances
+            depend on them.
     """
 
     def __init__(self, function: Any, *, name: str | None = None, normalize: bool = True) -> None:
@@ -35,23 +40,24 @@ class ChromaEmbedder:
 
     @classmethod
     def default(cls) -> ChromaEmbedder:
-        """Chroma's default: all-MiniLM-L6-v2 by ONNX, 384 dimensions, downloaded at first use."""
+        """Return Chroma's default: all-MiniLM-L6-v2 by ONNX, 384 dimensions, downloaded at first use."""
         from chromadb.utils.embedding_functions import DefaultEmbeddingFunction
 
         return cls(DefaultEmbeddingFunction(), name=CHROMA_DEFAULT)
 
     @classmethod
     def downloaded(cls) -> ChromaEmbedder:
-        """Chroma's default, with the model files on this machine; never downloads them.
+        """Return Chroma's default, with the model files on this machine. It never downloads them.
 
-        Raises `ConfigError` if they are missing.
+        Raises:
+            ConfigError: If the files are missing.
         """
         return cls(_offline_default(), name=CHROMA_DEFAULT)
 
     @classmethod
     def of_collection(cls, collection: Any) -> ChromaEmbedder | None:
-        """Return the embedding function that the caller passed when opening the collection, without normalizing its
-        vectors.
+        """Return the embedding function that the caller passed when opening the collection. Its vectors are not
+        normalized.
 
         None if the caller passed none. A function that is stored with the collection is ignored.
         """
@@ -69,20 +75,22 @@ class ChromaEmbedder:
 
     @property
     def name(self) -> str:
-        """`chroma-default`, `chroma:` and the name of Chroma's function, or `function:` and that of another."""
+        """`chroma-default`; `chroma:` and the name of Chroma's function; or `function:` and the name of another
+        function.
+        """
         return self._name
 
     @cached_property
     def dimension(self) -> int:
-        """Length of each vector; calls the function once."""
+        """The numbers of a vector. Reading it calls the function once."""
         return int(self._call(["dimension"], query=False).shape[1])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, d)."""
+        """Return the vectors of the texts, shape (n, d)."""
         return self._embed(texts, query=False)
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the query, shape (d,), by the function's method for queries if it has one."""
+        """Return the vector of the query, shape (d,), by the function's method for queries if it has one."""
         vector: Vectors = self._embed([text], query=True)[0]
         return vector
 

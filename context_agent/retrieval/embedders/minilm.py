@@ -12,13 +12,16 @@ from context_agent.retrieval.embedders import Vectors, unit_rows
 class MiniLMEmbedder:
     """An `Embedder` over all-MiniLM-L6-v2: 384 dimensions, the first 256 word pieces of a text.
 
-    A transformer of 6 layers and 22 million weights (sentence-transformers, Apache License 2.0) in 8 bits.
-    `weights/README.md` says how `scripts/build_minilm.py` makes the file and how near its vectors are to those of the
-    full model.
+    The model is a transformer of 6 layers and 22 million weights (sentence-transformers, Apache License 2.0) in 8 bits.
+    `weights/README.md` says how `scripts/build_minilm.py` makes the file, and how near its vectors are to those of the
+    full model. A text without a known word piece gets the zero vector.
 
-    `file` holds a model written by `scripts/build_minilm.py`; by default the shipped one, loaded at first use. A text
-    without a known word piece gets the zero vector. Every method raises `ConfigError` for a file that is missing or
-    damaged.
+    Args:
+        file: A model written by `scripts/build_minilm.py`. By default the one that ships with the package. It is loaded
+            at first use.
+
+    Raises:
+        ConfigError: From every method, if the file is missing or damaged.
     """
 
     __slots__ = ("_model",)
@@ -31,19 +34,19 @@ class MiniLMEmbedder:
 
     @property
     def name(self) -> str:
-        """E.g. `minilm-384@1a2b3c4d`; the part after `@` is a digest of the weights and the vocabulary."""
+        """The name, such as `minilm-384@1a2b3c4d`. The part after `@` is a digest of the weights and the vocabulary."""
         return self._model.name
 
     @property
     def dimension(self) -> int:
-        """Length of each vector."""
+        """The numbers of a vector."""
         return self._model.width
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, 384), each of length 1 or 0."""
+        """Return the vectors of the texts, shape (n, 384), each of length 1 or 0."""
         return unit_rows(self._model.encode(texts))
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the text, shape (384,), of length 1 or 0. Queries and documents are embedded alike."""
+        """Return the vector of the text, shape (384,), of length 1 or 0. Queries and documents are embedded alike."""
         vector: Vectors = self.embed_documents([text])[0]
         return vector

@@ -1,4 +1,4 @@
-"""Embeddings from any endpoint that speaks OpenAI's `/v1/embeddings`: a hosted service, vLLM, llama.cpp, Ollama."""
+"""Embeddings from any endpoint with OpenAI's `/v1/embeddings`: a hosted service, vLLM, llama.cpp, Ollama."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ LONGEST_RETRY_AFTER = 60.0
 
 
 class OpenAIEmbedder:
-    """An `Embedder` over HTTP. Retries transient failures at most `retries` times, after the time the server requests.
-
-    `api_key_env` names the environment variable that holds the key. Without it, `OPENAI_API_KEY` is sent to
-    https://api.openai.com, and no key to any other address. `dimension` is checked against every answer; without it,
-    the first answer sets it. With `request_dimension` the server shortens its vectors to it. `timeout` is in
-    seconds, for one request. `query_prompt` and `document_prompt` are put before the texts, for models that need it.
-    """
+    """An `Embedder` over HTTP. Transient failures are retried after the time that the server requests."""
 
     def __init__(
         self,
@@ -42,7 +36,25 @@ class OpenAIEmbedder:
         query_prompt: str = "",
         document_prompt: str = "",
     ) -> None:
-        """`base_url` may end in a query, as Azure's does. Nothing is sent yet. Raises `ConfigError`."""
+        """Prepare the endpoint. Nothing is sent yet.
+
+        Args:
+            model: The model's name on the server.
+            base_url: The address. It may end in a query, as Azure's does.
+            api_key_env: The environment variable that holds the key. Without it, `OPENAI_API_KEY` is sent to
+                https://api.openai.com, and no key to any other address.
+            dimension: The numbers of a vector, checked against every answer. Without it, the first answer sets it.
+            request_dimension: Whether to ask the server to shorten its vectors to `dimension`.
+            batch_size: Texts in one request.
+            timeout: Seconds for one request.
+            retries: How often a transient failure is retried.
+            backoff: Seconds before the first retry.
+            query_prompt: Put before a query, for models that need it.
+            document_prompt: Put before a document.
+
+        Raises:
+            ConfigError: If the address cannot be used.
+        """
         self._model, self._batch_size = model, batch_size
         self._dimension, self._request_dimension = dimension, request_dimension
         self._prompts = (query_prompt, document_prompt)
@@ -67,23 +79,23 @@ class OpenAIEmbedder:
 
     @property
     def dimension(self) -> int:
-        """Length of each vector; requested from the server once if it was not passed."""
+        """The numbers of a vector. If it was not passed, reading it asks the server once."""
         if self._dimension is None:
             self._request(["dimension"])
         assert self._dimension is not None
         return self._dimension
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, d). Blank texts are not sent: most servers refuse them."""
+        """Return the vectors of the texts, shape (n, d). Blank texts are not sent, because most servers refuse them."""
         return self._embed(texts, self._prompts[1])
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the query, shape (d,)."""
+        """Return the vector of the query, shape (d,)."""
         vector: Vectors = self._embed([text], self._prompts[0])[0]
         return vector
 
     def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Close the connections. A later call opens new ones."""
         self._endpoint.close()
 
     def _embed(self, texts: Sequence[str], prompt: str) -> Vectors:

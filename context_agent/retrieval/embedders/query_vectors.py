@@ -1,4 +1,4 @@
-"""Query vectors, cached."""
+"""The vectors of queries, cached."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
 
 QUERY_VECTORS = 512
-"""Query vectors that a corpus caches: an episode needs the similarity to the same query many times."""
+"""Query vectors that a corpus caches. An episode needs the similarity to the same query many times."""
 
 
 def query_vectors(embedder: Embedder) -> QueryVectors:
-    """Return an embedder's query vectors, the latest of them cached. Thread-safe."""
+    """Return a function from queries to their vectors, which caches the latest. Thread-safe."""
 
     @lru_cache(QUERY_VECTORS)
     def vector(query: str) -> NDArray[np.float32]:

@@ -1,8 +1,4 @@
-"""Embedders that run in this process: the two that ship with the package, and any model of sentence-transformers.
-
-Those that ship need numpy, `tokenizers` and onnxruntime, no torch and no download. sentence-transformers and torch are
-imported at first use.
-"""
+"""Any model of sentence-transformers, as an embedder (extra `embed`)."""
 
 from __future__ import annotations
 
@@ -18,11 +14,19 @@ from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 
 class SentenceTransformerEmbedder:
-    """An `Embedder` over a sentence-transformers model: a name on its hub (downloaded at first use) or a folder.
+    """An `Embedder` over a sentence-transformers model.
 
-    A model's own prompts for queries and documents are used by default; `""` turns them off. Code in a model's folder
-    or repository is refused, not run. `device` is torch's (`cpu`, `cuda:0`); by default the library chooses. Raises
-    `MissingExtraError` at construction.
+    Code in a model's folder or repository is refused, not run.
+
+    Args:
+        model: A name on the hub of sentence-transformers, downloaded at first use, or a folder.
+        device: torch's device, such as `cpu` or `cuda:0`. By default the library chooses.
+        query_prompt: Put before a query. By default the model's own prompt; "" means none.
+        document_prompt: Put before a document. By default the model's own prompt; "" means none.
+        batch_size: Texts that are embedded at once.
+
+    Raises:
+        MissingExtraError: If the extra is not installed.
     """
 
     def __init__(
@@ -55,15 +59,17 @@ class SentenceTransformerEmbedder:
 
     @property
     def dimension(self) -> int:
-        """Length of each vector; loads the model."""
+        """The numbers of a vector. Reading it loads the model."""
         return int(self._loaded().get_embedding_dimension())
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, d). A text longer than the model's window is cut by the model."""
+        """Return the vectors of the texts, shape (n, d). If a text is longer than the model's window, the model cuts
+        it.
+        """
         return self._embed(texts, "encode_document", self._prompts[1])
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the query, shape (d,), with the model's prompt for queries if it has one."""
+        """Return the vector of the query, shape (d,), with the model's prompt for queries if it has one."""
         vector: Vectors = self._embed([text], "encode_query", self._prompts[0])[0]
         return vector
 

@@ -13,11 +13,12 @@ class StaticEmbedder:
     """An `Embedder` that sums the vectors of a text's tokens. A text without a known token gets the zero vector.
 
     The vectors are distilled from all-MiniLM-L6-v2 and already carry each token's weight (`weights/README.md` says
-    how). Word order is lost and a rare name is a bag of pieces, so alone it retrieves worse than a transformer. It
+    how). Word order is lost, and a rare name is a bag of pieces. So alone it retrieves worse than a transformer. It
     takes microseconds, and in a multi-step search together with BM25 the gap is small.
 
-    `folder` holds weights written by `scripts/build_static_embedding.py`; by default the shipped weights are used.
-    They are loaded at first use.
+    Args:
+        folder: Weights written by `scripts/build_static_embedding.py`. By default those that ship with the package.
+            They are loaded at first use.
     """
 
     __slots__ = ("_folder",)
@@ -30,19 +31,19 @@ class StaticEmbedder:
 
     @property
     def name(self) -> str:
-        """E.g. `static-minilm-380@1a2b3c4d`; the part after `@` is a digest of the weights."""
+        """The name, such as `static-minilm-380@1a2b3c4d`. The part after `@` is a digest of the weights."""
         return load_weights(self._folder).name
 
     @property
     def dimension(self) -> int:
-        """Length of each vector."""
+        """The numbers of a vector."""
         return load_weights(self._folder).dimension
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of the texts, shape (n, d), each of length 1 or 0."""
+        """Return the vectors of the texts, shape (n, d), each of length 1 or 0."""
         return unit_rows(load_weights(self._folder).sums(texts))
 
     def embed_query(self, text: str) -> Vectors:
-        """Vector of the text, shape (d,), of length 1 or 0. Queries and documents are embedded alike."""
+        """Return the vector of the text, shape (d,), of length 1 or 0. Queries and documents are embedded alike."""
         vector: Vectors = self.embed_documents([text])[0]
         return vector

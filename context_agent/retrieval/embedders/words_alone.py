@@ -12,15 +12,15 @@ from context_agent.retrieval.embedders import WORDS_ALONE, Vectors
 
 @dataclass(frozen=True, slots=True)
 class NoEmbedder:
-    """Stands for the embedder of a corpus that is searched by words alone: its vectors have no numbers."""
+    """The embedder of a corpus that is searched by words alone. Its vectors have no numbers."""
 
     name: str = WORDS_ALONE
     dimension: int = 0
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Shape (n, 0)."""
+        """Return vectors of shape (n, 0)."""
         return np.zeros((len(texts), 0), dtype=np.float32)
 
     def embed_query(self, text: str) -> Vectors:
-        """Shape (0,)."""
+        """Return a vector of shape (0,)."""
         return np.zeros(0, dtype=np.float32)

@@ -9,7 +9,7 @@ An engine needs one ability: to return passages for a query. The rest of `Corpus
 |---|---|
 | ids, `get`, `read`, `walk` | of the passages that the engine has returned; with `read=`, of whole documents |
 | similarity | by an embedder here, over returned passages |
-| how common a word is | by its frequency in general; see `estimated_frequency` |
+| how common a word is | by its frequency in general; see `word_frequency` |
 | filters | by a search function with an argument `where`; else each passage is tested by its metadata |
 | `exclude` | by requesting more passages |
 | grep | over returned passages; since that finds too little, an agent does not offer the tool |
@@ -69,15 +69,28 @@ class EngineCorpus:
         timeout: float = REQUEST_SECONDS,
         most: int = MOST_REQUESTED,
     ) -> None:
-        """`engine` is a search function, a LangChain retriever or vector store, a LlamaIndex retriever or index, or
-        the address of an HTTP endpoint (see `HttpEngine`).
+        """Wrap an engine.
 
         A search function takes a query, the number of passages if it has a second argument, and the filter if it has an
         argument `where`. It may be a coroutine function. It returns the passages, best first, in any shape that
-        `results` knows; the `*_key` options name fields that have unusual names. `read` returns all passages of a
-        document by its id. `size` is the number of passages in the engine, as far as it is known. `embedder` compares
-        passages with queries; it need not be the engine's. `timeout` is in seconds for one request, `most` the number
-        of passages that it may ask for. Raises `ConfigError` for anything else.
+        `engines.passages` knows.
+
+        Args:
+            engine: A search function, a LangChain retriever or vector store, a LlamaIndex retriever or index, or the
+                address of an HTTP endpoint (see `HttpEngine`).
+            name: The name of the corpus in trajectories.
+            size: The number of passages in the engine, as far as it is known.
+            read: Returns all passages of a document by its id.
+            embedder: Compares passages with queries. It need not be the engine's.
+            text_key: The field of a passage's text, if its name is unusual.
+            title_key: The field of the title.
+            id_key: The field of the id.
+            document_key: The field of the document's id.
+            timeout: Seconds for one request.
+            most: Passages that one request may ask for.
+
+        Raises:
+            ConfigError: If the engine is none of these, or a number is not positive.
         """
         if size < 1 or most < 1 or timeout <= 0:
             raise ConfigError(f"size, most and timeout must be positive; got {size}, {most} and {timeout}")
@@ -103,8 +116,11 @@ class EngineCorpus:
     ) -> list[Hit]:
         """See `Corpus.search`. A hit's score is 1 / rank.
 
-        Of a long passage the chunk that is most similar to the query comes at the passage's rank; its other chunks
-        follow after all passages. Raises `CorpusError` if the engine fails, or returns what holds no passages.
+        The chunk of a long passage that is most similar to the query comes at the passage's rank. Its other chunks
+        follow after all passages.
+
+        Raises:
+            CorpusError: If the engine fails, or returns what holds no passages.
         """
         check_question(query, "query")
         check_count(k)
@@ -130,7 +146,7 @@ class EngineCorpus:
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """See `Corpus.grep`; searches the passages that the engine has returned so far."""
+        """See `Corpus.grep`. It searches the passages that the engine has returned so far."""
         compiled, passes = Pattern(pattern), None if where is None else compile_where(where)
         found = (
             chunk
@@ -142,11 +158,11 @@ class EngineCorpus:
         return _ranked(islice(found, max(0, limit)))
 
     def walk(self) -> Iterator[Chunk]:
-        """Return every chunk that the engine has returned so far."""
+        """Yield every chunk that the engine has returned so far."""
         return self._seen.walk()
 
     def read(self, document_id: str) -> list[Chunk]:
-        """See `Corpus.read`; without `read=`, the chunks that the engine has returned so far."""
+        """See `Corpus.read`. Without `read=`, return the chunks that the engine has returned so far."""
         if self._read is not None and not self._seen.get([document_id]):
             function, names = self._read, self._names
             for passage in passages_of(self._search.run(lambda: function(document_id)), names):
@@ -166,7 +182,7 @@ class EngineCorpus:
         return cosines
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> Vector:
-        """See `Corpus.rerank`; chunks of other corpora too."""
+        """See `Corpus.rerank`. The chunks may also be of other corpora."""
         return self._cosines(query, chunks)
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:

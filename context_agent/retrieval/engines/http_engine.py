@@ -1,11 +1,8 @@
-"""Engines behind a server, as search functions: an HTTP endpoint, and the search tool of an MCP server.
+"""An HTTP endpoint as a search function.
 
-    HttpEngine("http://localhost:9000/search")                              # POST {"query": ..., "limit": ...}
-    HttpEngine("http://localhost:8983/solr/wiki/select?q={query}&rows={limit}")                      # GET
-    HttpEngine("http://localhost:9200/wiki/_search", body={"size": "{limit}", "query": {"match": {"text": "{query}"}}})
-    McpEngine("http://localhost:8000/mcp", "search_wiki")
-
-`McpEngine` needs the extra `mcp`.
+HttpEngine("http://localhost:9000/search")                              # POST {"query": ..., "limit": ...}
+HttpEngine("http://localhost:8983/solr/wiki/select?q={query}&rows={limit}")                      # GET
+HttpEngine("http://localhost:9200/wiki/_search", body={"size": "{limit}", "query": {"match": {"text": "{query}"}}})
 """
 
 from __future__ import annotations
@@ -19,15 +16,17 @@ from context_agent._support.http import Endpoint
 from context_agent.errors import ConfigError, CorpusError, PolicyError
 
 QUERY_PLACEHOLDER, LIMIT_PLACEHOLDER = "{query}", "{limit}"
+"""What stands for the query and for the number of passages in an address and in a body."""
 DEFAULT_BODY: Mapping[str, Any] = {"query": QUERY_PLACEHOLDER, "limit": LIMIT_PLACEHOLDER}
 """The body of a request by default."""
 DEFAULT_RETRIES = 2
+"""How often a transient failure is retried."""
 TRY_SECONDS = 25.0
-"""Seconds for one try, below those that `EngineCorpus` allows for all of them."""
+"""Seconds for one try. `EngineCorpus` allows more for all tries together."""
 
 
 class HttpEngine:
-    """A search function over an endpoint. An address with `{query}` is requested with GET, any other with POST."""
+    """A search function over an endpoint. If the address has `{query}`, the request is a GET, otherwise a POST."""
 
     def __init__(
         self,
@@ -38,9 +37,18 @@ class HttpEngine:
         timeout: float = TRY_SECONDS,
         retries: int = DEFAULT_RETRIES,
     ) -> None:
-        """In the strings of `body`, `{query}` and `{limit}` stand for the query and the number of passages; a string
-        that is only `{limit}` becomes a number. `api_key_env` names the variable whose key is sent as a bearer token.
-        Raises `ConfigError` for an address or a body that cannot work.
+        """Prepare the endpoint. Nothing is sent yet.
+
+        Args:
+            url: The address. `{query}` and `{limit}` in it stand for the query and the number of passages.
+            body: The body of the request, with the same placeholders in its strings. A string that is only `{limit}`
+                becomes a number.
+            api_key_env: The environment variable whose key is sent as a bearer token.
+            timeout: Seconds for one try.
+            retries: How often a transient failure is retried.
+
+        Raises:
+            ConfigError: If the address or the body cannot work.
         """
         if QUERY_PLACEHOLDER in url and body is not None:
             raise ConfigError(
@@ -60,7 +68,7 @@ class HttpEngine:
         self.__name__ = f"{parts.hostname or ''}{parts.path}"
 
     def __call__(self, query: str, limit: int) -> Any:
-        """Return the response's JSON. Raises `CorpusError` if the endpoint fails."""
+        """Return the response's JSON. Raise `CorpusError` if the endpoint fails."""
         path = self._path.replace(QUERY_PLACEHOLDER, quote(query, safe="")).replace(LIMIT_PLACEHOLDER, str(limit))
         body = None if self._body is None else _filled(self._body, query, limit)
         try:
@@ -69,7 +77,7 @@ class HttpEngine:
             raise CorpusError(f"the engine failed: {error}") from error
 
     def close(self) -> None:
-        """Closes the connections; a later call opens new ones."""
+        """Close the connections. A later call opens new ones."""
         self._endpoint.close()
 
 

@@ -1,4 +1,7 @@
-"""The search tool of an MCP server, as a search function."""
+"""The search tool of an MCP server as a search function (extra `mcp`).
+
+McpEngine("http://localhost:8000/mcp", "search_wiki")
+"""
 
 from __future__ import annotations
 
@@ -18,30 +21,38 @@ if TYPE_CHECKING:
 QUERY_NAMES = ("query", "question", "q", "text", "search", "search_query", "keywords", "input")
 """Names of the argument for the query."""
 LIMIT_NAMES = ("limit", "k", "top_k", "n", "size", "count", "num_results", "max_results", "n_results")
-"""Names of an argument for the number of passages."""
+"""Names of the argument for the number of passages."""
 LONGEST_CALL = 60.0
-"""Seconds after which a call of the tool is given up, whoever still waits for it."""
+"""Seconds after which a call of the tool is given up, even if someone still waits for it."""
 
 
 class McpEngine:
-    """A search function over one tool of a server. It connects at the first call, and again after a broken connection.
+    """A search function over one tool of a server.
 
-    `server` is what `mcp.Client` takes: an address, `StdioServerParameters`, or a server in this process. The tool's
-    schema says which of its arguments take the query and the number of passages; `arguments` are sent with each call.
+    It connects at the first call, and again after a broken connection. The tool's schema says which of its arguments
+    take the query and the number of passages.
     """
 
     def __init__(self, server: Any, tool: str | None = None, *, arguments: Mapping[str, Any] | None = None) -> None:
-        """`tool` may be left out if the server has only one whose name contains "search"."""
+        """Prepare the connection.
+
+        Args:
+            server: What `mcp.Client` takes: an address, `StdioServerParameters`, or a server in this process.
+            tool: The name of the tool. It may be left out if the server has only one whose name contains "search".
+            arguments: Further arguments, sent with each call.
+        """
         self._server, self._tool_name, self._arguments = server, tool, dict(arguments or {})
         self._session: asyncio.Future[tuple[Client, Tool, asyncio.Event]] | None = None
         self.__name__ = tool or "mcp"
 
     def __call__(self, query: str, limit: int) -> Any:
-        """Return the tool's result as hits. Raises `CorpusError` if the tool fails, `ConfigError` if there is none."""
+        """Return the tool's result as hits. Raise `CorpusError` if the tool fails, and `ConfigError` if there is
+        none.
+        """
         return BACKGROUND.run(self._search(query, limit))
 
     def close(self) -> None:
-        """Closes the connection; a later call opens another."""
+        """Close the connection. A later call opens another."""
         BACKGROUND.run(self._disconnect())
 
     def __enter__(self) -> Self:
@@ -72,7 +83,7 @@ class McpEngine:
             raise
 
     async def _hold(self, connected: asyncio.Future[tuple[Client, list[Tool]]], closing: asyncio.Event) -> None:
-        """Keeps the connection open; a client must be closed by the task that opened it."""
+        """Keep the connection open. The task that opened a client must close it."""
         try:
             with extra("mcp"):
                 from mcp import Client
@@ -90,7 +101,7 @@ class McpEngine:
 
 
 def search_tool(tools: list[Tool], name: str | None) -> Tool:
-    """Return the tool with this name, or the only one that searches. Raises `ConfigError` that lists the tools."""
+    """Return the tool with this name, or the only one that searches. Raise `ConfigError`, which lists the tools."""
     fitting = [tool for tool in tools if tool.name == name or (name is None and "search" in tool.name.lower())]
     if len(fitting) != 1:
         wrong = f"no tool {name!r}" if name else f"{len(fitting)} tools that search"
@@ -100,8 +111,9 @@ def search_tool(tools: list[Tool], name: str | None) -> Tool:
 
 
 def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
-    """Return the query and the number of passages under the names that the tool's schema declares. Raises
-    `ConfigError`.
+    """Return the query and the number of passages under the names that the tool's schema declares.
+
+    Raise `ConfigError` if no argument takes a query.
     """
     declared: dict[str, Any] = tool.input_schema.get("properties", {})
     required = [name for name in tool.input_schema.get("required", ()) if name in declared]
@@ -117,8 +129,9 @@ def call_arguments(tool: Tool, query: str, limit: int) -> dict[str, Any]:
 
 
 def hits_of_result(result: CallToolResult) -> Any:
-    """Return the structured result if there is one, else its texts: their JSON, or each as a passage. Raises
-    `CorpusError`.
+    """Return the structured result if there is one, or else its texts: their JSON, or each as a passage.
+
+    Raise `CorpusError` if the tool failed.
     """
     texts = [block.text for block in result.content if block.type == "text"]
     if result.is_error:

@@ -1,4 +1,7 @@
-"""The passages in what an engine returns."""
+"""The passages in what an engine returns.
+
+Scores are not read. They differ between engines in direction and scale, so only the order of the hits counts.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ DOCUMENT_ID_NAMES = ("document_id", "doc_id", "ref_doc_id")
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The fields of a hit that hold its text, title, id and document; None for those with a usual name."""
+    """The fields of a hit that hold its text, title, id and document. None means that the field has a usual name."""
 
     text: str | None = None
     title: str | None = None
@@ -43,7 +46,7 @@ class FieldNames:
 
 @dataclass(frozen=True, slots=True)
 class EnginePassage:
-    """A hit of an engine. `id` and `document_id` are empty if the engine gives none."""
+    """A hit of an engine. If the engine gives no id or document, `id` or `document_id` is empty."""
 
     text: str
     title: str = ""
@@ -53,9 +56,10 @@ class EnginePassage:
 
 
 def passages_of(response: object, names: FieldNames) -> list[EnginePassage]:
-    """Return the passages of a response, best first; hits with an empty text are left out.
+    """Return the passages of a response, best first. Hits with an empty text are left out.
 
-    Raises `CorpusError` for a response that holds no list of hits, and for a hit without a field for its text.
+    Raises:
+        CorpusError: If the response holds no list of hits, or a hit has no field for its text.
     """
     passages = (_passage(hit, names) for hit in _hits(response))
     return [passage for passage in passages if passage.text.strip()]
@@ -86,7 +90,7 @@ def _hits(response: Any) -> Sequence[object]:
 
 
 def _columns(response: Mapping[str, Any], ids: list[Any]) -> list[object]:
-    """Return the hits of Chroma's response: a list for each part of a hit, inside a list for each query."""
+    """Return the hits of Chroma's response, which has a list for each part of a hit, inside a list for each query."""
 
     def column(name: str) -> list[Any]:
         values = response.get(name) or [None] * len(ids)
@@ -120,7 +124,7 @@ def _passage(hit: object, names: FieldNames) -> EnginePassage:
 
 
 def _entries(hit: Any) -> dict[str, Any]:
-    """Return the fields of a hit, those that it nests included; its own come before nested ones of the same name."""
+    """Return the fields of a hit and those that it nests. Its own fields come before nested ones of the same name."""
     if isinstance(hit, str):
         return {"text": hit}
     if isinstance(hit, tuple) and len(hit) == 2 and isinstance(hit[1], int | float):
@@ -143,13 +147,15 @@ def _entries(hit: Any) -> dict[str, Any]:
 
 
 def _is_record(value: object) -> bool:
-    """Return whether it is an object with fields: a dataclass, or one of pydantic, which can be iterated over too."""
+    """Return whether a value is an object with fields: a dataclass, or an object of pydantic, which can be iterated
+    over too.
+    """
     return (is_dataclass(value) and not isinstance(value, type)) or hasattr(value, "model_fields_set")
 
 
 def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -> tuple[str | None, Any]:
-    """Return the entry's name and value: the named one, else the first usual one that has a value; (None, None)
-    without.
+    """Return the entry's name and value: the named one, or else the first usual one that has a value. Without one,
+    (None, None).
     """
     candidates = [name] if name is not None else [usual_name for usual_name in usual if usual_name in entries]
     filled = (candidate for candidate in candidates if entries.get(candidate) is not None)
@@ -160,7 +166,7 @@ def _entry(entries: Mapping[str, Any], name: str | None, usual: Sequence[str]) -
 
 
 def _identifier(value: object) -> str:
-    """Return an id as text; empty for none. LlamaIndex stores a missing document as "None"."""
+    """Return an id as text, or "" for none. LlamaIndex stores a missing document as "None"."""
     usable = isinstance(value, str | int | UUID) and not isinstance(value, bool)
     text = well_formed(str(value)) if usable else ""
     return "" if text == "None" else text

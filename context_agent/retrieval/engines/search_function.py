@@ -1,14 +1,7 @@
-"""How an engine is called, and the passages in whatever it returns.
+"""How a search function, or a retriever or store of a framework, is called.
 
-A search function is called with the arguments that it takes, within a time limit, coroutines too. `search_function`
-makes one of a retriever or store of LangChain or LlamaIndex, by its methods, and of an address. The frameworks are not
-imported. A retriever without a number of passages in its call returns as many as it was made with; a vector store or an
-index returns as many as a search needs.
-
-In a response the hits are found, and the text, title and id in each. Known shapes are lists of texts, of mappings, of
-objects and of (item, score) pairs, tables, and the responses of OpenSearch, Elasticsearch, Qdrant, Milvus, Solr and
-similar servers. Scores are not read: they differ between engines in direction and scale, so only the order of the hits
-counts.
+No framework is imported: its objects are known by their methods. A retriever whose call takes no number of passages
+returns as many as it was made with. A vector store or an index is asked for the number that is needed.
 """
 
 from __future__ import annotations
@@ -34,7 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SearchFunction:
-    """A search function with the arguments that it takes; `limit_name` is empty for a positional one."""
+    """A search function with the arguments that it takes.
+
+    `limit_name` is empty if the number of passages is a positional argument, and None if there is no such argument.
+    """
 
     call: Callable[..., Any]
     limit_name: str | None
@@ -46,8 +42,11 @@ class SearchFunction:
     def of(cls, function: Callable[..., Any], seconds: float) -> Self:
         """Return the function as it is: `(query)`, `(query, limit)`, and with `where` if it filters itself.
 
-        Coroutines run in the event loop in which this is called, if it still runs then, else in one in the background.
-        Raises `ConfigError` for a function that cannot take a query.
+        Coroutines run in the event loop in which this is called, if that still runs later. Otherwise they run in a loop
+        in the background.
+
+        Raises:
+            ConfigError: If the function cannot take a query.
         """
         parameters = _parameters(function)
         positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
@@ -63,7 +62,7 @@ class SearchFunction:
         return cls(function, limit_name, WHERE_ARGUMENT in names, _running_loop(), seconds)
 
     def __call__(self, query: str, limit: int, where: Where | None) -> Any:
-        """Return the response. Raises `CorpusError` if the engine fails or takes too long."""
+        """Return the response. Raise `CorpusError` if the engine fails or takes too long."""
         options: dict[str, Any] = {self.limit_name: limit} if self.limit_name else {}
         if where is not None and self.takes_where:
             options[WHERE_ARGUMENT] = where
@@ -71,7 +70,7 @@ class SearchFunction:
         return self.run(lambda: self.call(*positional, **options))
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """Return what the call returns, or its coroutine. Raises `CorpusError` if it fails or takes too long."""
+        """Return what the call returns, or its coroutine. Raise `CorpusError` if it fails or takes too long."""
         started = _in_thread(lambda: self._awaited(call()))
         try:
             return started.result(self.seconds)
@@ -95,7 +94,9 @@ class SearchFunction:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function; a query alone for one that does not say, as functions in C need not."""
+    """Return the parameters of a function. If it does not say them, as functions in C need not, return a query
+    alone.
+    """
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -108,7 +109,9 @@ async def _until(result: Any, seconds: float) -> Any:
 
 
 def _in_thread(call: Callable[[], T]) -> Future[T]:
-    """Runs the call in a thread of its own, in a copy of this context. The thread holds up no exit of the process."""
+    """Run the call in a thread of its own, in a copy of this context. The thread does not delay the end of the
+    process.
+    """
     future: Future[T] = Future()
     context = contextvars.copy_context()
 
@@ -136,14 +139,14 @@ def _described(error: BaseException) -> str:
 
 
 def search_function(engine: Any) -> Callable[..., Any]:
-    """Return the engine's search, for `SearchFunction.of`. Raises `ConfigError` for what is no engine."""
+    """Return the engine's search, for `SearchFunction.of`. Raise `ConfigError` for an object that cannot search."""
     search = HttpEngine(engine) if isinstance(engine, str) else _of_llamaindex(engine) or _of_langchain(engine)
     if search is not None:
         return search
     if callable(engine):
         return engine  # type: ignore[no-any-return]
     raise ConfigError(
-        f"{type(engine).__name__} is no engine: pass a function like search(query, limit), a retriever or vector store "
+        f"{type(engine).__name__} cannot search: pass a function like search(query, limit), a retriever or vector store "
         "of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint"
     )
 
@@ -166,12 +169,12 @@ def _of_llamaindex(engine: Any) -> Callable[..., Any] | None:
 
 
 def _documents(documents: Iterable[Any]) -> list[dict[str, Any]]:
-    """LangChain's documents as hits."""
+    """Return LangChain's documents as hits."""
     return [{"text": document.page_content, "id": document.id, "metadata": document.metadata} for document in documents]
 
 
 def _nodes(nodes: Iterable[Any]) -> list[dict[str, Any]]:
-    """LlamaIndex's nodes with scores as hits; the document of a node is its source."""
+    """Return LlamaIndex's nodes with scores as hits. The document of a node is its source."""
     return [
         {"text": node.get_content(), "id": node.node_id, "document_id": node.node.ref_doc_id, "metadata": node.metadata}
         for node in nodes

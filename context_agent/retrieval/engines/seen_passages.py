@@ -17,9 +17,9 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document
 
 LONGEST_PASSAGE = 400_000
-"""Characters of a passage that are read; the rest is left out."""
+"""Characters of a passage that are read. The rest is left out."""
 MOST_CHARACTERS = 32_000_000
-"""Characters that are remembered; beyond them, the passages that were returned longest ago are forgotten."""
+"""Characters that are remembered. Beyond them, the passages that were returned longest ago are forgotten."""
 FULL_LENGTH_KEY = "ctx1_cut_characters"
 """Metadata entry of a passage that was cut: its full length."""
 
@@ -27,8 +27,8 @@ FULL_LENGTH_KEY = "ctx1_cut_characters"
 class SeenPassages:
     """The passages that an engine has returned, in chunks whose ids do not change while they are here. Thread-safe.
 
-    A passage is known by its title and text, so an engine that repeats a passage or changes its ids changes nothing. A
-    passage that is longer than a chunk, or whose document has several passages, becomes several chunks of one document.
+    A passage is known by its title and text. So if an engine repeats a passage or changes its ids, nothing changes. If
+    a passage is longer than a chunk, or its document has several passages, it becomes several chunks of one document.
     """
 
     def __init__(self, most_characters: int = MOST_CHARACTERS) -> None:
@@ -44,7 +44,7 @@ class SeenPassages:
         return len(self._by_id)
 
     def add(self, passage: EnginePassage) -> list[Chunk]:
-        """Return the chunks of a passage, in order; those it had before if it is known."""
+        """Return the chunks of a passage, in order. A known passage keeps the chunks that it had before."""
         digest = blake2b(f"{passage.title}\0{passage.text}".encode(errors="replace"), digest_size=12)
         with self._lock:
             chunks = self._by_digest.get(digest.digest())
@@ -55,7 +55,7 @@ class SeenPassages:
             return chunks
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
-        """Return the chunks with these ids, in their order; unknown ids are left out."""
+        """Return the chunks with these ids, in their order. Unknown ids are left out."""
         with self._lock:
             return [self._by_id[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in self._by_id]
 
@@ -65,13 +65,13 @@ class SeenPassages:
             return list(self._documents.get(document_id, ()))
 
     def walk(self) -> Iterator[Chunk]:
-        """Return all chunks, document by document."""
+        """Yield all chunks, document by document."""
         with self._lock:
             documents = list(self._documents.values())
         return (chunk for chunks in documents for chunk in chunks)
 
     def vectors(self, chunks: Sequence[Chunk], embed: Callable[[Sequence[str]], Vectors]) -> Vectors:
-        """Return the vectors of chunks, shape (n, d); each is embedded once. There must be a chunk."""
+        """Return the vectors of chunks, shape (n, d). Each chunk is embedded once. There must be a chunk."""
         with self._lock:
             vectors = {chunk.id: self._vectors[chunk.id] for chunk in chunks if chunk.id in self._vectors}
         if missing := [chunk for chunk in chunks if chunk.id not in vectors]:

@@ -1,4 +1,4 @@
-"""How common a word is in general."""
+"""How common a word is in general, for an engine that does not say how common it is there."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from context_agent._support.token_table import load_weights
 PASSAGE_WORDS = 100
 """Words of a typical passage."""
 _MOST_FREQUENT_WORD = "the"
-"""The most frequent word; special tokens and single characters precede it in the vocabulary."""
+"""The most frequent word. Special tokens and single characters precede it in the vocabulary."""
 _CHARACTER_RANK = 500
-"""Rank of a single character; the vocabulary sorts them by their code."""
+"""Rank of a single character. The vocabulary sorts single characters by their code."""
 
 
 def estimated_frequency(terms: Sequence[str], passages: int) -> NDArray[np.int64]:
-    """In how many of so many passages each term probably occurs, shape (n,).
+    """Return in how many of so many passages each term probably occurs, shape (n,).
 
     The vocabulary of the tokenizer that ships with the package is sorted by frequency, so a word's position is its
-    rank. By Zipf's law the word of rank r is one word in r * ln(V) of a text with V different words. A word that the
-    tokenizer cuts into pieces is rarer than all that it has as one token.
+    rank. By Zipf's law, the word of rank r is one word in r * ln(V) of a text with V different words. If the tokenizer
+    cuts a word into pieces, the word is rarer than all words that are one token.
     """
     return np.array([round(passages * _share(term)) for term in terms], dtype=np.int64)
 
 
 @lru_cache(maxsize=65_536)
 def _share(term: str) -> float:
-    """Return the share of passages that hold the term; 0 for a term without words."""
+    """Return the share of passages that hold the term. A term without words gives 0."""
     tokenizer = load_weights().tokenizer
     first, size = tokenizer.encode(_MOST_FREQUENT_WORD, add_special_tokens=False).ids[0], tokenizer.get_vocab_size()
     tokens = tokenizer.encode(term, add_special_tokens=False).ids
