@@ -6,15 +6,15 @@
     for notice in report.notices:
         print(notice)
 
-Reads the formats of `READERS`, any other file that holds text, and folders of them. What is binary, generated or
-minified is left out with a notice, as `sniffing` says. PDF and parquet need the extra `docs`. At most one file's text,
-or a few rows, are in memory; of earlier documents only ids and digests are kept, to recognize duplicates. In a folder,
-what `.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
+`load` reads the formats of `READERS`, any other file that holds text, and folders of them. Binary, generated and
+minified files are left out with a notice, as `sniffing` says. PDF and parquet need the extra `docs`. At most one file's
+text, or a few rows, are in memory. Of earlier documents only ids and digests are kept, to recognize duplicates. In a
+folder, what `.gitignore` excludes and the folders of tools are passed over (`LoadOptions.no_ignore`).
 
 Sources may come from strangers. A line, a row or a file that is one document has at most `LoadOptions.max_mb`
-megabytes. A packed file that unpacks to far more than its size is not read further. Links in a folder are not
-followed, so nothing outside it is read. Metadata that Chroma cannot hold is left out. Each of these is reported as a
-notice; the rest is read.
+megabytes. If a packed file unpacks to far more than its size, it is not read further. Links in a folder are not
+followed, so nothing outside the folder is read. Metadata that an index cannot hold is left out. Each of these is
+reported as a notice, and the rest is read.
 """
 
 from __future__ import annotations
@@ -43,17 +43,26 @@ def load(
     report: LoadReport | None = None,
     readers: Mapping[str, Reader] = READERS,
 ) -> Iterator[Document]:
-    """Yield the documents of all sources in order, folders sorted; `report` is filled while they are read.
+    """Yield the documents of all sources in order. Folders are sorted.
 
-    A source is a path of a file or folder, an open stream, or `-` for standard input. A source whose name has no known
-    extension is read as JSONL if its first lines are JSON objects, else as plain text. Hidden files are ignored. What
-    cannot be read becomes a `Notice`, and the rest is read; only an invalid option raises (`ConfigError`).
+    What cannot be read becomes a `Notice`, and the rest is read. A source whose name has no known extension is read as
+    JSONL if its first lines are JSON objects, and else as plain text. Hidden files are ignored.
 
-    A row's id is its own, else a digest of its content; a file's id is its path below the source folder. A document
-    with the id and content of an earlier one is dropped and counted; a document with the id of a different one gets the
+    A row's id is its own, or else a digest of its content. A file's id is its path below the source folder. A document
+    with the id and content of an earlier one is dropped and counted. A document with the id of a different one gets the
     id `<id>~2`, `<id>~3` and so on, with a notice.
 
-    `readers` has a reader for each extension, and under "" a reader for all other sources.
+    Args:
+        sources: A path of a file or folder, an open stream, `-` for standard input, or several of them.
+        options: How rows and bytes are read.
+        report: Filled while the documents are read.
+        readers: The reader of each extension, and under "" the reader of all other sources.
+
+    Yields:
+        The documents.
+
+    Raises:
+        ConfigError: If an option is invalid.
     """
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()
@@ -68,7 +77,7 @@ def load(
 def _read(
     source: SourceFile, options: LoadOptions, report: LoadReport, readers: Mapping[str, Reader]
 ) -> Iterator[Document]:
-    """One source's documents; a failure becomes a notice, after the documents that were read before it."""
+    """Yield one source's documents. A failure becomes a notice, after the documents that were read before it."""
     before, count = len(report.notices) + report.unlisted, 0
     try:
         with opened(source) as stream:
@@ -102,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Register:
-    """The ids and contents of earlier documents, at about 200 bytes a document."""
+    """The ids and contents of earlier documents. It takes about 200 bytes a document."""
 
     def __init__(self, report: LoadReport) -> None:
         self._report = report
@@ -110,7 +119,7 @@ class _Register:
         self._copies: dict[str, int] = {}
 
     def admit(self, document: Document, source: SourceFile) -> Document | None:
-        """Return the document under a unique id; None for a repetition."""
+        """Return the document under a unique id. None for a repetition."""
         digest = _digest(document)
         document = document if document.id else replace(document, id=digest[:8].hex())
         if (document.id, digest) in self._contents:
@@ -124,7 +133,7 @@ class _Register:
         return replace(document, id=fresh)
 
     def _fresh(self, name: str) -> str:
-        """`name` if no document has it, else with the next free number."""
+        """Return `name` if no document has it, or else the name with the next free number."""
         number = self._copies.get(name, 0) + 1
         while number > 1 and f"{name}~{number}" in self._copies:
             number += 1
@@ -135,7 +144,7 @@ class _Register:
 
 
 def _digest(document: Document) -> bytes:
-    """Return a digest of title, text and metadata, each preceded by its length so that the parts cannot be confused."""
+    """Return a digest of title, text and metadata. The length precedes each part, so the parts cannot be confused."""
     state = hashlib.blake2b(digest_size=16)
     for part in (document.title, document.text, repr(sorted(document.metadata.items()))):
         data = part.encode("utf-8", "surrogatepass")

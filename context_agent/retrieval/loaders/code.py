@@ -31,7 +31,7 @@ def read_code(reading: Reading) -> Iterator[Document]:
 
 
 def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, ...]:
-    """Return the definitions in order, an outer one before those in it."""
+    """Return the definitions in order. An outer one comes before those in it."""
     if len(text) > LARGEST_PARSED:
         return ()
     try:

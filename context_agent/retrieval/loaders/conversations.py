@@ -19,7 +19,7 @@ from context_agent.retrieval.loaders.reading import Reading, document, identifie
 from context_agent.types import Document, Section
 
 LONGEST_SPEAKER = 100
-"""Characters of a speaker's name and of a time: they are stored with every chunk of a turn."""
+"""Characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
 LONGEST_SUBJECT = 200
 """Characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
@@ -41,9 +41,9 @@ class Turn:
 
 
 def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name: str = "") -> Document | None:
-    """Return the document of a conversation, or None if nobody said anything.
+    """Return the document of a conversation. None if nobody said anything.
 
-    `name` tells the conversations of a file apart. It becomes part of the id.
+    `name` tells the conversations of a file apart, and becomes part of the id.
     """
     subject = one_line(storable(title))[:LONGEST_SUBJECT]
     parts: list[str] = []
@@ -125,7 +125,9 @@ def _claude_turns(messages: Iterable[object]) -> Iterator[Turn]:
 
 
 def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn]:
-    """Yield the turns from the first to the current message: an answer that was made again has several branches."""
+    """Yield the turns from the first to the current message. If an answer was made again, there are several
+    branches.
+    """
     path: dict[str, Any] = {}
     while isinstance(current, str) and current not in path and isinstance(node := mapping.get(current), dict):
         path[current] = node.get("message")
@@ -176,7 +178,7 @@ def _string(value: object) -> str:
 
 
 def _moment(seconds: object) -> str:
-    """Return seconds since 1970 in ISO 8601, or "" if the value is none."""
+    """Return seconds since 1970 in ISO 8601, or "" if the value is not a time."""
     if isinstance(seconds, bool) or not isinstance(seconds, str | int | float):
         return ""
     if isinstance(seconds, str) and len(seconds) > LONGEST_SPEAKER:

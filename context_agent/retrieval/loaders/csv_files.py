@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     import _csv
 
 MOST_COLUMNS = 10_000
+"""Columns of a table."""
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
-    """Yield a table whose first row holds the column names. All values stay strings; empty cells are left out."""
+    """Yield the rows of a table whose first row names the columns. All values stay strings, and empty cells are left
+    out.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
     if note:
@@ -37,14 +40,14 @@ def read_csv(reading: Reading) -> Iterator[Document]:
 
 
 class _RowLines:
-    """The lines of a table, bounded for the `csv` module, which joins the lines of a row without limit."""
+    """The lines of a table, limited for the `csv` module, which joins the lines of a row without limit."""
 
     def __init__(self, text: io.TextIOWrapper, options: LoadOptions, delimiter: str) -> None:
         self._text, self._options, self._delimiter = text, options, delimiter
         self._characters = self._cells = 0
 
     def begin_row(self) -> None:
-        """Resets the counts of characters and cells."""
+        """Reset the counts of characters and cells."""
         self._characters = self._cells = 0
 
     def __iter__(self) -> Self:
@@ -69,7 +72,7 @@ def _delimiter(text: io.TextIOWrapper) -> str:
 
 
 def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
-    """Yield the rows below the header; `line` of a notice is the one where the row begins."""
+    """Yield the rows below the header. The `line` of a notice is the one where the row begins."""
     names = _column_names(_header(table))
     check_columns(names, reading.options)
     while True:
@@ -96,7 +99,7 @@ def _header(table: _csv.Reader) -> list[str]:
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
-    """Return the header's names; an empty or repeated name gets the column's number."""
+    """Return the header's names. An empty or repeated name gets the column's number."""
     header = list(islice(header, MOST_COLUMNS + 1))
     if len(header) > MOST_COLUMNS:
         raise DataError(f"its header names more than {MOST_COLUMNS:,} columns: check the delimiter")

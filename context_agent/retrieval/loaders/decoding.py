@@ -16,6 +16,7 @@ from typing import BinaryIO
 from context_agent.errors import DataError
 
 BLOCK_BYTES = 2**20
+"""Bytes read at once."""
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so it comes first
@@ -26,7 +27,7 @@ _BYTE_ORDER_MARKS = (
 LONGEST_ENCODING = 40
 """Characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
-"""Codecs of Python that no text is stored in. Some take time quadratic in the length."""
+"""Codecs of Python in which no text is stored. Some take time quadratic in the length."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 
@@ -41,7 +42,13 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: str | None = None, declared: str | None = None) -> Decoded:
-    """Return the text of `data`; `declared` is a page's own encoding, used if it is not UTF-8. Raises `DataError`."""
+    """Return the text of `data`. Raise `DataError` if it is not text.
+
+    Args:
+        data: The bytes.
+        encoding: The encoding that the caller names.
+        declared: A page's own encoding, used if the page is not UTF-8.
+    """
     if encoding or (encoding := marked(data)):
         try:
             return Decoded(data.decode(encoding), encoding)
@@ -60,7 +67,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
 
 
 def marked(data: bytes) -> str | None:
-    """Return the encoding of the byte order mark at the beginning; None without one."""
+    """Return the encoding of the byte order mark at the beginning. None without one."""
     return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
@@ -70,7 +77,9 @@ def _declared(data: bytes, encoding: str | None) -> Decoded | None:
 
 
 def decoded_as(data: bytes, encoding: str) -> str | None:
-    """Return the bytes decoded by an encoding that they name themselves; None if that fails or is none of texts."""
+    """Return the bytes decoded by an encoding that they name themselves. None if that fails or no text has such an
+    encoding.
+    """
     try:
         if len(encoding) > LONGEST_ENCODING or codecs.lookup(encoding).name in _NO_ENCODINGS:
             return None
@@ -80,7 +89,9 @@ def decoded_as(data: bytes, encoding: str) -> str | None:
 
 
 def _damaged(data: bytes) -> Decoded | None:
-    """UTF-8 in which a few characters are broken: many more beyond ASCII are intact."""
+    """Return UTF-8 in which a few characters are broken and many more beyond ASCII are intact. None for any other
+    bytes.
+    """
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     intact = sum(not letter.isascii() for letter in text) - broken
@@ -98,7 +109,10 @@ def _western(data: bytes) -> Decoded:
 
 
 def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
-    """Return the encoding of a seekable stream and the note on it, read in blocks and rewound. Raises `DataError`."""
+    """Return the encoding of a seekable stream and the note on it. Raise `DataError` if it is not text.
+
+    The stream is read in blocks and rewound.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         while block := stream.read(BLOCK_BYTES):
@@ -122,5 +136,5 @@ def unix_lines(text: str) -> str:
 
 
 def codec_with_mark(encoding: str) -> str:
-    """For UTF-8 the codec that accepts a byte order mark; any other encoding unchanged."""
+    """Return the codec of UTF-8 that accepts a byte order mark. Any other encoding is returned unchanged."""
     return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding

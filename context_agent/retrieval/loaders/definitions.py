@@ -15,27 +15,30 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node, Tree
 
 LARGEST_PARSED = 2**20
-"""Characters; a longer file is generated, and cut by lines."""
+"""Characters. A longer file is generated, and cut by lines."""
 MOST_DEFINITIONS = 20_000
+"""Definitions of a file that are found."""
 MAX_NESTING = 10
-"""Definitions inside each other; what is in the innermost one belongs to it."""
+"""Definitions inside each other. What is in the innermost one belongs to it."""
 MAX_DEPTH = 1_000
 """Levels of a syntax tree that are searched for definitions."""
 STEPS_PER_REPORT = 100
 """Steps after which tree-sitter reports its progress."""
 MAX_STEPS = 800_000
-"""Steps of the parser for one file, which bound the nodes of the tree. A step takes up to 450 bytes of memory."""
+"""Steps of the parser for one file, which limit the nodes of the tree. A step takes up to 450 bytes of memory."""
 MAX_STEPS_PER_BYTE, SPARE_STEPS = 2.5, 50_000
-"""Steps that the parser may take up to a position: code takes at most 2 a byte, and ambiguous code more."""
+"""Steps that the parser may take up to a position. Code takes at most 2 a byte, and ambiguous code more."""
 ERROR_STEPS = 2
-"""What a step behind a syntax error counts: it costs more."""
+"""What a step behind a syntax error counts, because it costs more."""
 PARSE_SECONDS_PER_MB = 3.0
 LEAST_PARSE_SECONDS = 0.5
 """Processor time of the parser: in proportion to the file, and what any file may take."""
 READ_BYTES = 2**16
 MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
-"""How often the parser may read each block of `READ_BYTES`. For each token that does not end it reads the rest of the
-file again, and it keeps what it read."""
+"""How often the parser may read each block of `READ_BYTES`.
+
+For each token that does not end, it reads the rest of the file again, and keeps what it read.
+"""
 TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
 
 
@@ -78,29 +81,29 @@ GRAMMARS: Mapping[str, Grammar] = {
     ".c": Grammar("c", "tree_sitter_c", _C),
     **dict.fromkeys((".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"), _CPP),
 }
-"""Languages that are cut by definition."""
+"""The languages that are cut by definition, by extension."""
 BY_LINES = tuple(
     ".bash .cs .dart .ex .exs .groovy .hs .jl .kt .kts .lua .m .ml .php .pl .ps1 .r .rb .scala .sh .sql .swift".split()
 )
 """Extensions of further languages, which are cut by lines."""
 _BODIES = frozenset({"struct_specifier", "enum_specifier", "union_specifier", "class_specifier"})
-"""Nodes that define something only if they have a body: `struct point p;` does not."""
+"""Nodes that define something only if they have a body. `struct point p;` has none."""
 _VALUES = frozenset({"arrow_function", "function_expression", "generator_function", "class"})
-"""What makes a variable of JavaScript a definition."""
+"""Values that make a variable of JavaScript a definition."""
 _WRAPPERS = frozenset(
     "decorated_definition export_statement lexical_declaration variable_declaration type_declaration "
     "template_declaration type_definition ambient_declaration expression_statement".split()
 )
 """Nodes around a definition that belong to it: decorators, `export`, `const`, `template <...>`."""
 _ABOVE = frozenset({"comment", "line_comment", "block_comment", "attribute_item", "decorator"})
-"""What belongs to a definition if it is directly above."""
+"""Nodes that belong to a definition if they are directly above it."""
 LONGEST_NAME = 100
 """Characters of a definition's own name."""
 _TYPE_NAME = re.compile(r"[\w.:]+")
 
 
 def definitions_of(source: bytes, grammar: Grammar) -> list[tuple[int, int, str]]:
-    """Return start, end (in bytes) and qualified name of each definition. Raises `DataError` above a bound."""
+    """Return start, end (in bytes) and qualified name of each definition. Raise `DataError` above a limit."""
     kinds = frozenset(grammar.definitions.split())
     definitions: list[tuple[int, int, str]] = []
     around: list[tuple[int, str]] = []
@@ -118,7 +121,7 @@ def definitions_of(source: bytes, grammar: Grammar) -> list[tuple[int, int, str]
 
 
 def _parsed(source: bytes, grammar: Grammar) -> Tree:
-    """Return the syntax tree. Raises `DataError` above a bound on steps or time."""
+    """Return the syntax tree. Raise `DataError` above a limit on steps or time."""
     from tree_sitter import Parser
 
     allowed_seconds = max(LEAST_PARSE_SECONDS, PARSE_SECONDS_PER_MB * len(source) / 2**20)
@@ -155,16 +158,17 @@ class _Found(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """A node whose children are visited. `extent` is set if it is around a definition in it and belongs to that."""
+    """A node whose children are visited. `extent` is set if the node belongs to a definition inside it."""
 
     node: Node
     extent: tuple[int, int] | None
 
 
 def _walk(tree: Tree, kinds: Collection[str]) -> Iterator[_Found]:
-    """Yield the nodes of the kinds in order, an outer one before those in it. Visit every node once, without recursion.
+    """Yield the nodes of the kinds in order. An outer node comes before those in it.
 
-    tree-sitter finds a node's parent and the sibling before it by a search from the root. So both are kept on the way.
+    The walk visits every node once, without recursion. tree-sitter finds a node's parent and the sibling before it by a
+    search from the root, so both are kept on the way.
     """
     cursor = tree.walk()
     levels: list[_Level] = []

@@ -1,8 +1,8 @@
-"""The files in a source folder, and what keeps a file or folder from being read.
+"""The files in a source folder, and the rules that exclude a file or folder.
 
 A folder may come from a stranger, and may change while it is read. Each folder is opened by its descriptor, level by
-level from the source folder, and no level may be a link. So a folder that became a link after it was listed leads
-nowhere.
+level from the source folder, and no level may be a link. So if a folder became a link after it was listed, the link
+leads nowhere.
 
 Hidden entries, folders that tools fill, indexes, and what a `.gitignore` names are passed over. A `.gitignore` applies
 as in Git: to its folder and those below, a deeper file before a higher one. Those of the folders above the source count
@@ -63,7 +63,7 @@ class OpenFolder:
 
     @classmethod
     def below(cls, root: int, parts: Parts) -> Self:
-        """Open the folder at the end of a path that holds no link. Raises `OSError`."""
+        """Open the folder at the end of a path that holds no link. Raise `OSError` if that fails."""
         descriptor = os.dup(root)
         for part in parts:
             above = descriptor
@@ -102,7 +102,9 @@ class OpenFolder:
 
 
 def open_regular(path: str, flags: int, *, folder: int | None = None) -> int:
-    """Open a regular file that is not a link. Raises `DataError` for anything else, and `OSError`."""
+    """Open a regular file that is not a link. Raise `DataError` for anything else, and `OSError` if it cannot be
+    opened.
+    """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
@@ -117,7 +119,7 @@ def open_regular(path: str, flags: int, *, folder: int | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FolderFile:
-    """An entry of a folder that is not a folder itself. `folder` is open until the next entry is asked for."""
+    """An entry of a folder that is not a folder itself. `folder` stays open until the next entry is requested."""
 
     parts: Parts
     folder: OpenFolder
@@ -133,7 +135,7 @@ class _Rules:
     size: int = 0
 
     def with_file(self, folder: Path, depth: int, opener: Opener, name: str = RULES_FILE) -> _Rules:
-        """Return the rules with those of a folder that has `depth` parts. Raises `DataError` if they are unknown."""
+        """Return the rules with those of a folder that has `depth` parts. Raise `DataError` if they are unknown."""
         try:
             with open(name, "rb", opener=opener) as stream:
                 data = stream.read(MAX_RULES_BYTES + 1)
@@ -289,7 +291,7 @@ def _trouble(entry: os.DirEntry[str]) -> str:
 
 
 def subfolders(folder: Path, *, no_ignore: bool) -> Iterator[Path]:
-    """Yield a folder and those below it, but no links, hidden folders and, unless `no_ignore`, folders of tools."""
+    """Yield a folder and those below it, without links, hidden folders and, unless `no_ignore`, folders of tools."""
     pending = [(folder, 0)]
     while pending:
         here, depth = pending.pop()
@@ -305,5 +307,5 @@ def subfolders(folder: Path, *, no_ignore: bool) -> Iterator[Path]:
 
 
 def is_passed_over(name: str, *, no_ignore: bool) -> bool:
-    """Return whether nothing in a folder of this name is read, or a file of this name: it is hidden, or a tool's."""
+    """Return whether a folder or file of this name is not read: it is hidden, or belongs to a tool."""
     return name.startswith(".") or (name in TOOL_FOLDERS and not no_ignore)

@@ -17,14 +17,15 @@ from context_agent.types import MetadataValue
 LARGEST_FRONT = 16_384
 """Characters at the beginning of a file in which front matter must end."""
 DEEPEST_FRONT = 32
-"""Lists and mappings inside each other: the time that YAML takes grows with the square of their number."""
+"""Lists and mappings inside each other. The time that YAML takes grows with the square of their number."""
 MOST_FRONT_EVENTS = 1_500
-"""Values, lists and mappings of front matter, begun or ended: YAML takes a twentieth of a second for as many."""
+"""Values, lists and mappings of front matter, begun or ended. YAML takes a twentieth of a second for as many."""
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataValue], str]:
-    """Return the fields of the front matter as metadata, and the text below it; ({}, text) if there is none.
+    """Return the fields of the front matter as metadata, and the text below it. Without front matter, return ({},
+    text).
 
     Front matter that cannot be read is reported and stays in the text.
     """
@@ -43,7 +44,7 @@ def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataV
 
 
 def _fields(front: str) -> Mapping[Any, Any] | None:
-    """Return the fields; None if the text between the lines is no list of fields, but for example a paragraph."""
+    """Return the fields. None if the text between the lines is not a list of fields, but for example a paragraph."""
     import yaml
 
     depth = 0

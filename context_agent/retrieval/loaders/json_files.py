@@ -24,7 +24,7 @@ LONG_LINES = 400
 
 
 def read_json(reading: Reading) -> Iterator[Document]:
-    """Yield the conversations or records of a file, else its text."""
+    """Yield the conversations or records of a file, or else its text."""
     try:
         yield from _read(reading)
     except RecursionError:
@@ -86,7 +86,7 @@ def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
 
 
 def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[Document]:
-    """Yield the document of a record: a row if it has a field of text, else a line for each field."""
+    """Yield the document of a record: a row if it has a field of text, or else a line for each field."""
     keys = (reading.options.text_key,) if reading.options.text_key else TEXT_KEYS
     if any(isinstance(text := record.get(key), str) and text.strip() for key in keys):
         yield from from_row(reading, number, record)
@@ -100,5 +100,5 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
 
 
 def _lines(value: object) -> str:
-    """Return JSON with a line for each value. It is not indented: deep values would multiply its size."""
+    """Return JSON with a line for each value. It is not indented, because deep values would multiply its size."""
     return json.dumps(value, ensure_ascii=False, indent=0)

@@ -23,12 +23,12 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def read_jsonl(reading: Reading) -> Iterator[Document]:
-    """One JSON object per line; empty lines are skipped."""
+    """Yield the rows of a file with one JSON object per line. Empty lines are skipped."""
     yield from _from_lines(reading, reading.stream)
 
 
 def read_zipped_jsonl(reading: Reading) -> Iterator[Document]:
-    """JSONL compressed by gzip; of a damaged file, the part before the damage."""
+    """Yield the rows of JSONL compressed by gzip. Of a damaged file, the part before the damage is read."""
     with _Unzipped(fileobj=reading.stream) as stream:
         yield from _from_lines(reading, cast("BinaryIO", stream))
 
@@ -49,9 +49,9 @@ class _Unzipped(gzip.GzipFile):
 
 
 def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:
-    """Numbered lines of a seekable stream, None for one of more than `longest` characters.
+    """Yield the numbered lines of a seekable stream. A line of more than `longest` characters is None.
 
-    Bytes that do not decode are left as lone surrogates. Raises `DataError`.
+    Bytes that do not decode stay as lone surrogates. Raise `DataError` if the stream is not text.
     """
     head = stream.read(4096)
     stream.seek(0)
@@ -70,7 +70,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
 
 
 def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
-    """Return whether the line is longer than `longest`; if so, reads the rest of it and drops it."""
+    """Return whether the line is longer than `longest`. If so, read the rest of it and drop it."""
     if len(line) <= longest:
         return False
     while line and not line.endswith("\n"):

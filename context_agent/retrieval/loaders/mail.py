@@ -1,8 +1,8 @@
 """E-mail messages: what they say, without the text that they quote. Attachments are listed by name and not read.
 
-Messages come from strangers, and the standard library takes time quadratic in the length of some fields and in the
-depth of MIME parts. So this module splits a message into parts itself, and the library parses one field at a time, of
-at most `LONGEST_FIELD` bytes, or `LONGEST_PARAMETERS` for fields with parameters.
+Messages come from strangers. The standard library takes time quadratic in the length of some fields and in the depth of
+MIME parts. So this module splits a message into parts itself. The library parses one field at a time, of at most
+`LONGEST_FIELD` bytes, or `LONGEST_PARAMETERS` for fields with parameters.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, cont
 from context_agent.types import Document
 
 MOST_NAMES = 50
-"""People and attachments of a message that are kept: they are stored with every chunk."""
+"""People and attachments of a message that are kept. They are stored with every chunk."""
 LONGEST_FIELD = 20_000
 """Bytes of a header field that are read."""
 LONGEST_PARAMETERS = 2_000
 """Bytes of a field with parameters that are read."""
 LONGEST_DATE = 100
 LARGEST_HEADER = 200_000
-"""Bytes of a header that are read, in all fields that matter: a field may be repeated."""
+"""Bytes of a header that are read, in all fields that matter. A field may be repeated."""
 MOST_PARTS = 1_000
 DEEPEST_PART = 10
 """Levels of parts inside each other."""
@@ -49,10 +49,18 @@ _IDENTIFIER = re.compile(r"<([^<>\s]+)>")
 
 @dataclass(frozen=True, slots=True)
 class MailMessage:
-    """One message. `id` and `references` are Message-IDs without brackets; `date` is ISO 8601, "" if unknown.
+    """One message.
 
-    `text` is the message's own text, `people` are sender and recipients, the sender first. `notices` says what was left
-    out because it exceeds a limit.
+    Attributes:
+        id: The Message-ID without brackets.
+        references: Message-IDs of the messages that it answers, without brackets.
+        subject: The subject.
+        sender: The sender.
+        people: Sender and recipients, the sender first.
+        date: The date in ISO 8601; "" if unknown.
+        text: The message's own text.
+        attachments: Names of the attachments.
+        notices: What was left out because it exceeds a limit.
     """
 
     id: str
@@ -67,7 +75,7 @@ class MailMessage:
 
     @property
     def text_with_header(self) -> str:
-        """Sender, recipients, date, subject and attachments, a line each, and the text."""
+        """Sender, recipients, date, subject and attachments, one per line, and the text."""
         lines = {
             "From": self.sender,
             "To": ", ".join(person for person in self.people[:MOST_NAMES] if person != self.sender),
@@ -173,7 +181,7 @@ class _Reader:
         return _Part(BytesHeaderParser().parsebytes(b"\n".join(kept)), body + self.data.startswith(b"\n", body), end)
 
     def _leaves(self, part: _Part, levels: int) -> Iterator[_Part]:
-        """Yield the parts with content; of alternatives the plain text, else the last one."""
+        """Yield the parts with content. Of alternatives, yield the plain text, or else the last one."""
         if (inner := self._inner(part, levels)) is None:
             yield part
             return
@@ -185,7 +193,7 @@ class _Reader:
             yield from self._leaves(leaf, levels - 1)
 
     def _inner(self, part: _Part, levels: int) -> list[_Part] | None:
-        """Return the parts of a multipart; None for a part that has none. A contained message is one part."""
+        """Return the parts of a multipart. None for a part that has none. A contained message is one part."""
         boundary = part.fields.get_boundary() if part.fields.get_content_maintype() == "multipart" else None
         if not boundary:
             return None
@@ -229,7 +237,9 @@ class _Reader:
 
 
 def _transfer_decoded(data: bytes, encoding: str) -> bytes:
-    """Return the bytes without base64 or quoted-printable; as they are if they are damaged or not encoded."""
+    """Return the bytes without base64 or quoted-printable. Bytes that are damaged or not encoded are returned as
+    they are.
+    """
     try:
         match encoding.strip().lower():
             case "base64":
@@ -242,7 +252,9 @@ def _transfer_decoded(data: bytes, encoding: str) -> bytes:
 
 
 def _decode_bytes(data: bytes, charset: str | None) -> str:
-    """Decoded with the part's charset if that works, else by detection, else with replacement characters."""
+    """Return the text, decoded with the part's charset if that works, else by detection, else with replacement
+    characters.
+    """
     text = decoded_as(data, charset or "utf-8")
     if text is not None:
         return text
@@ -253,7 +265,7 @@ def _decode_bytes(data: bytes, charset: str | None) -> str:
 
 
 def _field_values(fields: Message, name: str) -> list[str]:
-    """Return the field's values; bytes beyond ASCII are decoded as text is."""
+    """Return the field's values. Bytes beyond ASCII are decoded as text is."""
     values = [str(value) for key, value in fields.raw_items() if key.lower() == name.lower()]
     return [
         value if value.isascii() else _decode_bytes(value.encode("utf-8", "surrogateescape"), None) for value in values
@@ -261,7 +273,7 @@ def _field_values(fields: Message, name: str) -> list[str]:
 
 
 def _decode_header(raw: str) -> str:
-    """Return the words of a header; encoded words are decoded if possible."""
+    """Return the words of a header. Encoded words are decoded if possible."""
     try:
         text = str(make_header(decode_header(raw)))
     except (LookupError, UnicodeError, ValueError):

@@ -19,7 +19,7 @@ _ESCAPED = re.compile(rb"^>(>*From )")
 
 
 def read_mail(reading: Reading) -> Iterator[Document]:
-    """Yield the messages of a file as documents: of an mbox if it starts with a `From ` line, else of one message."""
+    """Yield the messages of a file: of an mbox if it starts with a `From ` line, and else of one message."""
     head = reading.stream.read(5)
     reading.stream.seek(0)
     messages = 0
@@ -46,7 +46,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
 def _messages(reading: Reading) -> Iterator[bytes]:
     """Yield the messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd).
 
-    Of a message beyond the size limit, the first bytes beyond it are the last that are kept.
+    If a message exceeds the size limit, the rest of it is dropped.
     """
     lines: list[bytes] = []
     blank, started, size, line_begins = True, False, 0, True

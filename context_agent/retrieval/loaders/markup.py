@@ -1,9 +1,9 @@
 """The text of an HTML page.
 
-A tokenizer by the rules of the HTML standard where they matter for text, rather than `html.parser`: that takes time
-quadratic in the length of some malformed pages in older releases of Python, and a corpus may hold any page. Here no
-pattern can fail after it began, so each character is examined once or twice: an element that is never closed extends to
-the end, as in a browser.
+This is a tokenizer that follows the HTML standard where it matters for text. It is used instead of `html.parser`, which
+in older releases of Python takes time quadratic in the length of some malformed pages; a corpus may hold any page. No
+pattern here can fail after it began, so each character is examined once or twice. An element that is never closed
+extends to the end, as in a browser.
 """
 
 from __future__ import annotations
@@ -35,17 +35,26 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,4
 
 
 def declared_charset(data: bytes) -> str | None:
-    """Return what the page's own `<meta charset>` says, if that is within the first 2,048 bytes."""
+    """Return the charset that the page's own `<meta charset>` declares within the first 2,048 bytes. None without
+    one.
+    """
     charset = _META_CHARSET.search(data[:2048])
     return charset[1].decode("ascii") if charset else None
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag and the text before it. `start` and `end` are its offsets in the page; a name of "" marks the end.
+    """A tag and the text before it.
 
-    `inside` is the raw content of a title or of an element that is never text (a script, a style); such an element is
-    one tag, from `start` to `end`.
+    Attributes:
+        before: The text before the tag.
+        name: The name in lower case. "" marks the end of the page.
+        closing: Whether it is an end tag.
+        attributes: The attributes, not parsed.
+        start: Its offset in the page.
+        end: The offset behind it.
+        inside: The raw content of a title, or of an element that is never text (a script, a style). Such an element is
+            one tag, from `start` to `end`.
     """
 
     before: str
@@ -57,7 +66,7 @@ class Tag:
     inside: str = ""
 
     def get(self, attribute: str) -> str:
-        """Return the attribute's value; "" without one."""
+        """Return the attribute's value, or "" without one."""
         matched = re.search(
             rf"""(?:^|[\s"'/]){re.escape(attribute)}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", self.attributes, re.I
         )
@@ -65,7 +74,7 @@ class Tag:
 
 
 def tags(page: str) -> Iterator[Tag]:
-    """Yield the page's tags in order; comments and declarations are not part of any text."""
+    """Yield the page's tags in order. Comments and declarations are not part of any text."""
     position = 0
     while position < len(page) and (match := _TOKEN.search(page, position)):
         before = page[position : match.start()]
@@ -81,7 +90,7 @@ def tags(page: str) -> Iterator[Tag]:
 def page_text(page: str) -> tuple[str, str]:
     """Return the title (`<title>`, else the first `<h1>`, else "") and the text.
 
-    Blocks are set apart by blank lines, headings begin with `#` as in Markdown, scripts and styles are left out.
+    Blank lines set blocks apart, headings begin with `#` as in Markdown, and scripts and styles are left out.
     """
     text = _Page()
     for tag in tags(page):
@@ -96,13 +105,13 @@ def page_text(page: str) -> tuple[str, str]:
 
 
 def _end_of(name: str, page: str, position: int) -> tuple[int, int]:
-    """Where the element's closing tag begins and ends; the page's end if there is none."""
+    """Return where the element's closing tag begins and ends. If there is none, return the page's end."""
     closing = re.compile(rf"</{name}(?=[\s/>])[^>]*>?", re.IGNORECASE).search(page, position)
     return closing.span() if closing else (len(page), len(page))
 
 
 def unescaped(text: str) -> str:
-    """Character references resolved; a number beyond Unicode is no character (and too long for `int`)."""
+    """Return the text with character references resolved. A number beyond Unicode becomes U+FFFD."""
     return unescape(_NUMERIC.sub("\ufffd", text)) if "&" in text else text
 
 
@@ -120,7 +129,7 @@ class _Page:
     _heading_from: int | None = None
 
     def add(self, raw: str) -> None:
-        """Text between two tags."""
+        """Add the text between two tags."""
         text = unescaped(raw)
         if self._verbatim:
             words = text.strip("\n") if self._newlines else text
@@ -138,12 +147,12 @@ class _Page:
         self._space = not self._verbatim and text[-1:].isspace()
 
     def _join(self) -> None:
-        """Joins the parts, which take ten times the memory of one string. A heading this long is not a heading."""
+        """Join the parts, which take ten times the memory of one string. A heading this long is not a heading."""
         self.parts = ["".join(self.parts)]
         self._heading_from = None
 
     def opened(self, name: str) -> None:
-        """A start tag."""
+        """Handle a start tag."""
         self._verbatim += name == "pre"
         self._separate(name)
         if name in _HEADINGS:
@@ -152,7 +161,7 @@ class _Page:
                 self._heading_from = len(self.parts)
 
     def closed(self, name: str) -> None:
-        """An end tag."""
+        """Handle an end tag."""
         if name == "pre" and self._verbatim:
             self._verbatim -= 1
         self._separate(name)

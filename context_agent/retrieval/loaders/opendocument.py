@@ -1,4 +1,4 @@
-"""OpenDocument texts (`.odt`): headings and paragraphs in order, those of tables and lists included."""
+"""OpenDocument texts (`.odt`): headings and paragraphs in order. Those of tables and lists are included."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DELETED = "tracked-changes"
 
 
 def read_odt(reading: Reading) -> Iterator[Document]:
-    """Yield the text of an OpenDocument file; headings begin with `#`."""
+    """Yield the text of an OpenDocument file. Headings begin with `#`."""
     with opened_package(reading) as package:
         text = package.joined(_paragraphs(package))
     yield document(reading, text, first_heading(text))

@@ -8,17 +8,28 @@ from dataclasses import dataclass
 from context_agent.errors import ConfigError
 
 MAX_MB = 16
+"""Megabytes of a line, row or file that is one document, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
     """How rows and bytes are read.
 
-    `id_key`, `title_key`, `text_key`: the fields of a row (None: id, _id or doc_id; title; text, content, body or
-    contents, the first that is not empty). `encoding`: of all text sources (None: by byte order mark, else UTF-8, else
-    Windows-1252 if plausible). `delimiter`: of CSV files (None: comma, semicolon, tab or bar, whichever is most
-    frequent in the header). `max_mb`: the largest line, row or file that is one document, in megabytes (2**20 bytes).
-    `no_ignore`: read also what `.gitignore` names, and the folders of tools (`node_modules`, `venv`, `build` ...).
+    Attributes:
+        id_key: The field of a row's id. By default `id`, `_id` or `doc_id`.
+        title_key: The field of the title. By default `title`.
+        text_key: The field of the text. By default `text`, `content`, `body` or `contents`, the first that is not
+            empty.
+        encoding: The encoding of all text sources. By default that of a byte order mark, else UTF-8, else Windows-1252
+            if plausible.
+        delimiter: The delimiter of CSV files. By default comma, semicolon, tab or bar, whichever is most frequent in
+            the header.
+        max_mb: The largest line, row or file that is one document, in megabytes (2**20 bytes).
+        no_ignore: Whether to read also what `.gitignore` names, and the folders of tools (`node_modules`, `venv`,
+            `build` ...).
+
+    Raises:
+        ConfigError: If an option is invalid.
     """
 
     id_key: str | None = None

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
 BATCH_ROWS = 16
-"""Rows of a parquet file held at once."""
+"""Rows of a file held at once."""
 LARGEST_BATCH = 2**20
-"""Characters of a batch that become Python objects at once; the rows of a larger one do so one at a time."""
+"""Characters of a batch that become Python objects at once. The rows of a larger batch do so one at a time."""
 MOST_LIST_VALUES = 1_000
 """Values per row in a column of lists that are always read."""
 LARGEST_FOOTER = 4 * 2**20
-"""Bytes of the footer of a parquet file: the library takes some thirty times as many to hold it."""
+"""Bytes of the footer. The library takes some thirty times as many to hold it."""
 
 
 def read_parquet(reading: Reading) -> Iterator[Document]:
@@ -79,7 +79,7 @@ def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
 def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool]:
     """Return the path of each column that is read, and whether it holds text or bytes.
 
-    A column of lists is left out if a row of it may have more values than the options allow.
+    If a row of a column of lists may have more values than the options allow, the column is left out.
     """
     most = reading.options.max_size // TEXT_PER_VALUE
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -104,7 +104,7 @@ class _Unpacked:
         reading.stream.seek(0)
 
     def add(self, size: int) -> None:
-        """Count them. Raise `DataError` for too many."""
+        """Count the characters. Raise `DataError` for too many."""
         self._total += size
         check_unpacked(self._total, self._packed)
 
@@ -129,7 +129,9 @@ def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
 
 
 def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
-    """Return the rows as Python objects; for a row with a value out of Python's range, such as a date, the error."""
+    """Return the rows as Python objects. For a row with a value out of Python's range, such as a date, return the
+    error.
+    """
     try:
         return list(rows.to_pylist())
     except (OverflowError, ValueError) as error:

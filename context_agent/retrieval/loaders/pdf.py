@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
 MOST_PAGES = 20_000
+"""Pages of a file."""
 LARGEST_PAGE = 4 * 2**20
-"""Bytes of a PDF page's content, unpacked."""
+"""Bytes of a page's content, unpacked."""
 MOST_OPERATIONS = 1_000_000
-"""Drawing operations of a PDF page, including those of its forms, which may nest."""
+"""Drawing operations of a page, including those of its forms, which may nest."""
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
@@ -52,7 +53,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
 
 @contextmanager
 def _without_warnings(name: str) -> Iterator[None]:
-    """Keep a library's logger quiet: a hostile file makes it log a line for every few bytes."""
+    """Keep a library's logger quiet. A hostile file makes it log a line for every few bytes."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -80,7 +81,7 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
 
 
 def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> str:
-    """One page's text; a broken page is reported and left out."""
+    """Return one page's text. A broken page is reported and left out."""
     try:
         page = reader.pages[number]
         drawn.begin(page)
@@ -94,8 +95,8 @@ def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> st
 class _Drawn:
     """Counts what the pages of a file unpack to: their content, and the operations of the forms in it.
 
-    It is called with each operation. A page that has too much is left out; a file that has too much for its size is not
-    read further, since one page or form may be named again and again.
+    pypdf calls it with each operation. A page that has too much is left out. A file that has too much for its size is
+    not read further, because it may name one page or form again and again.
     """
 
     def __init__(self, packed: int) -> None:

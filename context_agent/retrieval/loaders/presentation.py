@@ -81,7 +81,7 @@ def _shapes(package: Package, part: str) -> tuple[str, list[str]]:
 
 
 def _texts(package: Package, part: str) -> Iterator[tuple[str, str]]:
-    """Yield the text of each shape, and of which placeholder it is: `title`, `body` or none ("")."""
+    """Yield the text of each shape, and its placeholder: `title`, `body` or "" for none."""
     text: list[str] = []
     paragraphs: list[str] = []
     row: list[str] = []

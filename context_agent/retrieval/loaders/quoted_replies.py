@@ -21,8 +21,8 @@ _QUOTED = re.compile(r"^[ \t]*>.*$\n?", re.M)
 
 
 def without_quoted_replies(text: str) -> str:
-    """Return the text without quoted lines and their attribution; all of it if nothing else is left (a bare
-    forward).
+    """Return the text without quoted lines and their attribution. If nothing else is left, as in a bare forward, return
+    all.
     """
     words = text
     if cut := _ORIGINAL.search(words):
@@ -33,7 +33,7 @@ def without_quoted_replies(text: str) -> str:
 
 
 def _without_attributions(text: str) -> str:
-    """Without the lines that introduce a quote, if a quote follows."""
+    """Return the text without the lines that introduce a quote, if a quote follows them."""
     parts, position = [], 0
     for match in _ATTRIBUTION.finditer(text):
         if match.start() >= position and _QUOTE_FOLLOWS.match(text, match.end()):
@@ -45,7 +45,7 @@ def _without_attributions(text: str) -> str:
 
 
 def without_blockquotes(page: str) -> str:
-    """Return an HTML message without its `<blockquote>`s, which hold quoted replies."""
+    """Return an HTML message without its `<blockquote>` elements, which hold quoted replies."""
     parts, position, depth = [], 0, 0
     for tag in tags(page):
         if tag.name != "blockquote":

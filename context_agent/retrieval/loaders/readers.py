@@ -42,11 +42,11 @@ _BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet}
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
 """Characters of the longest line that is sniffed."""
 SNIFFED_LINES = 5
-"""First lines of a stream that are sniffed; if one of them is a JSON object, the stream is read as JSONL."""
+"""First lines of a stream that are sniffed. If one of them is a JSON object, the stream is read as JSONL."""
 
 
 def read_any(reading: Reading) -> Iterator[Document]:
-    """Yield the documents of a source whose name says nothing: PDF, parquet or JSONL by its content, else plain
+    """Yield the documents of a source whose name says nothing: PDF, parquet or JSONL by its content, or else plain
     text.
     """
     head = reading.stream.read(8)
@@ -105,7 +105,7 @@ READERS: Mapping[str, Reader] = {
     ".xlsx": read_xlsx,
     ".xml": read_xml,
 }
-"""The reader of each extension, and under "" that of all other sources."""
+"""The reader of each extension. The reader under "" is for all other sources."""
 
 
 def _holds_rows(stream: BinaryIO, keys: Collection[str]) -> bool:

@@ -26,7 +26,16 @@ class LeftOutError(DataError):
 
 @dataclass(slots=True)
 class Reading:
-    """A source that a reader reads: an open seekable stream, the options, and the report for its notices."""
+    """A source that a reader reads.
+
+    Attributes:
+        name: The name of the source in notices.
+        path: The path below the source folder, or the file's name.
+        stream: The open stream, which is seekable.
+        options: The options of the load.
+        report: Takes the reader's notices.
+        found: True for a file that was found in a folder, False for a source that the user named.
+    """
 
     name: str
     path: str
@@ -38,11 +47,11 @@ class Reading:
     _noted: set[str] = field(default_factory=set)
 
     def skip(self, reason: str, line: int | None = None) -> None:
-        """Reports a row or page that is left out."""
+        """Report a row or page that is left out."""
         self.report.skip(self.name, reason, line)
 
     def note_once(self, reason: str) -> None:
-        """Reports what applies to many rows and loses no text, once."""
+        """Report, once, what applies to many rows and loses no text."""
         if reason not in self._noted:
             if len(self._noted) < MAX_LISTED_NOTICES:
                 self._noted.add(reason)
@@ -53,9 +62,9 @@ _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 
 
 def identifier(path: str) -> str:
-    """Return a relative path as a document id: letters of any script stay, special characters are percent-encoded.
+    """Return a relative path as a document id. Letters of any script stay, and special characters are percent-encoded.
 
-    Different paths have different ids; composed and decomposed accents, which file systems mix, have the same id.
+    Different paths have different ids. File systems mix composed and decomposed accents, so both have the same id.
     """
     composed = unicodedata.normalize("NFC", path)
     return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
@@ -69,12 +78,12 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """Return the text with each NUL and lone surrogate, which no database accepts, replaced by U+FFFD."""
+    """Return the text with U+FFFD in place of each NUL and lone surrogate, which no database accepts."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue | None:
-    """Return the value as metadata can hold it; None for an empty value or one that is too large."""
+    """Return the value as metadata can hold it. None for an empty value or one that is too large."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
@@ -100,7 +109,7 @@ def _as_text(value: object) -> str:
 
 
 def content(reading: Reading) -> bytes:
-    """Return all bytes of the source. Raises `DataError` for more than the options allow."""
+    """Return all bytes of the source. Raise `DataError` for more than the options allow."""
     data = reading.stream.read(reading.options.max_size + 1)
     if len(data) > reading.options.max_size:
         raise DataError(reading.options.too_large("the file, which is one document,"))
@@ -108,7 +117,7 @@ def content(reading: Reading) -> bytes:
 
 
 def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
-    """Return the bytes as text, with a notice if the encoding was guessed. Raises `DataError` for bytes that are not
+    """Return the bytes as text, with a notice if the encoding was guessed. Raise `DataError` for bytes that are not
     text.
     """
     text = decode(data, reading.options.encoding, declared)
@@ -124,7 +133,7 @@ def document(
     metadata: Mapping[str, MetadataValue] | None = None,
     sections: tuple[Section, ...] = (),
 ) -> Document:
-    """Return the file's document, with its path in the source folder as metadata. Raises `DataError` if the text is
+    """Return the file's document, with its path in the source folder as metadata. Raise `DataError` if the text is
     empty.
     """
     text = storable(unix_lines(text))
@@ -141,7 +150,7 @@ def document(
 
 
 def one_line(title: str) -> str:
-    """Return a title on one line, of at most `LONGEST_TITLE` characters: it is stored with every chunk."""
+    """Return a title on one line, of at most `LONGEST_TITLE` characters. It is stored with every chunk."""
     line = " ".join(title[: 2 * LONGEST_TITLE].split())
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 3] + "..."
 

@@ -9,14 +9,19 @@ from pathlib import Path
 from context_agent.retrieval.loaders.folders import RULES_FILE
 
 MAX_LISTED_NOTICES = 10_000
-"""Notices in a report; further ones are only counted, so that a corrupt file cannot fill the memory."""
+"""Notices in a report. Further ones are only counted, so that a corrupt file cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message about a source. `lost` is true if text of it is missing; `line` counts from 1.
+    """A message about a source.
 
-    `kind` is the kind of the file (`.png`) if the reason applies to every file of that kind, else empty.
+    Attributes:
+        source: The name of the source.
+        reason: What is wrong, and what to do.
+        line: The line, counted from 1. None if the notice is about the whole source.
+        lost: Whether text of the source is missing.
+        kind: The kind of the file (`.png`), if the reason applies to every file of that kind. Otherwise empty.
     """
 
     source: str
@@ -31,13 +36,19 @@ class Notice:
 
 @dataclass(slots=True)
 class LoadReport:
-    """Filled while the documents of `load` are read.
+    """What a load read and what it left out. It is filled while the documents are read.
 
-    `files` counts sources with documents or at least rows, `documents` the documents, `duplicates` dropped repetitions,
-    `skipped` the notices about lost text, `unlisted` the notices beyond the first 10,000. `kinds` counts the notices
-    that apply to a kind of files, by kind and reason; of each the first 10,000 are in `notices`. `ignored` counts the
-    entries of folders that rules exclude, by `.gitignore` or the folder's name. `files_read` and `files_left_out` count
-    the files by kind. Of a file that was left out, nothing was read.
+    Attributes:
+        files: Sources with documents or at least rows.
+        documents: Documents.
+        duplicates: Repetitions that were dropped.
+        skipped: Notices about lost text.
+        unlisted: Notices beyond the first 10,000.
+        notices: The notices. Of each kind and reason, the first 10,000 are here.
+        kinds: How many notices apply to a kind of files, by kind and reason.
+        ignored: How many entries of folders are excluded, by rule: `.gitignore` or the folder's name.
+        files_read: Files that were read, by kind.
+        files_left_out: Files of which nothing was read, by kind.
     """
 
     files: int = 0
@@ -64,16 +75,16 @@ class LoadReport:
         self.files_left_out[name] = self.files_left_out.get(name, 0) + 1
 
     def skip(self, source: str, reason: str, line: int | None = None, *, kind: str = "") -> None:
-        """Records that a file or row was left out."""
+        """Record that a file or row was left out."""
         self.skipped += 1
         self._list(Notice(source, reason, line, kind=kind))
 
     def note(self, source: str, reason: str, *, kind: str = "") -> None:
-        """Records a notice about something that lost no text."""
+        """Record a notice about something that lost no text."""
         self._list(Notice(source, reason, lost=False, kind=kind))
 
     def ignore(self, reason: str) -> None:
-        """Counts an entry of a folder that a rule excludes."""
+        """Count an entry of a folder that a rule excludes."""
         self.ignored[reason] = self.ignored.get(reason, 0) + 1
 
     def ignored_text(self) -> str:
@@ -85,7 +96,7 @@ class LoadReport:
         return f"not read: {' and '.join(parts)}. --no-ignore reads them"
 
     def lost(self) -> Iterator[Notice]:
-        """Return the listed notices about files and rows that were left out."""
+        """Yield the listed notices about files and rows that were left out."""
         return (notice for notice in self.notices if notice.lost)
 
     def _list(self, notice: Notice) -> None:

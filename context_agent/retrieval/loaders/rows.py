@@ -1,8 +1,8 @@
-"""A row of a table or a JSON object becomes a document.
+"""A row of a table, or a JSON object, becomes a document.
 
-A row's fields except id, title and text become metadata: strings, numbers and booleans as they are, dates and decimals
-as strings, lists and objects as JSON; null, NaN and empty values are left out. A value above 10,000 characters, or of
-bytes, is left out with a notice, because metadata is stored with every chunk.
+A row's fields except id, title and text become metadata. Strings, numbers and booleans stay as they are, dates and
+decimals become strings, and lists and objects become JSON. Null, NaN and empty values are left out. A value above
+10,000 characters, or of bytes, is left out with a notice, because metadata is stored with every chunk.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
 TEXT_KEYS = ("text", "content", "body", "contents")
 LONGEST_ID = 256
-"""Characters of an id: it is shown to the model with every chunk."""
+"""Characters of an id. It is shown to the model with every chunk."""
 TEXT_PER_VALUE = 16
-"""Characters of the size limit per JSON value or cell of a row: a parsed value takes about 100 bytes."""
+"""Characters of the size limit per JSON value or cell of a row. A parsed value takes about 100 bytes."""
 LARGEST_METADATA = 32_768
-"""Characters of all metadata values of a row: they are stored with every chunk."""
+"""Characters of all metadata values of a row. They are stored with every chunk."""
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def check_columns(names: Iterable[str], options: LoadOptions) -> None:
-    """Raises `DataError` if the table has no text column, or lacks a column that the options name."""
+    """Raise `DataError` if the table has no text column, or lacks a column that the options name."""
     present = set(names)
     for key in (options.text_key, options.id_key, options.title_key):
         if key is not None and key not in present:
@@ -42,7 +42,7 @@ def check_columns(names: Iterable[str], options: LoadOptions) -> None:
 
 
 def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
-    """Yield the row's document, or a notice about what it lacks."""
+    """Yield the row's document, or report what it lacks."""
     if not isinstance(row, dict):
         reading.skip(f"{json_type(row)}, not an object with fields", number)
         return
@@ -57,7 +57,7 @@ def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
 
 
 def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
-    """Return the row's document; its id is empty if the row has none. Raises `DataError` for a row without text."""
+    """Return the row's document. Its id is empty if the row has none. Raise `DataError` for a row without text."""
     options = reading.options
     text_key, text = _text(row, (options.text_key,) if options.text_key else TEXT_KEYS)
     id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else ID_KEYS)
@@ -96,7 +96,9 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """Return the key and the id, shortened and on one line; ("", "") if there is none. Raises `DataError`."""
+    """Return the key and the id, cut and on one line. Without one, return ("", ""). Raise `DataError` for an
+    unusable id.
+    """
     for key in keys:
         value = row.get(key)
         if value is None or value != value:  # noqa: PLR0124 - NaN, an empty cell of a table
@@ -113,7 +115,7 @@ def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """Return the key and the title on one line; ("", "") if there is none. A title that is not a string stays
+    """Return the key and the title on one line. Without one, return ("", ""). A title that is not a string stays
     metadata.
     """
     for key in keys:
@@ -129,6 +131,6 @@ def _alternatives(keys: Iterable[str]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """At most 12 names, for a message."""
+    """Return at most 12 names, for a message."""
     quoted = sorted(repr(storable(name))[:50] for name in names)
     return ", ".join(quoted[:12]) + (" ..." if len(quoted) > 12 else "") if quoted else "none"

@@ -16,7 +16,7 @@ from context_agent.retrieval.loaders.reading import LeftOutError, Reading, conte
 from context_agent.types import Document
 
 HEAD_BYTES = 8_192
-"""Bytes at the beginning of a file that are looked at."""
+"""Bytes at the beginning of a file that are examined."""
 LARGEST_CONTROL_SHARE = 1 / 50
 """Share of control characters above which a file is binary."""
 ALL_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b") + b"\x7f"
@@ -54,18 +54,18 @@ _BINARY = {
 _WITHOUT_NUL = (b"\x89PNG", b"\xff\xd8\xff", b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
 """First bytes that no text has."""
 LOCK_FILES = frozenset({"go.sum", "npm-shrinkwrap.json", "package-lock.json", "packages.lock.json", "pnpm-lock.yaml"})
-"""Files that package managers write, beside those that end in `.lock` or `.lockfile`."""
+"""Files that package managers write. Files that end in `.lock` or `.lockfile` count as well."""
 MARK_WITHIN = 1_000
 """Characters at the beginning of a file in which a mark of a generator counts."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
 LEAST_MINIFIED = 1_000
-"""Characters of a text that may be minified: a short one costs nothing."""
+"""Characters of a text that may be minified. A shorter one costs nothing."""
 MINIFIED_LINE = 400
 """Characters of a line, on average, above which a text may be minified. White space tells it from paragraphs."""
 MINIFIED_SPACE = 0.08
 """Share of white space below which such a text is minified. English prose has 0.16."""
 MINIFIED_ASCII = 0.9
-"""Share of ASCII characters above which it is minified: some scripts use no spaces."""
+"""Share of ASCII characters above which it is minified. Some scripts use no spaces."""
 
 
 def binary_kind(head: bytes) -> str:
@@ -132,7 +132,7 @@ def _has_mark(words: str) -> bool:
 
 
 def is_minified(path: str, text: str) -> bool:
-    """Return whether white space was removed from a text: its lines are long, and hold hardly any."""
+    """Return whether white space was removed from a text, so that its lines are long and hold hardly any."""
     name = PurePath(path).name.lower()
     if ".min." in name and len(text) >= LEAST_MINIFIED:
         return True

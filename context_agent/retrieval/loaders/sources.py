@@ -22,7 +22,7 @@ from context_agent.retrieval.loaders.report import LoadReport, kind_of
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
 """A path, `-` for standard input, or an open stream."""
 Extensions = Collection[str]
-"""Extensions of the files to read, in lower case; "" means any other extension."""
+"""Extensions of the files to read, in lower case. "" means any other extension."""
 
 NO_READER = "no reader"
 IN_MEMORY = 16 * 2**20
@@ -32,9 +32,14 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file or stream to open. `path` is relative to the source folder; `extension` is "" if the content decides.
+    """A file or stream to open.
 
-    `folder` is the open folder in which a file was found, or None for a source that the user named.
+    Attributes:
+        name: The name of the source in notices.
+        path: The path below the source folder.
+        extension: The extension that selects the reader, or "" if the content decides.
+        origin: The path or the stream.
+        folder: The open folder in which the file was found. None for a source that the user named.
     """
 
     name: str
@@ -45,7 +50,7 @@ class SourceFile:
 
 
 def check_sources(sources: Iterable[str]) -> None:
-    """Raises `DataError` if one of the paths is a URL or does not exist, before anything is read."""
+    """Raise `DataError` if one of the paths is a URL or does not exist, before anything is read."""
     sources = list(sources)
     for source in sources:
         if _URL.match(source):
@@ -63,7 +68,7 @@ def _no_url(source: str) -> str:
 def expand(
     sources: Readable | Iterable[Readable], report: LoadReport, extensions: Extensions, *, ignore: bool = True
 ) -> Iterator[SourceFile]:
-    """Yield the files and streams of the sources; others are reported. `ignore` applies the rules of folders."""
+    """Yield the files and streams of the sources, and report the others. `ignore` applies the rules of folders."""
     for source in _listed(sources):
         if isinstance(source, str) and source == "-":
             yield _from_stream(sys.stdin, extensions)
@@ -76,7 +81,9 @@ def expand(
 
 
 def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:
-    """Return a single source becomes a list: `load("notes")` must not read files `n`, `o`, `t` ..."""
+    """Return the sources as an iterable. A single one becomes a list: `load("notes")` must not read files `n`, `o`, `t`
+    ...
+    """
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         return [cast("Readable", sources)]
     return sources
@@ -89,7 +96,7 @@ def _from_stream(stream: IO[Any], extensions: Extensions) -> SourceFile:
 
 
 def _binary(stream: IO[Any]) -> BinaryIO:
-    """Return the binary buffer of a text stream; a `StringIO`, which has none, is encoded."""
+    """Return the binary buffer of a text stream. A `StringIO` has none, so its text is encoded."""
     buffer: BinaryIO | None = getattr(stream, "buffer", None)
     if buffer is not None:
         return buffer
@@ -126,7 +133,10 @@ def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ig
 
 
 def extension_of(name: str, extensions: Extensions) -> str | None:
-    """Return the extension of a file name in lower case if it is among `extensions`; else "" if that is, else None."""
+    """Return the extension of a file name in lower case, if a reader has it.
+
+    If no reader has it, return "" if `extensions` has that, and else None.
+    """
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     candidates = ("".join(suffixes[-2:]), *suffixes[-1:], "")
     return next((extension for extension in candidates if extension in extensions), None)
@@ -147,7 +157,7 @@ def opened(source: SourceFile) -> Iterator[BinaryIO]:
 
 
 class _Frozen(io.FileIO):
-    """A file of a folder, up to its size when it was opened: a file that grows while it is read comes to an end."""
+    """A file of a folder, up to its size when it was opened. So a file that grows while it is read comes to an end."""
 
     def __init__(self, name: str, folder: OpenFolder) -> None:
         super().__init__(name, opener=folder.opener)

@@ -34,8 +34,8 @@ def read_text(reading: Reading) -> Iterator[Document]:
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
-    """Yield the source without its front matter, which becomes metadata, titled by `title` there or by the first
-    heading.
+    """Yield the source, titled by `title` in its front matter or by its first heading. The front matter becomes
+    metadata.
     """
     front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
     title = str(front.pop("title", "")) or markdown_title(text[:TITLE_SEARCH_CHARACTERS])
@@ -57,6 +57,6 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 
 def markdown_title(text: str) -> str:
-    """Return the first heading outside of fenced code; "" without one."""
+    """Return the first heading outside of fenced code, or "" without one."""
     heading = _HEADING.search(_FENCED.sub("", text))
     return heading[1].strip().rstrip("#").strip() if heading else ""

@@ -14,7 +14,7 @@ from context_agent.retrieval.loaders.reading import Reading, content, decoded
 from context_agent.types import Document
 
 MAX_TURN_CHARACTERS = 1_000
-"""Characters after which a turn ends: a lecture may have one speaker."""
+"""Characters after which a turn ends. A lecture may have one speaker."""
 _TIMES = re.compile(r"\s{0,9}((?:\d{1,4}:)?\d{1,2}:\d{2}[.,]\d{3})\s{1,9}-->")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s([^<>]*)>")
 _TAG = re.compile(r"<[^<>]*>")
@@ -43,7 +43,9 @@ def _turns(text: str) -> Iterator[Turn]:
 
 
 def _cues(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield speaker, start and text of each line of a cue. What is not below a time is no text: notes, numbers."""
+    """Yield speaker, start and text of each line of a cue. Lines that are not below a time, such as notes, are not
+    text.
+    """
     time = ""
     for line in chain(text.split("\n"), [""]):
         if begun := _TIMES.match(line):

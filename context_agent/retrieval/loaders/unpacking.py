@@ -1,4 +1,4 @@
-"""How much a packed source may unpack to: bounds relative to its own size, checked while it is read."""
+"""How much a packed source may unpack to: limits relative to its own size, checked while it is read."""
 
 from __future__ import annotations
 

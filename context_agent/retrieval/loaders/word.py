@@ -21,13 +21,13 @@ _TEXT = grammar(
     hyperlink="r",
     r="t tab br cr noBreakHyphen ptab",
 )
-"""What a paragraph says. Deleted text, footnotes, and tables inside of a cell are not part of it."""
+"""The elements of a paragraph's text. Deleted text, footnotes, and tables inside of a cell are not among them."""
 _STYLES = grammar(root="styles", styles="style", style="name")
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 
 
 def read_docx(reading: Reading) -> Iterator[Document]:
-    """Yield the text of a Word file; headings begin with `#`, and a merged cell is written once."""
+    """Yield the text of a Word file. Headings begin with `#`, and a merged cell is written once."""
     with opened_package(reading) as package:
         main = package.main_part()
         text = package.joined(_blocks(package, main, _heading_marks(package, main)))
@@ -92,7 +92,7 @@ def _blocks(package: Package, main: str, marks: dict[str, str]) -> Iterator[str]
 
 
 def _character(event: Event) -> str:
-    """Return the character that an empty element stands for; "" for any other element."""
+    """Return the character that an empty element stands for, or "" for any other element."""
     if event.name == "br":
         return "\n" if attribute(event.attributes, "type") in {"", "textWrapping"} else ""
     return _CHARACTERS.get(event.name, "")

@@ -42,7 +42,7 @@ class Formats:
 
 
 def read_xlsx(reading: Reading) -> Iterator[Document]:
-    """Yield the sheets of a workbook; formulas give their stored values. A sheet that is named twice is written
+    """Yield the sheets of a workbook. Formulas give their stored values, and a sheet that is named twice is written
     once.
     """
     with opened_package(reading) as package:
@@ -73,7 +73,7 @@ def _sheets(package: Package, options: LoadOptions) -> Iterator[str]:
 
 
 def _strings(package: Package, part: str) -> Iterator[str]:
-    """Yield the shared strings; one in several runs is joined."""
+    """Yield the shared strings. A string in several runs is joined."""
     pieces: list[str] = []
     for event in package.events(part, _STRINGS):
         if event.kind is Kind.TEXT and event.name == "t":
@@ -155,7 +155,9 @@ def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[li
 
 
 def _column(reference: str, following: int) -> int:
-    """Return the column of a cell from 0; the following one if the reference names none or one before it."""
+    """Return the column of a cell from 0. If the reference names none, or one before it, return the following
+    column.
+    """
     matched = _COLUMN.fullmatch(reference) if len(reference) <= 10 else None
     if matched is None:
         return following

@@ -1,9 +1,9 @@
 """A pull parser for the XML of packed documents, which may come from strangers.
 
 It keeps no tree. A grammar may say which children of which elements matter, and all other elements are passed over. So
-the work for each byte is the same whatever the document says. Names are compared without their prefix. Depth, the
-length of a tag and the number of different names have bounds, because expat's memory grows with them. A document that
-declares an entity or a default attribute, which multiply its size, is refused; no external entity is read.
+the work for each byte is the same whatever the document says. Names are compared without their prefix. Expat's memory
+grows with depth, with the length of a tag and with the number of different names, so these have limits. A document that
+declares an entity or a default attribute, which multiply its size, is refused. No external entity is read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TAG_LENGTH = 2**18
 
 Attributes = Mapping[str, str]
 Grammar = Mapping[str, frozenset[str]]
-"""The children that matter, by the name of their parent; the root's parent is ""."""
+"""The children that matter, by the name of their parent. The root's parent is ""."""
 
 
 class Kind(Enum):
@@ -45,19 +45,19 @@ class Event(NamedTuple):
 
 
 def grammar(**children: str) -> Grammar:
-    """Return a grammar from the children of each element, separated by spaces; `root` stands for the document."""
+    """Return a grammar from the children of each element, separated by spaces. `root` stands for the document."""
     return {name if name != "root" else "": frozenset(names.split()) for name, names in children.items()}
 
 
 def attribute(attributes: Attributes, name: str) -> str:
-    """Return the attribute of that name, with any prefix or none; "" if there is none."""
+    """Return the attribute of that name, with any prefix or none. Without one, return ""."""
     if (value := attributes.get(name)) is not None:
         return value
     return reference(attributes, name)
 
 
 def reference(attributes: Attributes, name: str) -> str:
-    """Return the attribute of that name with a prefix, as in `r:id`; "" if there is none."""
+    """Return the attribute of that name with a prefix, as in `r:id`. Without one, return ""."""
     return next((value for key, value in attributes.items() if key.rpartition(":")[2] == name and ":" in key), "")
 
 

@@ -1,6 +1,6 @@
 """XML of any kind: a line for each element that has text or attributes. Also feeds, outlines and exported notes.
 
-A file that is not well-formed, or declares entities, is read as the text that it is.
+A file that is not well-formed, or declares entities, is read as plain text.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ def test_an_endless_response_is_read_to_a_bound() -> None:
 @pytest.mark.parametrize(
     ("engine", "options", "message"),
     [
-        (42, {}, "int is no engine"),
+        (42, {}, "int cannot search"),
         (object().__repr__, {}, "takes no query"),
         (lambda query: [], {"timeout": 0}, "must be positive"),
         (lambda query: [], {"most": 0}, "must be positive"),
