@@ -146,8 +146,8 @@ def search_function(engine: Any) -> Callable[..., Any]:
     if callable(engine):
         return engine  # type: ignore[no-any-return]
     raise ConfigError(
-        f"{type(engine).__name__} cannot search: pass a function like search(query, limit), a retriever or vector store "
-        "of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint"
+        f"{type(engine).__name__} cannot search: pass a function like search(query, limit), a retriever or vector "
+        "store of LangChain, a retriever or index of LlamaIndex, or the address of an HTTP endpoint"
     )
 
 
