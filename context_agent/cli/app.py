@@ -188,6 +188,8 @@ def _print_usage_error(error: click.ClickException) -> None:
     message = error.format_message().rstrip()
     if "unexpected extra argument" in message:
         message += ": put text with spaces in quotes"
+    if isinstance(error, click.NoSuchOption) and path.endswith("wrap"):
+        message += " Options of the agent go behind --, as in: ctx1 wrap codex -- --model NAME"
     hint = f" ({path} --help)" if isinstance(error, click.UsageError) else ""
     output.echo(f"{path}: {message}{hint}", err=True)
 

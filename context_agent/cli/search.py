@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections import deque
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from context_agent.retrieval.corpus import Corpus
     from context_agent.retrieval.filters import Where
 
+
+FILTER_EXAMPLES = 20
+"""Passages whose metadata are named if a filter matches nothing."""
 
 KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="--k --top-k -k")]
 
@@ -166,7 +170,18 @@ def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: Sh
             output.note(output.NOTHING_RELEVANT)
     else:
         output.show_ranking(output.stdout(), result, time.perf_counter() - started)
+    if limits.where is not None and not result.documents:
+        _note_empty_filter(agent.corpus, limits.where)
     return 1 if result.error else 0
+
+
+def _note_empty_filter(corpus: Corpus, where: Where) -> None:
+    """If no passage matches the filter, print which metadata some passages have."""
+    if corpus.grep(".", limit=1, where=where):
+        return
+    keys = {key for hit in corpus.grep(".", limit=FILTER_EXAMPLES) for key in hit.chunk.metadata}
+    known = f"Passages have, for example: {', '.join(sorted(keys))}" if keys else "Passages have no metadata"
+    output.note(output.one_line(f"no passage matches --where {json.dumps(where)}. {known}"))
 
 
 def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:

@@ -386,8 +386,8 @@ def from_feedback(
     output.note_problems(problems)
     dropped = output.counts({**summary["dropped_judgments"], **summary["dropped_questions"]})
     text = (
-        f"{report.tasks:,} tasks from {report.read:,} judgments in {out}. Dropped: {dropped}. "
-        f"Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
+        f"{output.count(report.tasks, 'task')} from {output.count(report.read, 'judgment')} in {out}. "
+        f"Dropped: {dropped}. Judges disagreed on {report.conflicts:,} documents, {report.ties:,} of them left out; "
         f"{report.missing:,} judged ids are not in the index."
     )
     if "sft" in summary:

@@ -472,7 +472,10 @@ def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> 
 
 
 def _tally_text(tally: dict[str, Any], out: Path) -> str:
-    first = f"{tally['tasks']} tasks from {tally['links']} links between {tally['documents']} documents in {out}"
+    first = (
+        f"{output.count(tally['tasks'], 'task')} from {output.count(tally['links'], 'link')} between "
+        f"{output.count(tally['documents'], 'document')} in {out}"
+    )
     drafts = [
         f"  {title} {number:6}  {reason}" for title in ("kept", "dropped") for reason, number in tally[title].items()
     ]

@@ -162,6 +162,15 @@ def test_a_filter_limits_what_is_searched(inside, dated, tmp_path, where, ids):
     assert sorted(many.stdout.split()) == ["q", *ids]
 
 
+def test_a_filter_that_matches_nothing_is_named_with_the_metadata_that_there_are(inside, dated):
+    process = inside("search", "tons", "--where", "yaer=2020", "--path", dated)
+    assert process.returncode == 0
+    assert 'no passage matches --where {"yaer": 2020}' in process.stderr
+    assert "kind, year" in process.stderr
+    found = inside("search", "tons", "--where", "year=2020", "--path", dated)
+    assert "--where" not in found.stderr
+
+
 @pytest.mark.parametrize(
     ("where", "reason"),
     [

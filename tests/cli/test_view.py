@@ -207,7 +207,7 @@ def test_judgments_become_tasks(inside, index, found, tmp_path):
     assert (task["question"], task["gold"], task["distractors"]) == (QUESTION, ids[:2], ids[2:3])
     text_run = inside("synth", "from-feedback", "kept/feedback.jsonl", "--trajectories", "kept", "--path", index,
                       "--out", "tasks.jsonl")  # fmt: skip
-    assert "1 tasks from 1 judgments in tasks.jsonl. Dropped: none." in text_run.stdout
+    assert "1 task from 1 judgment in tasks.jsonl. Dropped: none." in text_run.stdout
 
 
 def test_judgments_in_bulk(inside, found, tmp_path):

@@ -52,6 +52,13 @@ def _no_base_addresses(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+def test_an_option_of_the_agent_without_dashes_before_it_gets_the_remedy(tmp_path):
+    wrapped = run("wrap", sys.executable, "-c", "print(1)", cwd=tmp_path)
+    assert wrapped.returncode == 2
+    assert "No such option" in wrapped.stderr
+    assert "wrap codex -- --model NAME" in wrapped.stderr
+
+
 def test_a_client_goes_through_the_proxy_and_the_savings_are_printed(tmp_path):
     (tmp_path / "agent.py").write_text(AGENT, encoding="utf-8")
     (tmp_path / "conversation.json").write_text(json.dumps(proxy_conversation()), encoding="utf-8")
