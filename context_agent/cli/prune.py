@@ -33,7 +33,7 @@ from context_agent.cli.confirm import TerminalConfirmation
 from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.cli.serve import INTERRUPTED, PORT, HostOption, LogLevel, start_logs
 from context_agent.errors import ConfigError, DataError
-from context_agent.integrations.server.origins import LOOPBACK, is_loopback
+from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -240,7 +240,7 @@ def proxy(
     if not (local or open_access):
         raise ConfigError(f"other machines can reach {host}: pass --no-token to relay what they send")
     start_logs(log_level)
-    names = (*LOOPBACK, *hosts) if hosts or local else ()
+    names = (*LOOPBACK_NAMES, *hosts) if hosts or local else ()
     settings = Settings(hosts=names, origins=origins, **asdict(capacity))
     savings = saved.open()
     confirm = None if confirm_above is None else TerminalConfirmation()

@@ -33,7 +33,7 @@ from context_agent.cli.command import (
 )
 from context_agent.cli.index import ChunkOptions, IndexRun, summary
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.origins import LOOPBACK, is_loopback
+from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -171,7 +171,7 @@ def serve(
     local = is_loopback(host) and token is None
     settings = Settings(
         token=token,
-        hosts=(*LOOPBACK, *access.hosts) if access.hosts or local else (),
+        hosts=(*LOOPBACK_NAMES, *access.hosts) if access.hosts or local else (),
         max_body=max_body,
         model=served_as,
         **asdict(capacity),
@@ -391,7 +391,7 @@ def ui(
 
     with SearchAgent(corpus, trajectories=trajectories or home / "episodes") as agent:
         title = folder.resolve().name or str(folder)
-        settings = Settings(hosts=LOOPBACK, grace=GRACE, title=title)
+        settings = Settings(hosts=LOOPBACK_NAMES, grace=GRACE, title=title)
         service = Service.of(agent, settings, LiveIndex(agent, index.open))
         serve(service, application_of(service), UI_HOST, _port(port), ready)
     output.note("stopped")

@@ -25,7 +25,7 @@ from context_agent.cli import output
 from context_agent.cli.command import Argument, Json, Option, command, essential
 from context_agent.cli.options import PruneOptions, SavingsOptions
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.origins import LOOPBACK
+from context_agent.integrations.server.origins import LOOPBACK_NAMES
 
 if TYPE_CHECKING:
     from context_agent.integrations.server.proxy import Proxy
@@ -192,7 +192,7 @@ def _start_proxies(
         address = (own if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path).rstrip("/")
         server = address.removesuffix("/v1")
         if server not in urls:
-            settings = Settings(hosts=LOOPBACK, max_body=MAX_BODY, concurrency=128, grace=GRACE_SECONDS)
+            settings = Settings(hosts=LOOPBACK_NAMES, max_body=MAX_BODY, concurrency=128, grace=GRACE_SECONDS)
             # One of them writes the report, which they share. It is the last one to stop.
             report = None if urls else saved.report
             proxy = Proxy(server, pruners, settings, savings=savings, report_file=report)

@@ -1,4 +1,4 @@
-"""Thin faces on `SearchAgent` for other frameworks and protocols. Each needs the extra of its name.
+"""Thin modules that offer `SearchAgent` to other frameworks and protocols. Each needs the extra of its name.
 
 | module | content |
 |---|---|

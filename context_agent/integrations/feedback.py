@@ -40,8 +40,8 @@ MAX_JUDGMENTS = 1_000_000
 """Judgments in a log. Each takes about 150 bytes of memory."""
 MAX_REQUESTS = 200_000
 """The latest requests, which can be judged by request id. Earlier ones can be judged by trajectory id."""
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-_LOCK = ".feedback.lock"
+_TRAJECTORY_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_LOCK_FILE = ".feedback.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class FeedbackLog:
             _append(self.folder / SERVED_FILE, encode_line({"request": request, "trajectories": list(trajectories)}))
 
     def trajectory_of(self, request: str) -> str:
-        """Return the id of the first trajectory of a request. If two requests had the id, it is that of the later one.
+        """Return the id of the first trajectory of a request. If two requests had the same id, the later one counts.
 
         Raises:
             TrajectoryError: If the log does not know the request.
@@ -167,7 +167,7 @@ class FeedbackLog:
         Raises:
             TrajectoryError: If there is no such trajectory.
         """
-        if not _NAME.fullmatch(trajectory):
+        if not _TRAJECTORY_ID.fullmatch(trajectory):
             raise TrajectoryError(
                 f"{trajectory[:140]!r} cannot be the id of a trajectory: use the one in the answer of a search"
             )
@@ -216,7 +216,7 @@ class FeedbackLog:
         return _judgment(_decoded(line), 0, JUDGMENTS_FILE) if _judgment_id(line) == identifier else None
 
     def _locked(self) -> AbstractContextManager[None]:
-        return file_lock(self.folder / _LOCK, timeout=-1)
+        return file_lock(self.folder / _LOCK_FILE, timeout=-1)
 
 
 def _judgment_id(line: bytes) -> str | None:

@@ -26,7 +26,7 @@ CHROMA_OPERATORS = {
     "not in": "$nin",
 }
 """Chroma's operators by those of LlamaIndex and Haystack. Only `nin` and `not in` differ between the two."""
-_NEGATED = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
+_NEGATED_OPERATORS = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
 
 
 def all_of(*filters: Where | None) -> Where | None:
@@ -98,11 +98,11 @@ def _comparison(key: str, operator: str, value: Any, negated: bool) -> Where:
         raise ConfigError(f"Chroma has no filter {operator!r} (on {key!r}): use one of {', '.join(CHROMA_OPERATORS)}")
     name = CHROMA_OPERATORS[operator]
     if negated:
-        if name not in _NEGATED:
+        if name not in _NEGATED_OPERATORS:
             raise ConfigError(
                 f"Chroma cannot negate {key} {operator} {brief(value)}: write the opposite comparison instead"
             )
-        name = _NEGATED[name]
+        name = _NEGATED_OPERATORS[name]
     takes_list = name in ("$in", "$nin")
     if not isinstance(value, list | tuple | set if takes_list else str | int | float):
         raise ConfigError(

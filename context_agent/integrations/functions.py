@@ -33,11 +33,11 @@ from context_agent.text.passages import passage_text
 
 Provider = Literal["openai", "openai-responses", "anthropic", "gemini"]
 TOOL_NAME = "search_documents"
-DESCRIPTION = (
+NUMBERED_DESCRIPTION = (
     "Answers one question with passages from the documents, best first. It searches in several steps by itself, so ask "
     "the whole question in words, even if it takes several facts. Cite a passage by its number, like [1]."
 )
-TOOL_DESCRIPTION = DESCRIPTION.replace("by its number, like [1]", "by its id")
+TOOL_DESCRIPTION = NUMBERED_DESCRIPTION.replace("by its number, like [1]", "by its id")
 """The description for tools that number the passages of each call from 1."""
 DEFAULT_K = 5
 MAX_DOCUMENTS = 20
@@ -140,7 +140,7 @@ class SearchTool:
         where: Where | None = None,
         per_document: int | None = 1,
         name: str = TOOL_NAME,
-        description: str = DESCRIPTION,
+        description: str = NUMBERED_DESCRIPTION,
     ) -> None:
         """Describe the tool.
 

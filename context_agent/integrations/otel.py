@@ -58,8 +58,8 @@ BETWEEN_TURNS = (StopReason.TURNS, StopReason.TOKENS, StopReason.WINDOW)
 """Stop reasons that end an episode between two turns, before the policy is called again."""
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application. It is called with scope, receive and send."""
-_CHAT = re.compile(r"^(chat|anthropic)@([^+]+)")
-_PROVIDERS = {"chat": "openai", "anthropic": "anthropic"}
+_CHAT_POLICY = re.compile(r"^(chat|anthropic)@([^+]+)")
+_PROVIDER_NAMES = {"chat": "openai", "anthropic": "anthropic"}
 """The names of the conventions for a kind of API."""
 
 
@@ -172,12 +172,12 @@ class _Episode:
     def _start_answer(self) -> None:
         """Start the span of the policy's next answer."""
         policy = self._header.policy
-        chat = _CHAT.match(policy)
+        chat = _CHAT_POLICY.match(policy)
         if chat:
             kind, model = chat.groups()
             attributes = {
                 "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": _PROVIDERS[kind],
+                "gen_ai.provider.name": _PROVIDER_NAMES[kind],
                 "gen_ai.request.model": model,
             }
             self._enter(f"chat {model}", SpanKind.CLIENT, attributes)

@@ -12,7 +12,7 @@ import pytest
 from context_agent import MemoryCorpus, SearchAgent
 from context_agent.integrations.mcp.serving import application as mcp_application
 from context_agent.integrations.server.app import application_of
-from context_agent.integrations.server.origins import LOOPBACK
+from context_agent.integrations.server.origins import LOOPBACK_NAMES
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
 from tests.support.raw_http import proxy_before, raw_upstream
@@ -44,7 +44,7 @@ class Target:
 
 
 @contextmanager
-def serving(kind: str, hosts: tuple[str, ...] = LOOPBACK, origins: tuple[str, ...] = ()) -> Iterator[Target]:
+def serving(kind: str, hosts: tuple[str, ...] = LOOPBACK_NAMES, origins: tuple[str, ...] = ()) -> Iterator[Target]:
     """A server of the kind, which allows these names and web pages."""
     with ExitStack() as stack:
         requests: list[bytes] = []

@@ -164,9 +164,9 @@ def test_a_conversation_is_pruned_at_an_encoded_path_too() -> None:
 def seconds(path: bytes) -> float:
     times = []
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.thread_time()
         path_fault(path)
-        times.append(time.perf_counter() - started)
+        times.append(time.thread_time() - started)
     return min(times)
 
 

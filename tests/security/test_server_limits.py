@@ -25,7 +25,7 @@ from context_agent.integrations.feedback import JUDGMENTS_FILE, SERVED_FILE, Fee
 from context_agent.integrations.filters import from_haystack, from_llamaindex
 from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
-from context_agent.integrations.server.logs import LOGGER
+from context_agent.integrations.server.logs import SERVER_LOGGER
 from context_agent.integrations.server.schema import ChatRequest
 from context_agent.integrations.server.streams import MAX_BUFFERED_EVENTS, with_heartbeat
 from context_agent.retrieval.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_TEXT, MAX_VALUES, check_where, compile_where
@@ -362,7 +362,7 @@ def test_a_slow_reader_holds_up_the_search() -> None:
 
 
 def test_a_made_up_method_does_not_fill_the_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, LOGGER.name)
+    caplog.set_level(logging.INFO, SERVER_LOGGER.name)
     assert read_all(connect(server.url, b"M" * 10_000 + b" /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
     server.expect('ctx1_requests_total{path="other",status="404"}', 1)
     requests = [vars(record)["fields"] for record in caplog.records if record.message == "request"]

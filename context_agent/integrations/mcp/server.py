@@ -23,14 +23,16 @@ with extra("mcp"):
     from mcp.types import ToolAnnotations
 
 
-NAME = "context-agent"
-INSTRUCTIONS = (
+SERVER_NAME = "context-agent"
+SERVER_INSTRUCTIONS = (
     "A corpus of documents. `retrieve` answers one question, also one that takes several facts, by searching in "
     "several steps on its own: ask the whole question and use the documents that come back. `search` (one query), "
     "`grep` (a regular expression) and `read` (a document by id) are single steps. Cite documents by their ids. "
     "`prune` needs no documents: it removes from a conversation what no longer matters in its tool results."
 )
-READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+READ_ONLY_HINTS = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
 NO_ISSUER = AnyHttpUrl("http://localhost")
 """The issuer that the SDK's settings for OAuth require. Nothing is requested from it."""
 
@@ -52,9 +54,9 @@ def server_on(service: Service) -> MCPServer[Any]:
     """Return an MCP server on a service. The caller follows the service's index and closes it."""
     token = service.settings.token
     server: MCPServer[Any] = MCPServer(
-        NAME,
+        SERVER_NAME,
         title="Context agent",
-        instructions=INSTRUCTIONS,
+        instructions=SERVER_INSTRUCTIONS,
         version=__version__,
         log_level="WARNING",
         # The tools and documents never change, so no client needs to hold a connection open for changes.
@@ -70,7 +72,7 @@ def server_on(service: Service) -> MCPServer[Any]:
         (tools.read, "Read a document"),
         (tools.prune, "Prune a conversation"),
     ):
-        server.add_tool(tool, title=title, description=inspect.getdoc(tool), annotations=READ_ONLY)
+        server.add_tool(tool, title=title, description=inspect.getdoc(tool), annotations=READ_ONLY_HINTS)
     server.resource(
         "ctx1://document/{+document_id}",
         name="document",

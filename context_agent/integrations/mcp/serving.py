@@ -10,7 +10,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.mcp.server import server_on
-from context_agent.integrations.server.origins import LOOPBACK, is_foreign_page
+from context_agent.integrations.server.origins import LOOPBACK_NAMES, is_foreign_page
 from context_agent.integrations.server.process import serve
 from context_agent.integrations.server.service import Service
 
@@ -22,7 +22,7 @@ with extra("mcp"):
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-PATH = "/mcp"
+MCP_PATH = "/mcp"
 INTERRUPT_GRACE = 1.0
 """Seconds for searches to end after an interrupt."""
 
@@ -92,7 +92,7 @@ def serve_http(
         ConfigError: If the address cannot be used.
     """
     app = application(service, host, hosts=hosts, origins=origins)
-    return serve(service, app, host, port, lambda url: on_ready(url + PATH))
+    return serve(service, app, host, port, lambda url: on_ready(url + MCP_PATH))
 
 
 def application(
@@ -111,15 +111,15 @@ def application(
         origins: Origins of web pages that may call, such as `https://app.example`.
     """
     is_loopback = host in ("127.0.0.1", "localhost", "::1")
-    names = [*LOOPBACK, *hosts]
-    pages = [*(f"http://{name}:*" for name in LOOPBACK), *(origin.lower() for origin in origins)]
+    names = [*LOOPBACK_NAMES, *hosts]
+    pages = [*(f"http://{name}:*" for name in LOOPBACK_NAMES), *(origin.lower() for origin in origins)]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=is_loopback or bool(hosts) or bool(origins),
         allowed_hosts=[pattern for name in names for pattern in (name, f"{name}:*")],
         allowed_origins=pages,
     )
     app = server_on(service).streamable_http_app(
-        streamable_http_path=PATH,
+        streamable_http_path=MCP_PATH,
         stateless_http=True,
         max_request_body_size=service.settings.max_body,
         transport_security=security,
@@ -133,11 +133,11 @@ def application(
             yield state
 
     app.router.lifespan_context = lifespan
-    app.add_middleware(OwnPosts, origins=frozenset(pages))
+    app.add_middleware(PostOnlyMiddleware, origins=frozenset(pages))
     return app
 
 
-class OwnPosts:
+class PostOnlyMiddleware:
     """A layer that refuses every method but POST, and web pages of other origins than `origins`.
 
     A stateless server has no stream to GET and no session to DELETE. The SDK checks the origin only where it checks the

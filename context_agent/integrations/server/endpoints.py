@@ -7,9 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar
-
-from pydantic import BaseModel
+from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.agent import Progress
@@ -25,7 +23,7 @@ from context_agent.integrations.server.completions import Completion, question_o
 from context_agent.integrations.server.conversations import prune_conversation
 from context_agent.integrations.server.disconnects import unless_gone
 from context_agent.integrations.server.episodes import episode_data
-from context_agent.integrations.server.errors import INTERNAL, Problem
+from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
 from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log
 from context_agent.integrations.server.metrics import CONTENT_TYPE, labeled_by_worker
@@ -41,7 +39,7 @@ from context_agent.integrations.server.schema import (
 )
 from context_agent.integrations.server.service import AdmittedSearch, SearchRequest, Service
 from context_agent.integrations.server.streams import (
-    HEARTBEAT,
+    HEARTBEAT_COMMENT,
     EventResponse,
     error_event,
     search_events,
@@ -54,10 +52,9 @@ with extra("serve"):
     from starlette.responses import Response
 
 
-M = TypeVar("M", bound=BaseModel)
 MODEL_CREATED = 0
 """The creation time of the model. OpenAI's clients require the field."""
-PRUNE = "/v1/prune"
+PRUNE_PATH = "/v1/prune"
 METRICS_TIMEOUT = 2.0
 """Seconds that the other workers have to send their metrics."""
 
@@ -132,7 +129,7 @@ class Endpoints:
         return Json(answer)
 
     async def _prune(self, body: PruneRequest) -> Any:
-        async with self._service.step(PRUNE):
+        async with self._service.step(PRUNE_PATH):
             try:
                 answer = await asyncio.to_thread(prune_conversation, self._pruners, body)
             except ConfigError as error:
@@ -233,12 +230,12 @@ class Endpoints:
                 async for item in stream:
                     if isinstance(item, ServedAnswer):
                         _note(record, item)
-                    for part in [HEARTBEAT] if item is None else parts(item):
+                    for part in [HEARTBEAT_COMMENT] if item is None else parts(item):
                         yield part
         except Exception as error:  # noqa: BLE001 (the response has started: the failure is its last part)
             if not isinstance(error, Problem):
                 log("unexpected", logging.ERROR, error=error)
-            problem = error if isinstance(error, Problem) else INTERNAL
+            problem = error if isinstance(error, Problem) else INTERNAL_ERROR
             record.code = problem.code
             yield failure(problem)
 

@@ -57,7 +57,7 @@ class Problem(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-INTERNAL = Problem(500, "internal", "an internal error of the server; its log has the details")
+INTERNAL_ERROR = Problem(500, "internal", "an internal error of the server; its log has the details")
 
 
 def problem_of(error: Exception, where: Where | None = None) -> Problem | None:

@@ -15,16 +15,16 @@ RawHeaders = list[tuple[bytes, bytes]]
 OWN_PREFIX = b"x-context-"
 """The beginning of the proxy's own fields. Clients trust them, so an upstream cannot set one."""
 REPORT_HEADER = b"x-context-pruned"
-_HOP_BY_HOP = frozenset((
+_HOP_BY_HOP_FIELDS = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-authorization",
     b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
 ))  # fmt: skip
 """Fields that belong to one connection."""
-_RECOMPUTED = frozenset((b"host", b"content-length", b"expect"))
+_RECOMPUTED_FIELDS = frozenset((b"host", b"content-length", b"expect"))
 """Fields of a request that the proxy's HTTP client writes itself."""
-_OF_THE_BODY = frozenset((b"content-encoding", b"content-digest", b"repr-digest", b"digest", b"content-md5"))
+_BODY_FIELDS = frozenset((b"content-encoding", b"content-digest", b"repr-digest", b"digest", b"content-md5"))
 """Fields of a request that describe the bytes of its body."""
-_OF_THE_ORIGIN = frozenset((b"alt-svc", b"strict-transport-security"))
+_ORIGIN_FIELDS = frozenset((b"alt-svc", b"strict-transport-security"))
 """Fields of a response that hold for a whole origin. The upstream's origin is not the proxy's."""
 
 
@@ -33,7 +33,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = F
 
     Fields for the proxy itself stay here, and so does the encoding and the digest of a body that was `recoded`.
     """
-    passed = _end_to_end(headers, _RECOMPUTED | _OF_THE_BODY if recoded else _RECOMPUTED)
+    passed = _end_to_end(headers, _RECOMPUTED_FIELDS | _BODY_FIELDS if recoded else _RECOMPUTED_FIELDS)
     return [item for item in passed if not item[0].startswith(OWN_PREFIX)]
 
 
@@ -50,7 +50,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     for name, value in fields:
         if _has_control_character(value):
             raise invalid_answer(f"its header field {name.decode('ascii', 'replace')} holds a control character")
-    passed = _end_to_end(fields, _OF_THE_ORIGIN)
+    passed = _end_to_end(fields, _ORIGIN_FIELDS)
     return [item for item in passed if not item[0].replace(b"_", b"-").startswith(OWN_PREFIX)]
 
 
@@ -61,7 +61,7 @@ def _end_to_end(headers: Iterable[tuple[bytes, bytes]], dropped: Collection[byte
     """
     fields = [(name.lower(), value) for name, value in headers]
     listed = b",".join(value for name, value in fields if name == b"connection").lower().split(b",")
-    gone = _HOP_BY_HOP.union(dropped, (name.strip() for name in listed))
+    gone = _HOP_BY_HOP_FIELDS.union(dropped, (name.strip() for name in listed))
     return [item for item in fields if item[0] not in gone]
 
 

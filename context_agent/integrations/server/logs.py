@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
 
-LOGGER = logging.getLogger("context_agent.server")
+SERVER_LOGGER = logging.getLogger("context_agent.server")
 REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
 """The id of the current request. Everything that runs for the request sees it."""
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -55,14 +55,14 @@ def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: 
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(worker))
-    for logger, lowest in ((LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
+    for logger, lowest in ((SERVER_LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(lowest)
 
 
 def log(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: Any) -> None:
     """Log an event with its fields. `error` adds a stack trace."""
-    LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
+    SERVER_LOGGER.log(level, event, extra={"fields": fields}, exc_info=error)
 
 
 def request_id(header: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from context_agent._support.extras import extra
 from context_agent.integrations.server.disconnects import ClientGone
-from context_agent.integrations.server.errors import INTERNAL, Problem
+from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
 from context_agent.integrations.server.json_encoding import Json
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
 from context_agent.integrations.server.origins import host_name, is_foreign_page, is_navigation, is_rebindable
@@ -29,7 +29,7 @@ with extra("serve"):
 
 
 HEALTH_PATH = "/health"
-METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
+KNOWN_METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"))
 """Methods that the log and the metrics name. A client can invent others, as long as a header may be."""
 CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"
 """The status and the code of a request whose client left before it had the complete answer."""
@@ -89,7 +89,7 @@ class RequestMiddleware:
             return
         headers = Headers(scope=scope)
         identity = request_id(headers.get("x-request-id"))
-        method = scope["method"] if scope["method"] in METHODS else "other"
+        method = scope["method"] if scope["method"] in KNOWN_METHODS else "other"
         record = RequestRecord(method, scope["path"] if scope["path"] in self._paths else "other")
         scope.setdefault("state", {})["record"] = record
 
@@ -117,7 +117,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 (`_on_failure` has already answered the client)
             log("unexpected", logging.ERROR, error=error)
-            record.code = record.code or INTERNAL.code
+            record.code = record.code or INTERNAL_ERROR.code
 
     def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
         """Return the error for a wrong host name, a page of another origin, a wrong token or a refused path.
@@ -164,7 +164,7 @@ def _problem_response(problem: Problem, record: RequestRecord) -> Response:
 
 async def _on_failure(request: Request, error: Exception) -> Response:
     """Return the response to an unexpected exception. Starlette raises the exception again, so it is logged."""
-    return _problem_response(INTERNAL, request.state.record)
+    return _problem_response(INTERNAL_ERROR, request.state.record)
 
 
 async def _on_gone(request: Request, error: Exception) -> Response:

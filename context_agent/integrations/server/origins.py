@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Mapping
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 """Names that always mean this machine. If a page's own name was made to resolve to this machine, its requests have
 another name in the Host header."""
 _SAME_ORIGIN = ("same-origin", "none")
@@ -47,7 +47,7 @@ def is_rebindable(headers: Mapping[str, str]) -> bool:
     if "origin" not in headers and "sec-fetch-site" not in headers:
         return False
     name = host_name(headers.get("host", ""))
-    if name in LOOPBACK:
+    if name in LOOPBACK_NAMES:
         return False
     try:
         ipaddress.ip_address(name.strip("[]"))

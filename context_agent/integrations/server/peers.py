@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.server.errors import INTERNAL, Problem
+from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
 from context_agent.integrations.server.json_encoding import encode
 from context_agent.integrations.server.logs import REQUEST_ID, log
 
@@ -110,7 +110,7 @@ class WorkerPeers:
             return {"problem": asdict(problem)}
         except Exception as error:  # noqa: BLE001 (the caller answers its client; the stack trace is here)
             log("unexpected", logging.ERROR, error=error)
-            return {"problem": asdict(INTERNAL)}
+            return {"problem": asdict(INTERNAL_ERROR)}
 
 
 async def _exchange(address: str, request: Any) -> Any:

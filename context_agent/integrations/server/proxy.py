@@ -46,7 +46,7 @@ from context_agent.integrations.server.middleware import (
     CLIENT_CLOSED,
     CLIENT_GONE,
     ERROR_HANDLERS,
-    METHODS,
+    KNOWN_METHODS,
     RequestMiddleware,
     RequestRecord,
 )
@@ -219,8 +219,8 @@ def proxy_application(proxy: Proxy) -> ASGIApp:
     """Return the ASGI application of a proxy."""
     table = [
         Route(f"{OWN_PATHS}/report", proxy.show_report, methods=["GET"]),
-        Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(METHODS)),
-        Route("/{path:path}", proxy.relay, methods=sorted(METHODS)),
+        Route(f"{OWN_PATHS}/{{path:path}}", no_such_path, methods=sorted(KNOWN_METHODS)),
+        Route("/{path:path}", proxy.relay, methods=sorted(KNOWN_METHODS)),
     ]
     app = Starlette(routes=table, lifespan=lambda _: proxy.connected(), exception_handlers=ERROR_HANDLERS)
     return RequestMiddleware(app, proxy, path_problem)

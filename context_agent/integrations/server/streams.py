@@ -19,7 +19,7 @@ with extra("serve"):
     from starlette.types import Send
 
 
-HEARTBEAT = b": alive\n\n"
+HEARTBEAT_COMMENT = b": alive\n\n"
 MAX_BUFFERED_EVENTS = 64
 """Events of a search that may wait for a slow reader."""
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

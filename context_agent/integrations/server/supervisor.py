@@ -39,10 +39,10 @@ with extra("serve"):
     from starlette.types import ASGIApp
 
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 RESTART_PAUSE = 5.0
 """Seconds before a worker is started again that ended before it listened."""
-TICK = 0.5
+TICK_SECONDS = 0.5
 """Seconds between the supervisor's looks at the clock."""
 END_MARGIN = 5.0
 """Seconds for a process to end after it has drained."""
@@ -179,7 +179,7 @@ class ServerSupervisor:
             self._start(number)
         if now >= self._kill_at:
             self._kill()
-        events = wait([event for child in self._children.values() for event in _events(child)], TICK)
+        events = wait([event for child in self._children.values() for event in _events(child)], TICK_SECONDS)
         for child in list(self._children.values()):
             if child.started in events:
                 self._note_start(child)
@@ -194,7 +194,7 @@ class ServerSupervisor:
         process = context.Process(target=_work, args=(self._target, worker), name=f"ctx1-worker-{number}")
         threads = {name: os.environ.get(name, self._threads) for name in THREAD_VARIABLES}
         # The process inherits the mask. It never gets SIGINT, which a terminal sends to every process.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self._due.pop(number, None)
             if not self._is_stopping:  # A signal may have come before it was blocked.
@@ -268,7 +268,7 @@ def _events(child: _Child) -> list[Any]:
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handle the signals that stop a server while the block runs."""
-    before = {sig: signal.signal(sig, handler) for sig in STOPPING}
+    before = {sig: signal.signal(sig, handler) for sig in STOP_SIGNALS}
     try:
         yield
     finally:

@@ -12,14 +12,14 @@ import unicodedata
 
 MAX_ENCODINGS = 3
 """How many times a path may be percent-encoded. Clients encode once, and a proxy in between may do it again."""
-_ENCODED = re.compile(rb"%(?:u([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
+_PERCENT_ENCODED = re.compile(rb"%(?:u([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
 """A percent-encoded byte, or the form `%uXXXX` that IIS reads."""
-_OVERLONG = re.compile(rb"[\xc0\xc1]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")
+_OVERLONG_UTF8 = re.compile(rb"[\xc0\xc1]|\xe0[\x80-\x9f]|\xf0[\x80-\x8f]")
 """The beginning of a character with more bytes than UTF-8 allows, such as `%c0%ae` for a dot."""
-_SEPARATORS = str.maketrans({**dict.fromkeys("\\⁄∕⧸∖⧵⧹¥₩", "/"), "。": "."})
+_LOOKALIKE_SEPARATORS = str.maketrans({**dict.fromkeys("\\⁄∕⧸∖⧵⧹¥₩", "/"), "。": "."})
 """What a server may read as a slash or a dot, beyond what Unicode's compatibility forms already fold."""
-_PARENT = re.compile(r"/\.\.+(?=[/;:?#]|$)")
-_AUTHORITY = re.compile(r"/(?:\.(?:;[^/]*)?/)*(?:;[^/]*)?/")
+_PARENT_SEGMENT = re.compile(r"/\.\.+(?=[/;:?#]|$)")
+_EMPTY_FIRST_SEGMENT = re.compile(r"/(?:\.(?:;[^/]*)?/)*(?:;[^/]*)?/")
 """An empty first segment: a server may read what follows it as the name of a host."""
 
 
@@ -34,13 +34,13 @@ def path_fault(path: bytes) -> str:
     if b"#" in path:
         return "it holds a fragment (#): send it percent-encoded"
     for _ in range(MAX_ENCODINGS + 1):
-        if _OVERLONG.search(path):
+        if _OVERLONG_UTF8.search(path):
             return "it holds a character in an overlong form, which is not UTF-8"
-        text = unicodedata.normalize("NFKC", path.decode("utf-8", "surrogateescape")).translate(_SEPARATORS)
+        text = unicodedata.normalize("NFKC", path.decode("utf-8", "surrogateescape")).translate(_LOOKALIKE_SEPARATORS)
         if fault := _reading_fault(text):
             return fault
         folded = text.encode("utf-8", "surrogateescape")
-        path = _ENCODED.sub(_decoded, folded)
+        path = _PERCENT_ENCODED.sub(_decoded, folded)
         if path == folded:
             return ""
     return f"it is percent-encoded more than {MAX_ENCODINGS} times over: send it encoded once"
@@ -52,9 +52,9 @@ def _reading_fault(text: str) -> str:
         return "it holds a control character"
     # Windows ignores spaces at the end of a name, and some filters drop characters without a width.
     visible = "".join(c for c in text if not c.isspace() and unicodedata.category(c) != "Cf")
-    if _PARENT.search(visible):
+    if _PARENT_SEGMENT.search(visible):
         return "it has a parent segment (..), which could lead out of the upstream's base path"
-    if _AUTHORITY.match(visible):
+    if _EMPTY_FIRST_SEGMENT.match(visible):
         return "it begins with two slashes, so the next segment could be read as a host"
     return ""
 

@@ -11,7 +11,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import CorpusCorruptError, PolicyError
-from context_agent.integrations.server.logs import LOGGER, JsonLines
+from context_agent.integrations.server.logs import SERVER_LOGGER, JsonLines
 from context_agent.integrations.server.schema import RetrieveAnswer
 from context_agent.pruning.view import View
 from context_agent.testing.actions import call, search
@@ -193,7 +193,7 @@ def test_what_nobody_foresaw_is_no_stack_trace(serve: Serve, caplog: pytest.LogC
     def fail_unexpectedly(view: View) -> Action:
         raise ZeroDivisionError(SECRET)
 
-    with caplog.at_level(logging.INFO, LOGGER.name), serve(ScriptedPolicy([fail_unexpectedly])) as server:
+    with caplog.at_level(logging.INFO, SERVER_LOGGER.name), serve(ScriptedPolicy([fail_unexpectedly])) as server:
         problem(server.ask(), 500, "internal")
         assert server.client.get("/health").json()["ready"] is True
     (record,) = [record for record in caplog.records if record.getMessage() == "unexpected"]
@@ -210,12 +210,12 @@ def test_a_log_line_is_json_with_the_requests_id_and_without_the_question(
             lines.append(json.loads(JsonLines().format(record)))
 
     handler = Capture()
-    LOGGER.addHandler(handler)
+    SERVER_LOGGER.addHandler(handler)
     try:
-        with caplog.at_level(logging.INFO, LOGGER.name), serve() as server:
+        with caplog.at_level(logging.INFO, SERVER_LOGGER.name), serve() as server:
             request_id = server.ask("a private question").headers["x-request-id"]
     finally:
-        LOGGER.removeHandler(handler)
+        SERVER_LOGGER.removeHandler(handler)
     (line,) = [entry for entry in lines if entry["event"] == "request"]
     assert line["request_id"] == request_id
     assert (line["method"], line["path"], line["status"], line["stop_reason"]) == (
