@@ -16,6 +16,7 @@
     │   └── PatternError           a regular expression that the engine refuses
     ├── EmbedderError          an embedding model or endpoint failed
     ├── RerankerError          a reranking model or endpoint failed
+    ├── ServerError            a model or search server that refused a request or did not answer
     ├── PolicyError            a policy that cannot continue (a server down, weights missing)
     ├── BudgetError            a question or an edit that the token budget cannot hold
     └── EpisodeError           an episode used in a way it does not allow (stepped after its end)
@@ -135,6 +136,10 @@ class EmbedderError(ContextAgentError):
 
 class RerankerError(ContextAgentError):
     """A reranking model or endpoint failed."""
+
+
+class ServerError(ContextAgentError):
+    """A model or search server that refused a request or did not answer."""
 
 
 class PolicyError(ContextAgentError):

@@ -56,7 +56,7 @@ from context_agent._support.http_body import (
     read_json,
     response_limit,
 )
-from context_agent.errors import ConfigError, PolicyError
+from context_agent.errors import ConfigError, ServerError
 from context_agent.text.normalization import well_formed
 
 __all__ = ["API_KEY_ENV", "BASE_URL", "Endpoint", "Events", "MalformedResponse", "Refusal", "policy_address"]
@@ -172,7 +172,7 @@ BACKGROUND = BackgroundLoop()
 """The loop that serves all synchronous callers in this process."""
 
 
-class Refusal(PolicyError):
+class Refusal(ServerError):
     """The server answered with an error that a retry does not fix. `message` is the server's, without keys."""
 
     def __init__(self, url: str, status: int, message: str) -> None:
@@ -249,7 +249,7 @@ class Endpoint:
         `show` gets each event of a stream as it arrives; a stream that breaks after the first one is not requested
         again. An event is without keys, but a key may be spread over several events.
 
-        Raises `Refusal`, and `PolicyError` when the retries are used up or the response is too large. `read` may raise
+        Raises `Refusal`, and `ServerError` when the retries are used up or the response is too large. `read` may raise
         `MalformedResponse` to have the request sent again.
         """
 
@@ -263,13 +263,13 @@ class Endpoint:
 
         async def receive(response: httpx.Response) -> T:
             if shown:
-                raise PolicyError(f"{self._shown(path)}: the answer broke off after {self.timeout:g} s")
+                raise ServerError(f"{self._shown(path)}: the answer broke off after {self.timeout:g} s")
             try:
                 return self.redact_value(read(await self._events(response, path, show_event)))
             except (httpx.HTTPError, MalformedResponse, _TransientError) as error:
                 if not shown:
                     raise
-                raise PolicyError(f"{self._shown(path)}: the answer broke off ({_describe(error)})") from None
+                raise ServerError(f"{self._shown(path)}: the answer broke off ({_describe(error)})") from None
 
         return await self._request("POST", path, _encoded(body), receive, until)
 
@@ -379,7 +379,7 @@ class Endpoint:
         retries = min(self.retries, FIRST_CONTACT_RETRIES) if unknown else self.retries
         return state.attempt_number > retries or error.retry_after > self._longest_retry_after
 
-    def _final_error(self, path: str, state: RetryCallState, remaining: float) -> PolicyError:
+    def _final_error(self, path: str, state: RetryCallState, remaining: float) -> ServerError:
         """Return the error of the last try; `remaining` is how many seconds there were for all tries."""
         error, tries, elapsed = _failure(state), state.attempt_number, state.seconds_since_start or 0.0
         hint = "; is the server running, and is this its address?" if error.unreachable else ""
@@ -388,7 +388,7 @@ class Endpoint:
             bound = "past the deadline" if late else f"more than {self._longest_retry_after:g} s"
             hint = f"; it asked to wait {error.retry_after:.0f} s, {bound}"
         spent = f"{tries} {'try' if tries == 1 else 'tries'} in {elapsed:.1f} s"
-        return PolicyError(f"{self._shown(path)}: {self.redacted(str(error))} ({spent}){hint}")
+        return ServerError(f"{self._shown(path)}: {self.redacted(str(error))} ({spent}){hint}")
 
     # One try ------------------------------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class Endpoint:
             except RecursionError:
                 raise _TransientError("the response is nested too deeply") from None
             except ResponseTooLarge as error:
-                raise PolicyError(f"{self._shown(path)}: {error}") from None
+                raise ServerError(f"{self._shown(path)}: {error}") from None
 
     async def _events(
         self, response: httpx.Response, path: str, show: Callable[[Any], None] = lambda event: None
@@ -457,7 +457,7 @@ class Endpoint:
     def _headers(self) -> dict[str, str]:
         key = read_key(self.api_key_env)
         if not key.isascii() or not key.isprintable():
-            raise PolicyError(f"the key in ${self.api_key_env} has characters that no HTTP header can hold")
+            raise ServerError(f"the key in ${self.api_key_env} has characters that no HTTP header can hold")
         headers = {"Content-Type": "application/json", "Accept-Encoding": ACCEPTED_ENCODING}
         return headers | self._vendor.request_headers(key)
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from context_agent._support.onnx import TOKENIZER_FILE as SHIPPED_TOKENIZER
-from context_agent.errors import EmbedderError
+from context_agent.errors import DataError
 from context_agent.text.normalization import well_formed
 
 SHIPPED = SHIPPED_TOKENIZER.parent
@@ -60,7 +60,7 @@ _LOADING = threading.Lock()
 
 
 def load_weights(folder: Path = SHIPPED) -> StaticWeights:
-    """Return the weights in a folder, read once per process. Raises `EmbedderError` when a file is missing or
+    """Return the weights in a folder, read once per process. Raises `DataError` when a file is missing or
     damaged.
     """
     with _LOADING:
@@ -76,11 +76,11 @@ def _read(folder: Path) -> StaticWeights:
             values, scales = file.get_tensor(VALUES), file.get_tensor(SCALES)[:, None]
         tokenizer = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     except (OSError, SafetensorError, ValueError) as error:
-        raise EmbedderError(f"the static embedding in {folder} cannot be read: {error}") from error
+        raise DataError(f"the static embedding in {folder} cannot be read: {error}") from error
     except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
-        raise EmbedderError(f"the tokenizer in {folder} cannot be read: {error}") from error
+        raise DataError(f"the tokenizer in {folder} cannot be read: {error}") from error
     if values.ndim != 2 or not len(values) == len(scales) == tokenizer.get_vocab_size():
-        raise EmbedderError(f"the static embedding in {folder} does not match its tokenizer: shape {values.shape}")
+        raise DataError(f"the static embedding in {folder} does not match its tokenizer: shape {values.shape}")
     return StaticWeights(metadata.get("name", folder.name), values, scales, tokenizer)
 
 

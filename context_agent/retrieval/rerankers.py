@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.credentials import rejected_key_hint, split_key_variable
 from context_agent._support.http import Endpoint, Events, Refusal
-from context_agent.errors import ConfigError, MissingExtraError, PolicyError, RerankerError
+from context_agent.errors import ConfigError, MissingExtraError, RerankerError, ServerError
 
 LONGEST_RETRY_AFTER = 30.0
 """Seconds. A server that requests a longer wait counts as down."""
@@ -163,7 +163,7 @@ class HttpReranker:
             rejected = refusal.status in (401, 403)
             hint = f" ({rejected_key_hint(self._endpoint.api_key_env)})" if rejected else ""
             raise RerankerError(f"the reranker failed: {refusal}{hint}") from None
-        except PolicyError as error:
+        except ServerError as error:
             raise RerankerError(f"the reranker failed: {error}") from None
 
     def _read(self, events: Events, count: int) -> NDArray[np.float32]:

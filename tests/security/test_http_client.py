@@ -24,7 +24,7 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support.http import BASE_URL, Endpoint, Events, Refusal
 from context_agent._support.http_body import LIMIT_VARIABLE
-from context_agent.errors import ConfigError, ContextAgentError, EmbedderError, PolicyError, RerankerError
+from context_agent.errors import ConfigError, ContextAgentError, EmbedderError, PolicyError, RerankerError, ServerError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.probe import inspect_server
@@ -164,7 +164,7 @@ def test_an_error_that_quotes_the_key_is_shown_without_it(
             ).search(QUESTION),
         ]
         for call in calls:
-            with pytest.raises((EmbedderError, RerankerError, PolicyError)) as excinfo:
+            with pytest.raises((EmbedderError, PolicyError, RerankerError)) as excinfo:
                 call()
             assert "[key]" in str(excinfo.value)
             assert not shows_key(str(excinfo.value))
@@ -370,7 +370,7 @@ def test_a_compression_that_cannot_be_read_is_an_error(data: bytes, encoding: st
 @pytest.mark.parametrize("depth", [500, 900, 950, 980, 100_000])
 def test_nesting_is_survived(status: int, depth: int) -> None:
     body = b'{"error": ' + b"[" * depth + b"]" * depth + b"}"
-    with http_server(Response(body, status)) as server, pytest.raises(PolicyError):
+    with http_server(Response(body, status)) as server, pytest.raises(ServerError):
         Endpoint(server.url(), api_key_env=None, retries=0).post_sync("", {}, read_reply)
 
 
@@ -404,7 +404,7 @@ def test_a_server_that_trickles_meets_the_deadline(response: Any) -> None:
     start = time.perf_counter()
     with http_server(lambda _: response()) as server:
         endpoint = Endpoint(server.url(), api_key_env=None, timeout=0.3, retries=0)
-        with pytest.raises(PolicyError, match="no answer within"):
+        with pytest.raises(ServerError, match="no answer within"):
             endpoint.post_sync("", {}, read_reply)
     assert time.perf_counter() - start < 15
 
@@ -413,7 +413,7 @@ def test_headers_that_trickle_meet_the_deadline() -> None:
     with trickling_headers() as url:
         endpoint = Endpoint(url, api_key_env=None, timeout=0.5, retries=0)
         start = time.perf_counter()
-        with pytest.raises(PolicyError, match=r"no answer within 0\.5 s"):
+        with pytest.raises(ServerError, match=r"no answer within 0\.5 s"):
             endpoint.post_sync("", {}, read_reply)
         assert time.perf_counter() - start < 15
 
@@ -442,7 +442,7 @@ def trickling_headers() -> Iterator[str]:
 def test_a_retry_after_of_years_is_not_waited_for() -> None:
     with http_server(Response(b"later", 429, {"Retry-After": "1e9"})) as server:
         endpoint = Endpoint(server.url(), api_key_env=None)
-        with pytest.raises(PolicyError, match="asked to wait 1000000000 s, more than 600 s"):
+        with pytest.raises(ServerError, match="asked to wait 1000000000 s, more than 600 s"):
             endpoint.post_sync("", {}, read_reply)
     assert len(server.requests) == 1
 

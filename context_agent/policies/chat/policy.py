@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from context_agent._support.credentials import OPENAI
 from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Events, Refusal, policy_address
-from context_agent.errors import ConfigError, PolicyError
+from context_agent.errors import ConfigError, PolicyError, ServerError
 from context_agent.harness.action_text import parse_ranking
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import schemas
@@ -202,6 +202,8 @@ class ChatPolicy:
                     raise await self._explained(refusal, window, until) from None
                 self._omitted |= {refused}
                 conversation = [{key: value for key, value in item.items() if key != refused} for item in conversation]
+            except ServerError as error:
+                raise PolicyError(str(error)) from None
             else:
                 return reply, tuple(sorted(self._omitted))
 
@@ -229,13 +231,13 @@ class ChatPolicy:
             return PolicyError(f"{url}: {rejected_key_message(refusal, self.endpoint.api_key_env)}")
         if is_unknown_model(refusal):
             return await self._without_model(refusal, until)
-        return refusal
+        return PolicyError(str(refusal))
 
     async def _without_model(self, refusal: Refusal, until: float) -> PolicyError:
         url = self.endpoint.base_url
         try:
             models = list(listed_models(await self.endpoint.get("/models", until=until)))
-        except PolicyError:
+        except ServerError:
             return PolicyError(f"{refusal}. {url}/models does not answer either: is this the API's address?")
         return PolicyError(f"{url}: {unknown_model_message(self.model, models)}. The server said: {refusal.message}")
 

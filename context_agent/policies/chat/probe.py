@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Literal
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
-from context_agent.errors import PolicyError
+from context_agent.errors import ServerError
 from context_agent.harness.action_text import compact
 from context_agent.policies.chat.replies import (
     MOST_TOKENS,
@@ -114,7 +114,7 @@ async def _reach(endpoint: Endpoint) -> tuple[ServerCheck, dict[str, Mapping[str
             return check("fail", rejected_key_message(refusal, endpoint.api_key_env), "set the key"), {}
         detail = f"{endpoint.base_url} does not list its models: {refusal.message}"
         return check("warn", detail, "check the path: most addresses end in /v1"), {}
-    except PolicyError as error:
+    except ServerError as error:
         return check("fail", str(error), "start the server, or name another with --base-url"), {}
     milliseconds = (time.perf_counter() - started) * 1000
     return check("ok", f"{endpoint.base_url} answers in {milliseconds:.0f} ms, {len(models)} models"), models
@@ -140,10 +140,10 @@ async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
     except Refusal as refusal:
         try:
             await _reply(endpoint, model, {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 16})
-        except PolicyError:
+        except ServerError:
             return _fail("chat", str(refusal), "see the server's log")
         return ServerCheck("tools", "warn", f"refused with tools, answers without: {refusal.message}", SERVE_TOOLS)
-    except PolicyError as error:
+    except ServerError as error:
         return _fail("chat", str(error), "see the server's log; a slow server needs a longer timeout")
     seconds = f"in {time.perf_counter() - started:.1f} s"
     source = f"; reasoning in {reply.reasoning_field!r}" if reply.reasoning_field else ""
@@ -183,7 +183,7 @@ async def _length_elsewhere(endpoint: Endpoint, model: str) -> int | None:
     for path in ("//props", "//api/ps"):
         try:
             body = await quick.get(path)
-        except PolicyError:
+        except ServerError:
             continue
         models = body.get("models")
         rows = [row for row in models if isinstance(row, dict)] if isinstance(models, list) else []
@@ -203,7 +203,7 @@ async def _probe(endpoint: Endpoint, model: str, window: int) -> ServerCheck:
         )
     except Refusal as refusal:
         return check("fail", context_message(refusal, window), "a smaller --window, or a longer context")
-    except PolicyError as error:
+    except ServerError as error:
         return check("warn", f"not reported, and a prompt of {words:,} words failed: {error}", "try a smaller --window")
     counted = reply.usage.get("prompt_tokens")
     if counted is None:
@@ -220,7 +220,7 @@ async def _token_ids(endpoint: Endpoint, model: str) -> ServerCheck:
     fix = "the token policy needs vLLM 0.10.2 or later, or the transformers engine; the chat policy does not"
     try:
         choice = await endpoint.post("/completions", body, _first_choice)
-    except PolicyError as error:
+    except ServerError as error:
         return _fail("token ids", str(error), fix)
     logprobs = choice.get("logprobs")
     has_logprobs = isinstance(logprobs, dict) and bool(logprobs.get("token_logprobs"))

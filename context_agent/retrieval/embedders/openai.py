@@ -10,7 +10,7 @@ import numpy as np
 
 from context_agent._support.credentials import rejected_key_hint
 from context_agent._support.http import Endpoint, Events, Refusal
-from context_agent.errors import EmbedderError, PolicyError
+from context_agent.errors import EmbedderError, ServerError
 from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -112,7 +112,7 @@ class OpenAIEmbedder:
             events = self._endpoint.post_sync("/embeddings", body, lambda events: events)
         except Refusal as refusal:
             raise self._failure(f"{refusal}{self._hint(refusal.status)}") from None
-        except PolicyError as error:
+        except ServerError as error:
             raise self._failure(str(error)) from None
         return self._vectors(events, len(texts))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from context_agent._support.token_table import SHIPPED, load_weights
+from context_agent._support.token_table import SHIPPED, StaticWeights, load_weights
+from context_agent.errors import DataError, EmbedderError
 from context_agent.retrieval.embedders import Vectors, unit_rows
 
 
@@ -32,18 +33,24 @@ class StaticEmbedder:
     @property
     def name(self) -> str:
         """The name, such as `static-minilm-380@1a2b3c4d`. The part after `@` is a digest of the weights."""
-        return load_weights(self._folder).name
+        return self._weights().name
 
     @property
     def dimension(self) -> int:
         """The numbers of a vector."""
-        return load_weights(self._folder).dimension
+        return self._weights().dimension
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of the texts, shape (n, d), each of length 1 or 0."""
-        return unit_rows(load_weights(self._folder).sums(texts))
+        return unit_rows(self._weights().sums(texts))
 
     def embed_query(self, text: str) -> Vectors:
         """Return the vector of the text, shape (d,), of length 1 or 0. Queries and documents are embedded alike."""
         vector: Vectors = self.embed_documents([text])[0]
         return vector
+
+    def _weights(self) -> StaticWeights:
+        try:
+            return load_weights(self._folder)
+        except DataError as error:
+            raise EmbedderError(str(error)) from error

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from context_agent._support.credentials import checked_address
 from context_agent._support.http import Endpoint
-from context_agent.errors import ConfigError, CorpusError, PolicyError
+from context_agent.errors import ConfigError, CorpusError, ServerError
 
 QUERY_PLACEHOLDER, LIMIT_PLACEHOLDER = "{query}", "{limit}"
 """What stands for the query and for the number of passages in an address and in a body."""
@@ -73,7 +73,7 @@ class HttpEngine:
         body = None if self._body is None else _filled(self._body, query, limit)
         try:
             return self._endpoint.json_sync(path, body)
-        except PolicyError as error:
+        except ServerError as error:
             raise CorpusError(f"the engine failed: {error}") from error
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ from context_agent._support.http import BACKGROUND, Endpoint, Refusal
 from context_agent._support.http_body import Events
 from context_agent._support.journal import AppendLog
 from context_agent._support.worker_pool import CallParent
-from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.errors import ConfigError, DataError, ServerError
 from context_agent.policies.chat.replies import Reply, read_reply, rejected_key_message, usage_bounds
 from context_agent.synth_data.stages import StageHalted
 
@@ -257,7 +257,7 @@ class CachedEndpoint(Endpoint):
         async with self.ledger.reserve(prompt, completion) as claim:
             try:
                 events: Events = await super().post(path, body, checked, until=until)
-            except PolicyError as error:
+            except ServerError as error:
                 self._count_failure(error)
                 raise
             self._failures = 0
@@ -265,7 +265,7 @@ class CachedEndpoint(Endpoint):
             self._replies.put(key, events, claim.prompt, claim.completion)
         return events
 
-    def _count_failure(self, error: PolicyError) -> None:
+    def _count_failure(self, error: ServerError) -> None:
         """Raises `StageHalted` for a failure that the next row would meet again."""
         if isinstance(error, Refusal):
             if error.status in (401, 403):

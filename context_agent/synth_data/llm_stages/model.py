@@ -27,7 +27,7 @@ from context_agent._support.http_body import Events
 from context_agent._support.validation import explain
 from context_agent._support.worker_pool import CallParent
 from context_agent.agent import SearchAgent
-from context_agent.errors import ConfigError, PolicyError
+from context_agent.errors import ConfigError, PolicyError, ServerError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import default
 from context_agent.policies import load_policy
@@ -319,6 +319,8 @@ class StructuredModel:
             except Refusal as refusal:
                 if not self._omit_refused(refusal):
                     raise PolicyError(str(refusal)) from None
+            except ServerError as error:
+                raise PolicyError(str(error)) from None
             else:
                 return reply
 

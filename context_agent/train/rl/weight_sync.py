@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from context_agent._support.http import Endpoint, Refusal, policy_address
-from context_agent.errors import ConfigError, PolicyError
+from context_agent.errors import ConfigError, PolicyError, ServerError
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 
@@ -138,7 +138,7 @@ class AdapterSync(SeparateWeights):
                 f"the server at {server} refused {command} of {body['lora_name']}: "
                 f"{refusal.status} {refusal.message[:200]}{hint}"
             ) from None
-        except PolicyError as error:
+        except ServerError as error:
             raise PolicyError(f"the server at {server} did not run {command} of {body['lora_name']}: {error}") from None
 
 

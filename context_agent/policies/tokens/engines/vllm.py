@@ -11,16 +11,18 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
-from context_agent.errors import PolicyError
+from context_agent.errors import PolicyError, ServerError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
 from context_agent.policies.tokens.routed_experts import Experts, pack
+
+T = TypeVar("T")
 
 LARGEST_ID = 2**31
 ROUNDING = 1e-3
@@ -100,7 +102,7 @@ class VllmEngine:
             experts = _experts(events[0]["choices"][0].get("routed_experts"), positions)
             return replace(sample, experts=pack(experts[request.experts_from :]))
 
-        return await self.endpoint.post("/completions", body, read)
+        return await self._post(body, read)
 
     async def score(self, ids: Sequence[int]) -> Score:
         """Return the server's `prompt_logprobs` of the ids, which it computes without its prefix cache.
@@ -116,7 +118,13 @@ class VllmEngine:
             "prompt_logprobs": 1,
             "add_special_tokens": False,
         }
-        return await self.endpoint.post("/completions", body, lambda events: _score(events, body["prompt"], version))
+        return await self._post(body, lambda events: _score(events, body["prompt"], version))
+
+    async def _post(self, body: Mapping[str, Any], read: Callable[[Events], T]) -> T:
+        try:
+            return await self.endpoint.post("/completions", body, read)
+        except ServerError as error:
+            raise PolicyError(str(error)) from None
 
 
 def _score(events: Events, ids: list[int], version: str) -> Score:

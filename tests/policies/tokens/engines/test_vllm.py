@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from context_agent import Action, SearchAgent, ToolCall
-from context_agent._support.http import Refusal
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies.chat.scripted_server import ScriptedServer
 from context_agent.policies.tokens import served
@@ -143,7 +142,7 @@ def test_a_broken_answer_is_asked_again(broken: Any) -> None:
 def test_a_refusal_is_final() -> None:
     with (
         ScriptedServer(completions=lambda _: (400, {"error": {"message": "the prompt is too long"}})) as server,
-        pytest.raises(Refusal, match="too long"),
+        pytest.raises(PolicyError, match="too long"),
     ):
         ask(server)
 
