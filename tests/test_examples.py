@@ -69,6 +69,7 @@ def test_an_example_is_short_and_begins_with_the_command_that_runs_it(path: Path
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 100
     assert re.search(rf"^    (\w+=\w+ )?python examples/{path.name}", text.split('"""')[1], re.M)
+    assert f"[{path.name}]({path.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert f"def test_{path.stem}" in Path(__file__).read_text(encoding="utf-8"), "every example has a test here"
 
 
