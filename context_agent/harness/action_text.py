@@ -1,4 +1,4 @@
-"""Actions and rankings as text: how a policy's reply is written and read."""
+"""Actions and rankings as text: how a reply of a policy is written and read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import islice
 
 from context_agent.types import Action, RankedId
 
-LONGEST_RANKING = 1_000_000
+MAX_RANKING_CHARACTERS = 1_000_000
 """Characters of a final message that are read."""
-MOST_RANKED = 1_000
+MAX_RANKED = 1_000
 """Entries of a ranking that are read."""
 _RANKED = re.compile(
     r"<document\s++id\s*+=\s*+[\"']?(?P<id>[^>\"']{1,400}+)[\"']?\s*+>(?P<body>.*?)(?=</document>|<document\s+id|\Z)",
@@ -21,9 +21,7 @@ _JUSTIFICATION = re.compile(r"<justification>(.*?)(?:</justification>|\Z)", re.I
 
 
 def action_text(action: Action) -> str:
-    """Return an action as one string: its reasoning and text, then a line for each call, or the ranking it ends
-    with.
-    """
+    """Return an action as text: its reasoning and text, then a line for each call, or its final ranking."""
     lines = [text for text in (action.reasoning, action.text) if text]
     for call in action.calls:
         arguments = call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
@@ -34,7 +32,7 @@ def action_text(action: Action) -> str:
 
 
 def compact(value: object) -> str:
-    """Deterministic JSON without spaces, keys in insertion order."""
+    """Return JSON without spaces, with the keys in insertion order."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
@@ -46,12 +44,12 @@ def ranking_text(ranking: Iterable[RankedId]) -> str:
 
 
 def parse_ranking(text: str) -> tuple[RankedId, ...]:
-    """Return the ranking that a final message names, in its order; empty if it names none. Tolerates unclosed tags.
+    """Return the ranking that a final message contains, in its order. It may be empty.
 
-    Reads the first 1,000 entries of the first million characters.
+    Unclosed tags are accepted. At most 1,000 entries of the first million characters are read.
     """
     ranking = []
-    for match in islice(_RANKED.finditer(text, 0, LONGEST_RANKING), MOST_RANKED):
+    for match in islice(_RANKED.finditer(text, 0, MAX_RANKING_CHARACTERS), MAX_RANKED):
         reason = _JUSTIFICATION.search(match["body"])
         ranking.append(RankedId(match["id"].strip(), justification=reason[1].strip() if reason else ""))
     return tuple(ranking)

@@ -1,14 +1,13 @@
 """One question from first view to ranking. The production harness and the RL environment are this object.
 
-A turn goes like this, and breaking the order changes what a trained policy has learned:
+A turn has four steps. Another order would change what a trained policy has learned:
 
-1. The action is placed in the view. One that the window cannot hold ends the episode.
-2. The edits of the turn, prunes before summaries before restores, are applied together.
-3. The other calls run at the same time; what each may show is decided in call order, so the trace does not depend on
-   which one came back first. A call past the hard cutoff is refused, and counts what earlier calls emitted.
-4. The usage line closes the turn.
+1. The action enters the view. An action that the window cannot hold ends the episode. 2. The edits of the turn are
+applied together: prunes, then summaries, then restores. 3. The other calls run at the same time. What each may show is
+decided in call order, so the trace does not depend on which call returned first. A call past the hard cutoff is
+refused. The cutoff counts what earlier calls showed. 4. The usage line closes the turn.
 
-What the policy does wrong becomes a result that says so. Exceptions are for the caller's mistakes and the world's.
+A policy's mistake becomes a result that says so. Exceptions are for mistakes of the caller and failures outside.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from context_agent.types import Action, RankedId
 from context_agent.version import __version__
 
 LEAST_OUTPUT = 8
-"""Tokens below which a policy has no room to act and the episode ends."""
+"""If a policy has fewer tokens left to act, the episode ends."""
 
 
 class StopReason(StrEnum):
@@ -65,39 +64,47 @@ class StopReason(StrEnum):
     FINISHED = "finished"
     """The policy gave its ranking."""
     NO_RANKING = "no_ranking"
-    """The policy ended without a valid ranking; the documents in view were ranked instead."""
+    """The policy ended without a valid ranking. The documents in view were ranked instead."""
     TURNS = "turns"
     """The limit on turns was reached."""
     TIME = "time"
-    """The limit on wall clock was reached."""
+    """The limit on seconds was reached."""
     TOKENS = "tokens"
     """The limit on tokens was reached."""
     WINDOW = "window"
     """The window had no room left for an action."""
     POLICY_ERROR = "policy_error"
-    """The policy could not go on."""
+    """The policy could not continue."""
     CORPUS_ERROR = "corpus_error"
-    """The corpus failed in the middle of the episode."""
+    """The corpus failed during the episode."""
     CANCELLED = "cancelled"
     """The caller stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an episode may spend. `tokens` bounds all that was ever placed in the context, pruned or not."""
+    """What an episode may spend.
+
+    Attributes:
+        turns: The most turns; None for as many as the profile allows.
+        seconds: The most seconds of wall clock.
+        tokens: The most tokens that are ever placed in the context, pruned or not.
+        calls: Calls of one turn that run. The others are refused.
+
+    Raises:
+        ConfigError: If a limit is not positive.
+    """
 
     turns: int | None = None
-    """None: as many as the profile allows."""
     seconds: float | None = None
     tokens: int | None = None
     calls: int = 16
-    """Calls of one turn that run; the rest are refused."""
 
     def __post_init__(self) -> None:
         for name in ("turns", "seconds", "tokens", "calls"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise ConfigError(f"limit {name} must be positive; got {value}")
+                raise ConfigError(f"the limit {name} must be positive; got {value}")
 
 
 Partial = Callable[[View], tuple[RankedId, ...]]
@@ -113,7 +120,7 @@ Observer = Callable[[Header], Listener]
 """Makes the listener of an episode that begins. The listener runs in the episode's own task, in its context."""
 
 DEFAULT_K = 10
-"""Documents returned by default."""
+"""Documents that a search returns by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +222,7 @@ class Episode:
         self.stop_reason: StopReason | None = None
         self.ranking = Ranking()
         self.confidence: float | None = None
-        """The probability that the corpus answers the question, once the episode has ended; None if not known."""
+        """The probability that the corpus answers the question. None until the episode ends, or if it is not known."""
         context = ReadContext(
             corpus,
             self.profile,
@@ -231,9 +238,9 @@ class Episode:
         self._events: list[Event] = []
         self._started = self._acted_at = time.perf_counter()
         self.spent = 0
-        """Tokens ever placed in the context, those of its sub-agents not counted."""
+        """Tokens ever placed in the context, without those of sub-agents."""
         self.tokens_left = self.limits.tokens
-        """Tokens that the limit still allows, after those of sub-agents too; None without a limit."""
+        """Tokens that the limit still allows, after those of sub-agents. None without a limit."""
         self._delegated, self._mistakes, self._advised = 0, 0, False
         self.header = Header(
             id=request.id or uuid.uuid4().hex,
@@ -256,7 +263,7 @@ class Episode:
         self._listeners = [*(observe(self.header) for observe in observers), *request.listeners]
 
     def open(self) -> View:
-        """Records the prompt and returns the first view. `step` does it if the caller has not."""
+        """Record the prompt and return the first view. `step` does this if the caller has not."""
         if not self._events:
             self._record(PromptShown(self._opening))
             self._acted_at = time.perf_counter()
@@ -264,7 +271,7 @@ class Episode:
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.stop_reason is not None
 
     @property
@@ -273,12 +280,20 @@ class Episode:
         return Trajectory(self.header, tuple(self._events))
 
     async def step(self, action: Action) -> View:
-        """Runs one action and returns the next view (the last one when the episode is then `done`).
+        """Run one action.
 
-        Raises `EpisodeError` when the episode has ended, and what the corpus raises.
+        Args:
+            action: The tool calls of a turn, or the final ranking.
+
+        Returns:
+            The next view. If the episode is then `done`, it is the last one.
+
+        Raises:
+            EpisodeError: If the episode has ended.
+            CorpusError: If the corpus fails.
         """
         if self.stop_reason is not None:
-            raise EpisodeError(f"the episode has ended ({self.stop_reason}); open a new one")
+            raise EpisodeError(f"the episode has ended ({self.stop_reason}). Open a new one.")
         self.open()
         text = action_text(action)
         tokens = action.tokens if action.tokens is not None else self.renderer.counter.count(text)
@@ -296,7 +311,14 @@ class Episode:
         return self.view
 
     def stop(self, reason: StopReason, *, error: str | None = None) -> None:
-        """Ends the episode with the policy's partial ranking if it has one, else with the best one from the view."""
+        """End the episode.
+
+        If the policy can rank at any moment, its ranking is used. Otherwise the documents in view are ranked.
+
+        Args:
+            reason: Why the episode ends.
+            error: What went wrong, for the trajectory.
+        """
         if self.stop_reason is not None:
             return
         self.open()
@@ -304,7 +326,7 @@ class Episode:
 
     def _prompt(self, question: str, instructions: str | Instructions) -> tuple[Text, ...]:
         if not question.strip():
-            raise ConfigError("the question is empty: pass its text")
+            raise ConfigError("the question is empty. Pass its text.")
         count = self.renderer.counter.count
         text = self.profile.question.format(question=escape_markers(question))
         tokens = count(text)
@@ -314,7 +336,7 @@ class Episode:
         if head + tokens >= self.budget.soft:
             raise BudgetError(
                 f"the question and the instructions take {head + tokens:,} tokens, past the soft threshold of "
-                f"{self.budget.soft:,} in a window of {self.budget.window:,}: shorten the question or raise the window"
+                f"{self.budget.soft:,} in a window of {self.budget.window:,}. Shorten the question or raise the window."
             )
         segments = [Text(Role.PROMPT, instructions.text, head, turn=-1)] if instructions.text else []
         return (*segments, Text(Role.QUESTION, text, tokens, turn=-1))
@@ -324,7 +346,7 @@ class Episode:
         edit, replies = self._executor.edit(self.view, calls)
         if edit != NO_EDIT:
             self._record(EditApplied(self.view.turn, edit, self.view.cost(edit)))
-        # Past the hard cutoff a search runs and is refused, and sub-agents get no tokens.
+        # Past the hard cutoff a search runs but its result is refused, and sub-agents get no tokens.
         tokens_left = 0 if self.view.tokens >= self.budget.hard else self.tokens_left
         answers = replies | await self._executor.run(calls, tokens_left=tokens_left)
         for call in calls:
@@ -332,7 +354,7 @@ class Episode:
         self._close_turn()
 
     def _close_turn(self) -> None:
-        """Adds the usage line, and ends the episode if a limit is reached."""
+        """Add the usage line, and end the episode if a limit is reached."""
         used, window = self.view.tokens, self.budget.window
         past = used >= self.budget.soft
         advice = self.profile.soft_advice if past and not self._advised else ""
@@ -357,7 +379,10 @@ class Episode:
         empty_is_final: bool = False,
         error: str | None = None,
     ) -> None:
-        """Ends the episode with the policy's ranking, or with one by the view if no document of it may be cited."""
+        """End the episode.
+
+        If the policy's ranking has no citable document, rank the documents in the view instead.
+        """
         assessment = None if self._assess is None else self._assess()
         relevance = {} if assessment is None else assessment.relevance
         ranking = resolve(ranked_ids, self.view, self.profile.max_ranking, relevance)

@@ -1,4 +1,4 @@
-"""Who decides: a `Policy` opens an `Actor` for each episode; the actor turns views into actions."""
+"""Who decides: a `Policy` opens an `Actor` for each episode, and the actor turns views into actions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from context_agent.types import Action, RankedId
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What precedes the question in a view. `tokens` is its size if that is more than the size of its text.
+    """The text that precedes the question in a view.
 
-    A chat template frames instructions and tool schemas in special tokens, which no text counts as.
+    Attributes:
+        text: The text.
+        tokens: Its size, if that is more than the size of the text alone. A chat template frames instructions and tool
+            schemas in special tokens, which are not part of the text.
     """
 
     text: str = ""
@@ -26,26 +29,31 @@ class Instructions:
 
 
 class Actor(Protocol):
-    """The decisions of one episode. Single use; may keep notes between turns, as a language model's reasoning does."""
+    """The decisions of one episode.
+
+    Single use. An actor may keep notes between turns, as a language model keeps its reasoning.
+    """
 
     async def act(self, view: View) -> Action:
-        """Return the next action for this view. Raises `PolicyError` when it cannot go on."""
+        """Return the next action for this view. Raise `PolicyError` if the actor cannot continue."""
 
 
 @runtime_checkable
 class PartialRanker(Protocol):
-    """An actor that can rank at any moment; asked when a limit ends the episode before the policy does."""
+    """An actor that can rank at any moment. It is called if a limit ends the episode before the policy does."""
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the ranking it would give for this view."""
+        """Return the ranking that the actor would give for this view."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """How good the evidence is, as probabilities.
+    """How good the evidence is.
 
-    `confidence`: that the corpus answers the question, judged by the evidence; None if that is not known. `relevance`:
-    that a chunk belongs to the evidence, by chunk id.
+    Attributes:
+        confidence: The probability that the corpus answers the question, judged by the evidence. None if it is not
+            known.
+        relevance: The probability that a chunk belongs to the evidence, by chunk id.
     """
 
     confidence: float | None
@@ -54,56 +62,96 @@ class Assessment:
 
 @runtime_checkable
 class EvidenceAssessor(Protocol):
-    """An actor that can say how good its evidence is; asked when the episode ends, after its ranking."""
+    """An actor that can say how good its evidence is. It is called when the episode ends, after its ranking."""
 
     def assess(self) -> Assessment | None:
-        """Return the assessment of what it has seen; None if it cannot tell."""
+        """Return the assessment of what the actor has seen, or None if it has none."""
 
 
 class Policy(Protocol):
-    """Opens actors; holds weights, connections and settings, and is shared by concurrent episodes."""
+    """Opens actors. It holds weights, connections and settings, and concurrent episodes share it.
+
+    Example:
+        A policy that searches the question once and ranks what it finds:
+
+        >>> from context_agent import Action, RankedId, ToolCall
+        >>> class OneSearch:
+        ...     name, counter = "one-search", None
+        ...
+        ...     def instructions(self, profile):
+        ...         return ""
+        ...
+        ...     def open(self, question, corpus, *, profile, seed=0):
+        ...         return OneSearchActor(question)
+        >>> class OneSearchActor:
+        ...     def __init__(self, question):
+        ...         self.question = question
+        ...
+        ...     async def act(self, view):
+        ...         if not view.blocks:
+        ...             return Action(calls=(ToolCall("search_corpus", {"query": self.question}),))
+        ...         return Action(ranking=tuple(RankedId(block.document_id) for block in view.blocks))
+    """
 
     @property
     def name(self) -> str:
-        """Written into trajectories, e.g. `bridge@<weights hash>`."""
+        """The name that trajectories store, such as `bridge@<digest of the weights>`."""
 
     @property
     def counter(self) -> TokenCounter | None:
-        """Counts tokens as the policy's model does; None for the default, o200k_harmony."""
+        """Counts tokens as the policy's model does. None for the default, o200k_harmony."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return what precedes the question in the view and counts against the budget; empty for none."""
+        """Return the text that precedes the question in the view. It counts against the budget.
+
+        Args:
+            profile: The profile of the episode.
+
+        Returns:
+            The text; empty for none.
+        """
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """Return a new actor for one episode played in this profile.
+        """Return a new actor for one episode.
 
-        Equal seeds give equal decisions if the policy is deterministic.
+        If the policy is deterministic, equal seeds give equal decisions.
+
+        Args:
+            question: The question of the episode.
+            corpus: What the episode searches.
+            profile: The profile of the episode.
+            seed: The seed of random decisions.
         """
 
 
 @runtime_checkable
 class AdjustableEffort(Protocol):
-    """A policy whose effort a question may choose."""
+    """A policy whose effort can be chosen for each question."""
 
     @property
     def efforts(self) -> Sequence[str]:
-        """The names of its efforts, its own first."""
+        """The names of its efforts, the policy's own first."""
 
     def with_effort(self, name: str) -> Policy:
-        """This policy with another effort. Raises `ConfigError` for an unknown name."""
+        """Return this policy with another effort. Raise `ConfigError` if it has no such effort."""
 
 
 @runtime_checkable
 class AdjustableRanking(Protocol):
-    """A policy whose ranking may be longer if a caller asks for more documents."""
+    """A policy that can return a longer ranking if a caller wants more documents."""
 
     def with_ranking(self, documents: int) -> Policy:
-        """This policy with rankings of at least so many documents, as far as it has seen and kept them."""
+        """Return this policy with rankings of at least `documents`, as far as it has seen and kept so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwarmRoles:
-    """The policies of a swarm: that of an orchestrator, and that of the sub-agents of the episode it opened last."""
+    """The policies of a swarm.
+
+    Attributes:
+        lead: The policy of the orchestrator.
+        searcher: The policy of the sub-agents, which belong to the episode that `lead` opened last.
+    """
 
     lead: Policy
     searcher: Policy
@@ -111,14 +159,14 @@ class SwarmRoles:
 
 @runtime_checkable
 class SwarmPlayer(Protocol):
-    """A policy with roles of its own in a swarm, so that it needs no prompt about sub-agents."""
+    """A policy with roles of its own in a swarm. It needs no prompt about sub-agents."""
 
     def swarm_roles(self, breadth: int) -> SwarmRoles:
         """Return the roles for one episode, whose orchestrator may start `breadth` sub-agents."""
 
 
 def with_effort(policy: Policy, name: str) -> Policy:
-    """Return the policy with that effort. Raises `ConfigError` if it has no such effort."""
+    """Return the policy with that effort. Raise `ConfigError` if it has no such effort."""
     if not isinstance(policy, AdjustableEffort):
-        raise ConfigError(f"the policy {policy.name} has no effort to choose: leave out the effort {name!r}")
+        raise ConfigError(f"the policy {policy.name} has no effort to choose. Leave out the effort {name!r}.")
     return policy.with_effort(name)

@@ -1,4 +1,4 @@
-"""Rankings of documents: what a policy names is resolved against its final view, and rankings are merged."""
+"""Rankings of documents: check a policy's ranking against its final view, and merge rankings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from context_agent.types import Hit, RankedChunk, RankedDocument, RankedId
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Documents best first, and why other ids were dropped: `pruned`, `summary` or `unseen`, one reason for each id."""
+    """A checked ranking.
+
+    Attributes:
+        documents: The documents, best first.
+        dropped: Why each other id was dropped: `pruned`, `summary` or `unseen`.
+    """
 
     documents: tuple[RankedDocument, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -23,12 +28,17 @@ class Ranking:
 def resolve(
     ranked_ids: Iterable[RankedId], view: View, limit: int, relevance: Mapping[str, float] | None = None
 ) -> Ranking:
-    """Return the documents of a policy's ranking, in its order; later mentions of a document only add passages.
+    """Return the documents that a policy ranked, in its order.
 
-    A ranking may cite documents in the final view, with a block of theirs or through a summary that stands for one, by
-    document id, by chunk id, or by a block's label. An id that was pruned, or never seen, is dropped; so is the id of a
-    summary, which is no document's. `relevance` maps chunk ids to scores of passages; a passage without one has its
-    document's score.
+    A ranking may cite documents in the final view. A document is in the view if one of its blocks is, or a summary that
+    replaces one. It can be cited by document id, by chunk id, or by the label of a block. An id that was pruned or
+    never seen is dropped, and so is the id of a summary. A later mention of a document only adds passages.
+
+    Args:
+        ranked_ids: The ids that the policy named, best first.
+        view: The final view.
+        limit: The most documents.
+        relevance: Scores of passages by chunk id. A passage without a score has that of its document.
     """
     citable = view.citable_blocks
     blocks_by_document = _by_document(citable)
@@ -51,7 +61,7 @@ def resolve(
 
 
 def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
-    """Return the best ranking without the policy: each document in view by the summed reciprocal ranks of its hits."""
+    """Rank the documents in view without the policy, by the summed reciprocal ranks of their hits."""
     blocks_by_document = _by_document(view.citable_blocks)
     scores = {
         document: sum(1.0 / (RRF_K + block.hit.rank) for block in blocks)
@@ -65,10 +75,10 @@ def fallback_ranking(view: View, failed: Ranking, limit: int) -> Ranking:
 
 
 def filled(ranking: Ranking, view: View, limit: int) -> Ranking:
-    """Return the ranking, followed by the other documents that were shown, pruned or not, in the order of their first
-    hit.
+    """Return the ranking, followed by the other documents that were shown, pruned or not.
 
-    So the hits of the first search, which is the question's own, come first. The ranking names a document at least.
+    They are in the order of their first hit, so those of the first search, which is the question's own, come first. The
+    ranking must have at least one document.
     """
     named = {document.id for document in ranking.documents}
     shown = _by_document(block for block in (*view.pruned, *view.citable_blocks) if block.document_id not in named)
@@ -99,7 +109,7 @@ def _dropped_because(ranked_id: str, view: View) -> str:
 def _document(
     blocks: list[Block], item: RankedId, cited_ids: list[str], rank: int, relevance: Mapping[str, float]
 ) -> RankedDocument:
-    """Return a document of the ranking; cited passages come first, in that order, then the others by score."""
+    """Return a document of the ranking. Cited passages come first, in their order, then the others by score."""
     place, last = {chunk_id: index for index, chunk_id in enumerate(cited_ids)}, len(cited_ids)
 
     def order(hit: Hit) -> tuple[float, ...]:
@@ -120,16 +130,17 @@ def _document(
 
 
 def fuse(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
-    """Several rankings fused by reciprocal rank, ties by id; a document has the passages of all rankings."""
+    """Merge rankings by reciprocal rank, ties by id. A document gets the passages of all rankings."""
     merged = _merged(rankings)
     fused = reciprocal_rank_fusion([[document.id for document in ranking] for ranking in rankings])
     return tuple(_with_score(merged[document_id], score) for document_id, score in fused)
 
 
 def pool(rankings: Sequence[Sequence[RankedDocument]]) -> tuple[RankedDocument, ...]:
-    """Several rankings whose scores are probabilities, ranked by their mean, ties by id.
+    """Merge rankings whose scores are probabilities, by their mean, ties by id.
 
-    A passage has the probability 0 in a ranking that lacks it, and a document has that of its best passage.
+    In a ranking that lacks a passage, the passage has the probability 0. A document has the probability of its best
+    passage.
     """
     means: defaultdict[str, float] = defaultdict(float)
     for document in chain.from_iterable(rankings):

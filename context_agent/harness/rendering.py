@@ -1,7 +1,8 @@
-"""How chunks and summaries are shown to a policy.
+"""Show chunks and summaries to a policy.
 
-A document's text is data. Markers in it that would read as the harness's own words, or as a model's control tokens, are
-escaped where a chunk is rendered, never in the stored text. A summary's text, which a model wrote, is escaped as well.
+A document's text is data. Some markers in it would read as the harness's own words or as a model's control tokens. They
+are escaped where a chunk is rendered, never in the stored text. A summary's text, which a model wrote, is escaped as
+well.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from context_agent.text.markers import escape_markers, escaped_line
 from context_agent.tokens import HarmonyCounter, TokenCounter
 from context_agent.types import Chunk
 
-_LEAST_BODY = 16
+_MIN_BODY_TOKENS = 16
 _WIDEST_NUMBER = 9_999
-"""What a block's number counts as."""
+"""The number by which the tokens of a block's label are estimated."""
 _LABEL = re.compile(r"#(?=\d)")
-_CACHED = 20_000
+_CACHED_CHUNKS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A chunk ready to be shown; `tokens` counts header, body and the newline behind it."""
+    """A chunk ready to be shown. `tokens` counts the header, the body and the newline behind it."""
 
     header: str
     body: str
@@ -33,7 +34,7 @@ class Rendered:
 
 
 class Renderer:
-    """Renders chunks for one profile and counter, each chunk once."""
+    """Renders chunks for one profile and token counter, each chunk once."""
 
     def __init__(self, profile: Profile, counter: TokenCounter) -> None:
         self.profile = profile
@@ -44,8 +45,8 @@ class Renderer:
     def fitting(self, chunks: Sequence[Chunk], room: int) -> list[Rendered]:
         """Return the first chunks that fit into `room` tokens together.
 
-        A first chunk that does not fit whole is cut, so that a small window still shows something. In a profile with a
-        longest length the chunks share the room: each takes at most that length, and its part of what is left.
+        A first chunk that does not fit is cut, so that a small window still shows something. If the profile has a
+        longest length, the chunks share the room: each takes at most that length, and its part of what is left.
         """
         fitting: list[Rendered] = []
         for left, chunk in zip(range(len(chunks), 0, -1), chunks, strict=True):
@@ -59,20 +60,24 @@ class Renderer:
         return fitting
 
     def _shared(self, chunk: Chunk, room: int, left: int) -> Rendered | None:
-        """Return the chunk in its part of the room, in the longest length if its header fills that part, or as it
-        fits.
+        """Return the chunk cut to its part of the room.
+
+        If its header fills that part, the chunk may take the longest length, or the whole room.
         """
         longest = self.profile.longest
         lengths = (min(longest, room // left), min(longest, room), room)
         return next(filter(None, (self.fit(chunk, length) for length in lengths)), None)
 
     def chunk(self, chunk: Chunk) -> Rendered:
-        """Return the whole chunk with its header. A chunk's own count is used if the same vocabulary counted it."""
+        """Return the whole chunk with its header.
+
+        If the same vocabulary counted the chunk before, its own token count is used.
+        """
         if (cached := self._cache.get(chunk.id)) is not None:
             return cached
         body = escape_markers(" ".join(chunk.text.split()) if self.profile.one_line else chunk.text)
         title = escaped_line(chunk.title) if self.profile.title and chunk.title else ""
-        if self.profile.label:  # What would read as a block's label is broken up.
+        if self.profile.label:  # Text that would read as the label of a block is broken up.
             body, title = _LABEL.sub("# ", body), _LABEL.sub("# ", title)
         counted = chunk.tokens if body == chunk.text and self.counter.name == HarmonyCounter.name else 0
         tokens = counted or self.counter.count(body)
@@ -80,13 +85,13 @@ class Renderer:
         if title:
             header += self.profile.title.format(title=title)
         rendered = Rendered(header, body, self.counter.count(header) + tokens + self._label_tokens + 1)
-        if len(self._cache) >= _CACHED:
+        if len(self._cache) >= _CACHED_CHUNKS:
             self._cache.clear()
         self._cache[chunk.id] = rendered
         return rendered
 
     def fit(self, chunk: Chunk, room: int) -> Rendered | None:
-        """Return the start of the chunk cut to at most `room` tokens, or None if not even a few words would fit."""
+        """Return the start of the chunk, cut to at most `room` tokens. Return None if not even a few words fit."""
         uncut = self.chunk(chunk)
         if uncut.tokens <= room:
             return uncut
@@ -96,7 +101,7 @@ class Renderer:
         gap = " " if self.profile.one_line else "\n"
         mark = self.profile.cut.format(shown=body_tokens, tokens=body_tokens)
         body_room = room - header_tokens - count(gap + mark) - 2
-        while body_room >= _LEAST_BODY:
+        while body_room >= _MIN_BODY_TOKENS:
             part = _start(uncut.body, body_room / body_tokens)
             part_tokens = count(part)
             if part and part_tokens <= body_room:
@@ -108,7 +113,7 @@ class Renderer:
         return None
 
     def summary(self, name: str, ids: Iterable[str], text: str) -> Rendered:
-        """Return a summary with its header, which names the chunks that it stands for."""
+        """Return a summary with its header, which names the chunks that it replaces."""
         body = escape_markers(text.strip())
         tokens = self.counter.count(body)
         template = self.profile.summary or SUMMARY_HEADER
@@ -117,7 +122,7 @@ class Renderer:
 
 
 def _start(text: str, share: float) -> str:
-    """Return the first `share` of the text, ended at a word boundary if there is one near."""
+    """Return the first `share` of the text. It ends at a word boundary if there is one near."""
     part = text[: int(len(text) * share)]
     space = part.rfind(" ")
     return part[:space] if space > len(part) * 0.8 else part

@@ -1,4 +1,4 @@
-"""The append-only record of an episode: a header, events in the order they happened, and replay.
+"""The append-only record of an episode: a header, the events in their order, and replay.
 
 The last event is an `EpisodeEnded`. Replay folds the events as the live episode did, so every view of a trajectory can
 be reproduced byte for byte.
@@ -31,7 +31,7 @@ TRAJECTORY_SCHEMA = 4
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an episode started from. `profile` is the whole profile, so that a replay needs nothing else."""
+    """What an episode started from. It has the whole profile, so a replay needs nothing else."""
 
     id: str
     question: str
@@ -45,42 +45,58 @@ class Header:
     limits: dict[str, Any] = field(default_factory=dict)
     version: str = ""
     started: str = ""
-    """UTC time, ISO 8601."""
+    """UTC time in ISO 8601."""
     where: dict[str, Any] | None = None
-    """The metadata filter that every call was under."""
+    """The metadata filter of every call."""
     parent: str | None = None
-    """Of a sub-agent's episode: the id of the one that started it."""
+    """The id of the episode that started this one as a sub-agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A header and the events so far. Complete when the last event is an `EpisodeEnded`."""
+    """The record of an episode: its header, and the events so far.
+
+    The trajectory is complete if its last event is an `EpisodeEnded`.
+
+    Example:
+        >>> from context_agent import Document, MemoryCorpus, SearchAgent
+        >>> corpus = MemoryCorpus([Document("light", "Orm Skerry Light was lit in 1868.")])
+        >>> result = SearchAgent(corpus, effort="fast").search("When was Orm Skerry Light lit?")
+        >>> trajectory = result.trajectories[0]
+        >>> trajectory.verify()
+        >>> trajectory.encountered
+        ('light',)
+    """
 
     header: Header
     events: tuple[Event, ...]
 
     @property
     def end(self) -> EpisodeEnded | None:
-        """The closing event, None for a trajectory that was cut."""
+        """The closing event; None if the trajectory was cut."""
         last = self.events[-1] if self.events else None
         return last if isinstance(last, EpisodeEnded) else None
 
     @property
     def encountered(self) -> tuple[str, ...]:
-        """Every document shown, pruned or not, in the order first shown: what trajectory recall is measured on."""
+        """Every document that was shown, pruned or not, in the order first shown.
+
+        Trajectory recall is measured on it.
+        """
         blocks = (s for e in self.events if isinstance(e, ToolResult) for s in e.segments if isinstance(s, Block))
         return tuple(dict.fromkeys(block.document_id for block in blocks))
 
     def replay(self) -> Iterator[tuple[Event, View]]:
-        """Yield each event and the view after it. Raises `TrajectoryError` if the record is not sound."""
+        """Yield each event and the view after it. Raise `TrajectoryError` if the record is not sound."""
         view = self._opening()
         for event in self.events:
             view = _checked(view, event)
             yield event, view
 
     def views(self) -> Iterator[View]:
-        """Yield the view before each action, then the final one. Raises `TrajectoryError` if the record is not
-        sound.
+        """Yield the view before each action, then the final view.
+
+        Raise `TrajectoryError` if the record is not sound.
         """
         view = self._opening()
         for event, after in self.replay():
@@ -91,9 +107,9 @@ class Trajectory:
 
     @property
     def critical_steps(self) -> int:
-        """Actions that had to wait for each other, the ranking and those of sub-agents included.
+        """Actions that had to wait for each other, including the ranking and the actions of sub-agents.
 
-        It needs this trajectory alone: what its sub-agents took is recorded in it.
+        The trajectory records the steps of its sub-agents, so no other file is needed.
         """
         return critical_steps(self._stages())
 
@@ -114,13 +130,16 @@ class Trajectory:
         return View(self.header.question, self.header.budget, tools=self.header.profile.tools)
 
     def verify(self) -> None:
-        """Replays everything and compares the final view with the digest. Raises `TrajectoryError`."""
+        """Replay everything and compare the final view with the digest. Raise `TrajectoryError` if they differ."""
         *_, final = self.views()
         if self.end is not None and digest(final) != self.end.digest:
             raise TrajectoryError(f"trajectory {self.header.id}: the replayed final view differs from the recorded one")
 
     def without_timestamps(self) -> Trajectory:
-        """Return the same trajectory without clock readings and random ids: equal for equal decisions."""
+        """Return the same trajectory without clock readings and random ids.
+
+        Equal decisions then give equal trajectories.
+        """
         parent = None if self.header.parent is None else ""
         return Trajectory(replace(self.header, id="", started="", parent=parent), tuple(map(_timeless, self.events)))
 
@@ -139,8 +158,8 @@ def _timeless(event: Event) -> Event:
 def critical_steps(stages: Iterable[tuple[int, Sequence[int]]]) -> int:
     """Return the steps that had to wait for each other: the sum over stages of S_main + max_i S_sub,i (Kimi K2.5).
 
-    A stage is the steps of the main agent and those of each agent that ran in parallel. One agent alone is one stage
-    without others; n rollouts in parallel are one stage without a main agent.
+    A stage has the steps of the main agent, and those of each agent that ran in parallel. One agent alone is one stage
+    without others. n rollouts in parallel are one stage without a main agent.
     """
     return sum(main + max(parallel, default=0) for main, parallel in stages)
 

@@ -1,8 +1,6 @@
-"""Trajectories on disk: JSONL, one file an episode, first line the header, then an event a line.
+"""Trajectories as JSONL files: one file for each episode, the header on the first line, then one event on each line.
 
-The field names here are the file format; `TRAJECTORY_SCHEMA` is its version. `read_all` reads files and folders, in
-which some may be cut, of another version, or still being written: a file that cannot be read is reported, with the
-reason, and the others are read. Other files are counted.
+The field names here are the file format, and `TRAJECTORY_SCHEMA` is its version.
 """
 
 from __future__ import annotations
@@ -41,18 +39,21 @@ from context_agent.types import Action, Chunk, Hit, RankedChunk, RankedDocument,
 
 TRAJECTORY_SUFFIX = ".jsonl"
 MAX_FILE_BYTES = 64_000_000
-"""Size of a trajectory file that is read."""
-LARGEST_RECORD = 20_000
-"""Events of an episode, with the segments that they add and the keys that they name. Replay takes quadratic time."""
+"""The largest trajectory file that is read."""
+MAX_RECORD_SIZE = 20_000
+"""The most events of an episode, with the segments that they add and the keys that they name.
+
+Replay takes quadratic time.
+"""
 MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
-"""What reading a line raises if the line is no line of a trajectory."""
+"""Exceptions of reading a line that is not part of a trajectory."""
 _BLOCK_FIELDS = ("key", "header", "body", "tokens", "turn", "call")
 
 
 class TrajectoryWriter:
-    """Appends a trajectory to a JSONL file as it happens, a flushed line an event, so that a kill loses no turn.
+    """Appends one line for each event and flushes it, so a killed process loses no completed turn.
 
-    The file holds whole questions and passages, so only its owner may read it.
+    The file has whole questions and passages, so only its owner may read it.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -62,7 +63,10 @@ class TrajectoryWriter:
         self._line(encode_header(header))
 
     def __call__(self, event: Event, view: View | None = None) -> None:
-        """Writes one event; the file is closed after `EpisodeEnded`. An episode's listener: the view is not used."""
+        """Write one event.
+
+        After `EpisodeEnded` the file is closed. The view is not used; a listener of an episode gets it.
+        """
         self._line(encode(event))
         if isinstance(event, EpisodeEnded):
             self._file.close()
@@ -78,9 +82,10 @@ def write(trajectory: Trajectory, path: Path) -> None:
 
 
 def read(path: str | Path) -> Trajectory:
-    """Reads a trajectory file. A file cut in the middle gives the events before the cut (`end` is then None).
+    """Return the trajectory of a file. A file that was cut gives the events before the cut, and `end` is None.
 
-    Raises `TrajectoryError` for a missing file, one without a header, one of a newer schema, or one that is too large.
+    Raises:
+        TrajectoryError: If the file is missing or too large, has no header, or has another schema.
     """
     try:
         lines = read_bytes(path, MAX_FILE_BYTES).decode("utf-8").splitlines()
@@ -90,7 +95,7 @@ def read(path: str | Path) -> Trajectory:
 
 
 def to_lines(trajectory: Trajectory) -> list[str]:
-    """Return the lines of a whole trajectory's file."""
+    """Return the lines of the file of a trajectory."""
     return [_as_line(data) for data in (encode_header(trajectory.header), *map(encode, trajectory.events))]
 
 
@@ -99,11 +104,14 @@ def _as_line(data: dict[str, Any]) -> str:
 
 
 def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
-    """Return the trajectory of a file's lines; `path` names them in errors. Raises `TrajectoryError`."""
+    """Return the trajectory of a file's lines.
+
+    `path` names them in errors. Raise `TrajectoryError` if they are not valid.
+    """
     try:
         header = decode_header(parse_json(rows[0]))
     except (IndexError, *MALFORMED) as error:
-        raise TrajectoryError(f"{path}: the first line is no trajectory header ({error})") from None
+        raise TrajectoryError(f"{path}: the first line is not a trajectory header ({error})") from None
     events: list[Event] = []
     size = 0
     for number, row in enumerate(rows[1:], start=2):
@@ -114,17 +122,17 @@ def from_lines(path: str | Path, rows: Sequence[str]) -> Trajectory:
             if number == len(rows):
                 break
             raise TrajectoryError(f"{path}, line {number}: not a trajectory event ({error})") from None
-        if size > LARGEST_RECORD:
+        if size > MAX_RECORD_SIZE:
             raise TrajectoryError(
-                f"{path}, line {number}: the events so far add or name more than {LARGEST_RECORD:,} segments, the most "
-                "that are replayed"
+                f"{path}, line {number}: the events so far add or name more than {MAX_RECORD_SIZE:,} segments. "
+                "No more are replayed."
             )
         events.append(event)
     return Trajectory(header, tuple(events))
 
 
 def _size(event: Event) -> int:
-    """Return how much an event adds to what replay works through."""
+    """Return how much work an event adds to a replay."""
     match event:
         case PromptShown(segments=segments) | ToolResult(segments=segments):
             return 1 + len(segments)
@@ -194,7 +202,10 @@ def encode(event: Event) -> dict[str, Any]:
 
 
 def decode(data: dict[str, Any]) -> Event:
-    """Return the event of a line's data. Raises `KeyError`, `TypeError` or `ValueError` for what is none."""
+    """Return the event of a line's data.
+
+    Raise `KeyError`, `TypeError` or `ValueError` for data that are not an event.
+    """
     match data["kind"]:
         case "prompt":
             return PromptShown(tuple(_to_text(item) for item in data["segments"]))

@@ -1,4 +1,4 @@
-"""Trajectories of several files and folders.
+"""Read the trajectories of several files and folders.
 
 Some files may be cut, of another version, or still being written. A file that cannot be read is reported with the
 reason, and the others are read. Files that are not trajectories are counted.
@@ -22,7 +22,14 @@ PAGE_SUFFIX = ".html"
 
 @dataclass(frozen=True, slots=True)
 class LoadedTrajectory:
-    """A trajectory from a file. `run` is a short name of its folder; `problem` is the reason if it does not replay."""
+    """A trajectory from a file.
+
+    Attributes:
+        path: The file.
+        run: A short name of its folder.
+        trajectory: The trajectory.
+        problem: Why it does not replay; None if it does.
+    """
 
     path: Path
     run: str
@@ -32,7 +39,13 @@ class LoadedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryFiles:
-    """Trajectories in order of path, a problem for each file that cannot be shown, and the number of other files."""
+    """The trajectories of files and folders.
+
+    Attributes:
+        loaded: The trajectories, in order of path.
+        problems: Why each other trajectory file could not be read.
+        ignored: How many files are not trajectories.
+    """
 
     loaded: tuple[LoadedTrajectory, ...]
     problems: tuple[str, ...] = ()
@@ -49,9 +62,17 @@ class _Files:
 def read_all(
     paths: Sequence[Path], advance: Callable[[int, int | None], None] = lambda done, total: None
 ) -> TrajectoryFiles:
-    """Reads files, and folders with all their subfolders. Calls `advance(files done, files in total)` after each file.
+    """Read files, and folders with all their subfolders.
 
-    Raises `DataError` for a missing path, and if there is no trajectory at all.
+    Args:
+        paths: Files and folders.
+        advance: Called after each file with the number of files read and the number of all files.
+
+    Returns:
+        The trajectories, and why others could not be read.
+
+    Raises:
+        DataError: If a path does not exist, or there is no trajectory at all.
     """
     candidates = list(_files(paths))
     state = _Files()
@@ -72,7 +93,7 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     seen: set[Path] = set()
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path} does not exist: pass a trajectory file or a folder")
+            raise DataError(f"{path} does not exist. Pass a trajectory file or a folder.")
         files = sorted(filter(_is_user_file, path.rglob("*"))) if path.is_dir() else [path]
         for file in files:
             if (resolved := file.resolve()) not in seen:
@@ -81,9 +102,7 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_user_file(path: Path) -> bool:
-    """Return whether the file is the user's: not hidden, and not a page that `ctx1 view` wrote beside the
-    trajectories.
-    """
+    """Return whether the user made the file: it is not hidden, and not a page that `ctx1 view` wrote."""
     return path.is_file() and path.suffix != PAGE_SUFFIX and not path.name.startswith(".")
 
 
@@ -112,7 +131,7 @@ def is_trajectory(path: Path) -> bool:
 
 
 def _replay_problem(trajectory: Trajectory) -> str | None:
-    """Why the trajectory does not replay; None if it does."""
+    """Return why the trajectory does not replay; None if it does."""
     try:
         trajectory.verify()
     except TrajectoryError as error:
@@ -123,8 +142,9 @@ def _replay_problem(trajectory: Trajectory) -> str | None:
 
 
 def _run_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return a short name for each folder: its own if there is only one, else its path relative to their common
-    parent.
+    """Return a short name for each folder.
+
+    A single folder has its own name. Several have their paths relative to the common parent.
     """
     folders = {path.parent: str(path.parent.resolve()) for path in paths}
     common = os.path.commonpath(folders.values())
@@ -137,6 +157,6 @@ def _no_trajectory(paths: Sequence[Path], files: _Files) -> str:
     reasons = files.problems or [f"{files.ignored} other files" if files.ignored else "no files"]
     more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return (
-        f"no trajectory in {names}: {'; '.join(reasons[:3])}{more}. "
+        f"there is no trajectory in {names}: {'; '.join(reasons[:3])}{more}. "
         "`ctx1 search --save FOLDER` and SearchAgent(trajectories=FOLDER) write trajectories"
     )

@@ -206,7 +206,7 @@ async def test_a_summary_may_be_wrapped_and_may_be_made_past_the_hard_cutoff(cor
     play = Play(episode, episode.open())
     while play.view.tokens < play.view.budget.hard:
         await play.do(Action(calls=search("comets").calls, text="word " * 60))
-    assert "summarise or prune" in play.view.text(), "the harness asks for it at the soft threshold"
+    assert "summarize or prune" in play.view.text(), "the harness asks for it at the soft threshold"
     inner = summarize("Comets, all of them.", *play.shown).calls[0]
     wrapped = {"tool_name": "functions.summarize_context", "parameters": inner.arguments}
     await play.do(call("multi_tool_use", tool_calls=[wrapped]))
@@ -305,7 +305,7 @@ def test_profiles_with_summaries() -> None:
     assert profile("summary") is summary()
     summary_profile = context_1().with_summaries()
     assert summary_profile.name == "context-1+summary"
-    assert summary_profile.soft_advice == "", "a profile that gives no advice gives none to summarise"
+    assert summary_profile.soft_advice == "", "a profile that gives no advice gives none to summarize"
     assert "summarize_context and the final answer" in summary_profile.hard_refusal
     assert summary_profile.with_summaries() is summary_profile
     assert Profile.from_json(summary_profile.to_json()) == summary_profile

@@ -147,5 +147,7 @@ def test_a_line_that_is_no_event_is_refused(tmp_path: Path, place: int, line: st
     lines = trajectory().decode().splitlines()
     lines[place] = line
     (tmp_path / "t.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(TrajectoryError, match=r"the first line is no trajectory header|line 2: not a trajectory event"):
+    with pytest.raises(
+        TrajectoryError, match=r"the first line is not a trajectory header|line 2: not a trajectory event"
+    ):
         read(tmp_path / "t.jsonl")

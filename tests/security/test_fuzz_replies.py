@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from context_agent._support.http import MalformedResponse
 from context_agent.errors import PolicyError
-from context_agent.harness.action_text import MOST_RANKED, parse_ranking
+from context_agent.harness.action_text import MAX_RANKED, parse_ranking
 from context_agent.harness.episode import Episode
 from context_agent.harness.tools import MAX_CALLS
 from context_agent.policies.chat.messages import parse_calls
@@ -72,7 +72,7 @@ def test_text_replies(text: str) -> None:
     thoughts, rest = split_thoughts(text)
     assert len(thoughts) + len(rest) <= len(text)
     sound(parse_calls(rest)[1] if rest.isprintable() else parse_calls(rest.encode(errors="replace").decode())[1])
-    assert len(parse_ranking(text)) <= MOST_RANKED
+    assert len(parse_ranking(text)) <= MAX_RANKED
     assert isinstance(read_arguments(text), dict | str)
 
 

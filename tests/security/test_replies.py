@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent import MemoryCorpus
-from context_agent.harness.action_text import MOST_RANKED, parse_ranking
+from context_agent.harness.action_text import MAX_RANKED, parse_ranking
 from context_agent.harness.episode import Episode
 from context_agent.harness.tools import MAX_CALLS, UNREAD_CALLS
 from context_agent.policies.chat.messages import parse_calls, written
@@ -119,7 +119,7 @@ def test_a_long_name_is_cut() -> None:
 
 
 def test_a_ranking_of_many_entries_is_read_in_part() -> None:
-    assert len(parse_ranking("<Document id=a></Document>" * 30_000)) == MOST_RANKED
+    assert len(parse_ranking("<Document id=a></Document>" * 30_000)) == MAX_RANKED
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_a_ranking_of_many_entries_is_read_in_part() -> None:
 )
 def test_a_hostile_ranking_takes_linear_time(unit: str) -> None:
     """A million characters; a quadratic search would take hours."""
-    assert len(parse_ranking(unit * (1_000_000 // len(unit)))) <= MOST_RANKED
+    assert len(parse_ranking(unit * (1_000_000 // len(unit)))) <= MAX_RANKED

@@ -13,7 +13,7 @@ from context_agent.errors import TrajectoryError
 from context_agent.harness import trajectory_file
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory import Header, Trajectory
-from context_agent.harness.trajectory_file import LARGEST_RECORD, from_lines, read, to_lines
+from context_agent.harness.trajectory_file import MAX_RECORD_SIZE, from_lines, read, to_lines
 from context_agent.harness.trajectory_folder import read_all
 from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
@@ -128,13 +128,13 @@ def test_many_blocks_of_one_id_are_found_in_linear_time() -> None:
 def test_a_record_that_replay_would_take_minutes_for_is_refused() -> None:
     usage = TurnClosed(0, Text(Role.USAGE, "", 0), 0)
     events: dict[str, list[Event]] = {
-        "events": [usage] * (LARGEST_RECORD + 1),
-        "segments": [ToolResult(0, 0, "t", {}, (block(0),) * LARGEST_RECORD)],
-        "keys": [edit(0, pruned=range(LARGEST_RECORD))],
-        "summaries": [edit(0, summary(1, [0] * LARGEST_RECORD))],
+        "events": [usage] * (MAX_RECORD_SIZE + 1),
+        "segments": [ToolResult(0, 0, "t", {}, (block(0),) * MAX_RECORD_SIZE)],
+        "keys": [edit(0, pruned=range(MAX_RECORD_SIZE))],
+        "summaries": [edit(0, summary(1, [0] * MAX_RECORD_SIZE))],
     }
     for record in events.values():
-        with pytest.raises(TrajectoryError, match="the most that are replayed"):
+        with pytest.raises(TrajectoryError, match="more than [0-9,]+ segments"):
             from_lines("t", to_lines(trajectory(*record)))
     assert len(from_lines("t", to_lines(trajectory(*[usage] * 100))).events) == 100
 
