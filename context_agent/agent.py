@@ -116,7 +116,7 @@ class Progress:
 
 
 class SearchOptions(TypedDict, total=False):
-    """What a search may be told besides its question. Every option has a default.
+    """Options of a search. Each has a default.
 
     Attributes:
         k: The number of documents to return, 10 by default. There are fewer if fewer were seen and kept.
@@ -186,7 +186,9 @@ class SearchAgent:
             raise ConfigError(f"rollouts and workers must be at least 1; got {rollouts} and {workers}")
         self.corpus = corpus
         if policy is not None and effort is not None:
-            raise ConfigError("effort belongs to the embedded policy: give it to BridgePolicy, or leave out the policy")
+            raise ConfigError(
+                "an effort works only with the embedded policy. Give it to BridgePolicy, or leave out the policy."
+            )
         self.policy = policy if policy is not None else _embedded(effort)
         self._whole_profile = named_profile(profile) if isinstance(profile, str) else profile or default()
         unsupported = corpus.unsupported_tools if isinstance(corpus, LimitedCorpus) else frozenset()
@@ -388,7 +390,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         except BaseException as error:  # noqa: BLE001 - handed to the calling thread, whatever it is
             failure.append(error)
 
-    # What the caller's context holds (a trace, a request's id) holds in the thread as well.
+    # The thread gets the caller's context, such as a trace or the id of a request.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), name="ctx1-search")
     thread.start()
     thread.join()

@@ -1,11 +1,12 @@
 """A swarm: an orchestrator that splits a question over sub-agents, each an episode with its own bounded context.
 
-Kimi K2.5 (arXiv 2602.02276). Give `SearchAgent` a `Swarm` and its policy may start sub-agents. They start at the same
-time, and their rankings are fused by rank. A sub-agent's failure is reported in the result and recorded; the others go
-on. What is fused depends on the order of the tasks, never on which sub-agent finished first.
+The design follows Kimi K2.5 (arXiv 2602.02276). Give `SearchAgent` a `Swarm`, and its policy may start sub-agents. They
+start at the same time, and their rankings are fused by rank. If a sub-agent fails, its failure is reported and
+recorded, and the others continue. The result depends on the order of the tasks, never on which sub-agent finished
+first.
 
-With a language model, the tool's prompt says how to split a question. The embedded policy needs no language model for
-that: its roles are in `policies.bridge.swarm_roles`.
+With a language model, the tool's prompt says how to split a question. The embedded policy needs no prompt: its roles
+are in `policies.bridge.swarm_roles`.
 """
 
 from __future__ import annotations
@@ -34,38 +35,57 @@ from context_agent.text.markers import escaped_line
 from context_agent.types import Action, Hit
 
 MAX_BREADTH = 64
-"""Sub-agents that one turn may start at most."""
+"""The most sub-agents that one turn may start."""
 MODEL_TURNS = 8
-"""Turns of a sub-agent that a language model decides in."""
+"""Turns of a sub-agent with a language model."""
 ROLE_TURNS = 1
 """Turns of a sub-agent whose policy has a role of its own for it."""
 NOT_STARTED = "not_started"
-"""Replaces the stop reason of a sub-agent whose episode could not begin."""
+"""The stop reason of a sub-agent whose episode could not begin."""
 REASON_LENGTH = 120
 """Characters of a sub-agent's error that the policy reads."""
 
 
 class Fresh(StrEnum):
-    """Which chunks the searches of sub-agents do not return again."""
+    """Chunks that the searches of a sub-agent do not return again."""
 
     OWN = "own"
-    """Those that the sub-agent itself was shown, as in any episode."""
+    """Chunks that this sub-agent has shown, as in any episode."""
     AGENT = "agent"
-    """Also those that the agent that started it was shown."""
+    """Also chunks that its orchestrator has shown."""
     OTHERS = "others"
-    """Also those that the other sub-agents were shown: their turns run in the order of their tasks."""
+    """Also chunks that the other sub-agents have shown. Their turns then run in the order of their tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swarm:
-    """Limits of an agent's sub-agents. They have no tool to start others: a swarm is one level deep.
+    """Limits of the sub-agents of an agent. Sub-agents cannot start others.
 
-    `breadth` is how many one turn may start. `tokens` bounds what is placed in the contexts of all sub-agents of an
-    episode together; what is left is shared out evenly, and the agent's own limit on tokens counts them too. `budget`
-    is a sub-agent's context, by default that of the agent that starts it. `turns` and `seconds` end one; by default it
-    has the turns that its policy needs. `documents` is how many each may return. `fresh` is how far sub-agents are
-    kept from showing the same chunks: by default fully with the embedded policy, which passes on what it knows, and
-    not at all with a language model. `policy` decides in sub-agents, by default the orchestrator's own.
+    Attributes:
+        breadth: The most sub-agents that one turn may start.
+        tokens: The most tokens in the contexts of all sub-agents of an episode together. What is left is shared out
+            evenly. The agent's own limit on tokens counts them too.
+        budget: The context of a sub-agent. Defaults to that of the agent that starts it.
+        turns: The most turns of a sub-agent. Defaults to what its policy needs.
+        seconds: The most seconds of a sub-agent.
+        documents: The most documents that a sub-agent returns.
+        fresh: Which chunks sub-agents do not show again. Defaults to `Fresh.OTHERS` with the embedded policy, which
+            passes on what it knows, and to `Fresh.OWN` with a language model.
+        policy: Decides in sub-agents. Defaults to the policy of the orchestrator.
+
+    Raises:
+        ConfigError: If a limit is outside its range.
+
+    Example:
+        >>> from context_agent import Document, MemoryCorpus, SearchAgent
+        >>> documents = [
+        ...     Document("light", "Ketil Varga designed Orm Skerry Light.", title="Orm Skerry Light"),
+        ...     Document("varga", "He was born in Brasko.", title="Ketil Varga"),
+        ... ]
+        >>> with SearchAgent(MemoryCorpus(documents), swarm=Swarm(breadth=2)) as agent:
+        ...     result = agent.search("Where was the designer of Orm Skerry Light born?")
+        >>> sorted(document.id for document in result.documents)
+        ['light', 'varga']
     """
 
     breadth: int = 4
@@ -79,7 +99,7 @@ class Swarm:
 
     def __post_init__(self) -> None:
         if not 1 <= self.breadth <= MAX_BREADTH:
-            raise ConfigError(f"the breadth of a swarm must lie in 1..{MAX_BREADTH}; got {self.breadth}")
+            raise ConfigError(f"the breadth of a swarm must be 1 to {MAX_BREADTH}; got {self.breadth}")
         for name in ("tokens", "turns", "seconds", "documents"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -88,14 +108,18 @@ class Swarm:
             object.__setattr__(self, "budget", Budget(self.budget))
 
     def over(self, factory: EpisodeFactory) -> Orchestrator:
-        """Return what begins the episodes of an agent with this swarm; `factory` makes those of the agent without
-        one.
+        """Return what begins the episodes of an agent with this swarm.
+
+        The `factory` begins the episodes of the agent without it.
         """
         return Orchestrator(self, factory)
 
 
 class Orchestrator:
-    """Begins the episodes of an agent with a swarm: a profile with one more tool, and sub-agents for each episode."""
+    """Begins the episodes of an agent with a swarm.
+
+    Their profile has one more tool, and each has its own sub-agents.
+    """
 
     def __init__(self, swarm: Swarm, factory: EpisodeFactory) -> None:
         self._swarm = swarm
@@ -103,7 +127,7 @@ class Orchestrator:
         self._profile = with_spawning(factory.profile, swarm)
 
     def begin(self, request: EpisodeRequest) -> EpisodeRun:
-        """Return the orchestrator's episode, ready to be driven. Raises what `EpisodeFactory.begin` does."""
+        """Return the orchestrator's episode, ready to be driven. Raise what `EpisodeFactory.begin` raises."""
         lead, searcher, turns, fresh = self._policies()
         main = replace(self._factory, policy=lead, profile=self._profile)
         limits = replace(self._factory.limits, turns=self._swarm.turns or turns, seconds=self._swarm.seconds)
@@ -118,7 +142,7 @@ class Orchestrator:
     def _policies(self) -> tuple[Policy, Policy, int, Fresh]:
         """Return the orchestrator's policy, the sub-agents' policy, and the defaults for their turns and freshness.
 
-        A policy with roles of its own plays them. Any other learns of the tool from its prompt.
+        A policy with roles of its own plays them. The prompt tells any other policy about the tool.
         """
         policy, sub_policy = self._factory.policy, self._swarm.policy
         if not isinstance(policy, SwarmPlayer):
@@ -142,7 +166,13 @@ def _prompt() -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """The tasks to start, in order; a message about the others, and the mistake's name if there is one."""
+    """The tasks of a call that are started.
+
+    Attributes:
+        tasks: The tasks, in order.
+        message: Which other tasks were not started, and why.
+        mistake: The kind of mistake that the policy made; None without one.
+    """
 
     tasks: tuple[str, ...]
     message: str = ""
@@ -150,7 +180,10 @@ class TaskPlan:
 
 
 def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = frozenset()) -> TaskPlan:
-    """Return the first `breadth` tasks that are neither empty nor repeated nor `started`, ignoring case and spaces."""
+    """Return the first `breadth` tasks that are not empty, repeated or already `started`.
+
+    Letter case and spaces do not count.
+    """
     seen = set(started)
     accepted: list[str] = []
     empty = repeated = over = 0
@@ -176,35 +209,35 @@ def plan_tasks(tasks: Iterable[str], breadth: int, started: frozenset[str] = fro
 
 
 def folded(task: str) -> str:
-    """Return a task as it is compared with others."""
+    """Return a task in the form in which tasks are compared."""
     return " ".join(task.split()).casefold()
 
 
 @dataclass(slots=True)
 class TurnOrder:
-    """The order of turns of some sub-agents, and the chunks that they and the orchestrator have shown.
+    """The order in which sub-agents act, and the chunks that they and the orchestrator have shown.
 
-    They decide at the same time and then act one after the other: the n-th turn of a sub-agent waits for the n-th turn
-    of those before it, and for the turn before that of those behind it. So the trace does not depend on timing.
+    Sub-agents decide at the same time and then act one after the other. The n-th turn of a sub-agent waits for the n-th
+    turn of those before it, and for turn n - 1 of those after it. So the trace does not depend on timing.
     """
 
     shown_ids: set[str]
     _turns: list[float] = field(default_factory=list)
-    """Turns that each has taken; infinitely many for one that has ended."""
+    """The turns that each sub-agent has taken. Infinite if it has ended."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def join(self) -> int:
-        """Return the position of one more sub-agent."""
+        """Add a sub-agent and return its position."""
         self._turns.append(0)
         return len(self._turns) - 1
 
     async def wait(self, position: int) -> None:
-        """Waits until the sub-agent's next turn may run."""
+        """Wait until the sub-agent's next turn may run."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._may_act(position))
 
     async def taken(self, position: int, turns: float = math.inf) -> None:
-        """Reports the turns that a sub-agent has taken; by default it has ended."""
+        """Record how many turns a sub-agent has taken. By default, record that it has ended."""
         async with self._changed:
             self._turns[position] = turns
             self._changed.notify_all()
@@ -215,7 +248,7 @@ class TurnOrder:
         return all(other_turn > turn for other_turn in before) and all(other_turn >= turn for other_turn in behind)
 
     def listen(self, event: Event, view: View) -> None:
-        """Notes the chunks that an event showed: a listener of the sub-agents' episodes."""
+        """Record the chunks that an event showed. The sub-agents' episodes call it as a listener."""
         if isinstance(event, ToolResult):
             self.shown_ids.update(segment.id for segment in event.segments if isinstance(segment, Block))
 
@@ -227,7 +260,7 @@ class OrderedActor:
         self._inner, self._order, self._position = inner, order, position
 
     async def act(self, view: View) -> Action:
-        """Return the inner action, once it is its turn."""
+        """Return the inner actor's action when it is its turn."""
         await self._order.taken(self._position, view.turn)
         action = await self._inner.act(view)
         await self._order.wait(self._position)
@@ -236,7 +269,7 @@ class OrderedActor:
 
 @dataclass(slots=True)
 class _SubAgent:
-    """One sub-agent: its task, its episode if it could begin, and its error."""
+    """A sub-agent: its task, its episode if it could begin, and its error."""
 
     task: str
     run: EpisodeRun | None = None
@@ -244,7 +277,7 @@ class _SubAgent:
     position: int = 0
 
     async def search(self, order: TurnOrder) -> None:
-        """Runs the episode to its end. Raises nothing but a cancellation."""
+        """Run the episode to its end. Nothing but a cancellation is raised."""
         if self.run is None:
             return
         try:
@@ -257,7 +290,7 @@ class _SubAgent:
             await order.taken(self.position)
 
     def record(self) -> SubAgentRecord:
-        """Return what the trajectory of the episode that started it records."""
+        """Return what the trajectory of the orchestrator records about it."""
         if self.run is None:
             return SubAgentRecord("", self.task, NOT_STARTED, error=self.error)
         episode = self.run.episode
@@ -272,7 +305,7 @@ class _SubAgent:
         )
 
     def report(self) -> str:
-        """Return the text that the policy reads about it."""
+        """Return the text about it that the policy reads."""
         count = len(self.run.episode.ranking.documents) if self.run is not None else 0
         documents = "nothing found" if not count else f"{count} document{'' if count == 1 else 's'}"
         if self.error is not None:
@@ -284,9 +317,14 @@ class _SubAgent:
 
 @dataclass(slots=True)
 class SwarmSubAgents:
-    """The sub-agents of one episode; see `SubAgents`. Keeps their runs.
+    """The sub-agents of one episode; see `SubAgents`.
 
-    `factory` makes their episodes, apart from their own limits; `request` is that of the episode they belong to.
+    Attributes:
+        swarm: Their limits.
+        factory: Begins their episodes.
+        request: The request of the episode that they belong to.
+        fresh: Which chunks they do not show again.
+        runs: The runs of those that have begun.
     """
 
     swarm: Swarm
@@ -299,7 +337,7 @@ class SwarmSubAgents:
     async def search(
         self, requests: Sequence[Sequence[str]], *, tokens_left: int | None, shown_ids: frozenset[str]
     ) -> list[ToolOutput]:
-        """Return the output for each request. The breadth and the tokens left are for all of them together."""
+        """Return the output for each request. All requests share the breadth and the tokens that are left."""
         plans = self._plans(requests)
         share = self._share(sum(len(plan.tasks) for plan in plans), tokens_left)
         if share is not None and share * 4 // 3 < self._least_window:
@@ -323,18 +361,18 @@ class SwarmSubAgents:
 
     @property
     def _budget(self) -> Budget:
-        """A sub-agent's budget if its share of tokens covers it."""
+        """The budget of a sub-agent if its share of tokens covers it."""
         return self.swarm.budget if isinstance(self.swarm.budget, Budget) else self.factory.budget
 
     @property
     def _least_window(self) -> int:
-        """Tokens of the smallest window that a sub-agent can have."""
+        """The smallest window that a sub-agent can have, in tokens."""
         return RESERVES * self._budget.reserve
 
     def _share(self, count: int, tokens_left: int | None) -> int | None:
-        """Tokens that each of `count` sub-agents may have; None for no bound.
+        """Return the tokens that each of `count` sub-agents may spend; None without a bound.
 
-        The agent itself keeps an equal share of its tokens for what they return.
+        The orchestrator keeps an equal share of its tokens for what they return.
         """
         bounds = []
         if self.swarm.tokens is not None:
@@ -344,7 +382,7 @@ class SwarmSubAgents:
         return max(0, min(bounds)) if bounds else None
 
     def _begin(self, task: str, share: int | None, order: TurnOrder) -> _SubAgent:
-        """Return a sub-agent on the task. Its hard cutoff lies at its share of tokens, if not before."""
+        """Return a sub-agent on the task. Its share of tokens may lower its hard cutoff."""
         budget = self._budget
         if share is not None and share * 4 // 3 < budget.window:
             window = max(self._least_window, share * 4 // 3)
@@ -377,7 +415,7 @@ def _without_tokens(plan: TaskPlan) -> ToolOutput:
 
 
 def _merged(group: Sequence[_SubAgent], plan: TaskPlan, documents: int) -> ToolOutput:
-    """Return what a request's sub-agents found, best first, and a report on each."""
+    """Return what the sub-agents of a request found, best first, and a report on each."""
     hits = _hits(group, documents)
     reports = [f"{number}: {sub_agent.report()}" for number, sub_agent in enumerate(group, start=1)]
     sentences = [f"(Searchers: {'; '.join(reports)}.)" if reports else "No searchers were started.", plan.message]
@@ -394,11 +432,11 @@ def _merged(group: Sequence[_SubAgent], plan: TaskPlan, documents: int) -> ToolO
 
 
 def _hits(group: Sequence[_SubAgent], documents: int) -> tuple[Hit, ...]:
-    """Return the passages of the fused ranking: the best one of every document, by rank, then the second ones, and so
-    on.
+    """Return the passages of the fused ranking.
 
-    Each sub-agent returns `documents` at most. A passage that several found is the first one's. The score is that of
-    its document.
+    The best passage of every document comes first, by rank, then the second ones, and so on. Each sub-agent returns at
+    most `documents`. If several found a passage, the hit of the first one is returned. The score is that of the
+    document.
     """
     episodes = [sub_agent.run.episode for sub_agent in group if sub_agent.run is not None]
     hit_of_chunk: dict[str, Hit] = {}

@@ -1,8 +1,8 @@
-"""Who decides: the policies. All act through the same view and action.
+"""The policies, which decide in an episode. All act through the same view and action.
 
-`load_policy` opens them by name, with options from flags, a run file and the environment. Explicit options override the
-environment, which holds addresses and names only. A key is no option: it is read at each request from the variable that
-`api_key_env` names. `ScriptedPolicy` plays a list of actions, for tests.
+`load_policy` opens them by name, with options from flags, a run file and the environment. Explicit options replace
+those of the environment, which holds addresses and names only. A key is not an option: each request reads it from the
+variable that `api_key_env` names. `ScriptedPolicy` plays a list of actions, for tests.
 """
 
 from __future__ import annotations
@@ -34,12 +34,18 @@ ENVIRONMENT = {
 
 
 def load_policy(kind: Kind | str, **options: Any) -> Policy:
-    """Return the policy `bridge`, `hybrid`, `chat`, `anthropic` or `tokens`. An option that is None counts as absent.
+    """Return the policy with this name.
 
-    `hybrid`, one search for comparison, takes no option. `bridge` takes `weights`, a file, and `effort` (`careful` or
-    `fast`); `chat` and `anthropic` take the options of `ChatPolicy` and `AnthropicPolicy`; `tokens` those of
-    `policies.tokens.served`, or of `policies.tokens.local` for a packaged model or a folder. Raises `ConfigError` for
-    an unknown kind, and for an unknown or invalid option.
+    An option that is None counts as absent.
+
+    Args:
+        kind: `bridge`, `hybrid`, `chat`, `anthropic` or `tokens`.
+        options: Depends on the kind. `hybrid`, one search for comparison, has none. `bridge` has `weights`, a file, and
+            `effort`. `chat` and `anthropic` have the options of `ChatPolicy` and `AnthropicPolicy`. `tokens` has those
+            of `policies.tokens.served`, or of `policies.tokens.local` for a packaged model or a folder.
+
+    Raises:
+        ConfigError: If the kind or an option is unknown, or an option is not valid.
     """
     loaders: dict[str, Callable[..., Policy]] = {
         "bridge": _bridge,
@@ -49,12 +55,12 @@ def load_policy(kind: Kind | str, **options: Any) -> Policy:
         "tokens": _tokens,
     }
     if kind not in loaders:
-        raise ConfigError(f"unknown policy {kind!r}: {suggestion(kind, loaders)}")
+        raise ConfigError(f"there is no policy {kind!r}. {suggestion(kind, loaders)}")
     return loaders[kind]({name: value for name, value in options.items() if value is not None})
 
 
 def default_profile(kind: str, model: str | None = None) -> str:
-    """Return the profile that a policy plays in if none is named: `lean` for a packaged model.
+    """Return the profile in which a policy plays if none is named: `lean` for a packaged model.
 
     A trained model in a folder plays in the profile that it was trained in.
     """
@@ -69,7 +75,7 @@ def default_profile(kind: str, model: str | None = None) -> str:
 
 
 def default_window(kind: str, model: str | None = None) -> int | None:
-    """Return the window that a trained model in a folder was trained in; None for the profile's own."""
+    """Return the window in which the trained model of a folder was trained. Return None for the profile's own."""
     if kind != "tokens" or model is None or not Path(model).is_dir():
         return None
     from context_agent.policies.tokens.trained import trained_model
@@ -126,14 +132,14 @@ def _with_server(kind: str, policy: Callable[..., Policy], options: dict[str, An
     _check(kind, options, list(inspect.signature(policy).parameters))
     options = from_environment(options)
     if not options.get("model"):
-        raise ConfigError(f"the {kind} policy needs a model: pass --model, or set {ENVIRONMENT['model']}")
+        raise ConfigError(f"the {kind} policy needs a model. Pass --model, or set {ENVIRONMENT['model']}.")
     return policy(**options)
 
 
 def _check(kind: str, options: Mapping[str, Any], names: list[str]) -> None:
     for name in options:
         if name not in names:
-            raise ConfigError(f"the {kind} policy has no option {name!r}: {suggestion(name, names)}")
+            raise ConfigError(f"the {kind} policy has no option {name!r}. {suggestion(name, names)}")
 
 
 Step = Action | Callable[[View], Action]
@@ -141,10 +147,20 @@ Step = Action | Callable[[View], Action]
 
 
 class ScriptedPolicy:
-    """Plays `steps` in order in every episode; after the last step it ranks what is in view and ends.
+    """Plays the same steps in every episode. After the last step it ranks what is in view and ends.
 
-    `delay` is a pause before each action, in seconds, that simulates a model's latency. `counter` replaces a model's
-    tokenizer. `instructed=False` leaves the profile's prompt out of the view.
+    Args:
+        steps: Actions, or functions from the view to an action.
+        delay: Seconds of pause before each action, to simulate the latency of a model.
+        counter: Replaces the tokenizer of a model.
+        instructed: False to leave the profile's prompt out of the view.
+
+    Example:
+        >>> from context_agent import Action, Document, MemoryCorpus, SearchAgent, ToolCall
+        >>> policy = ScriptedPolicy([Action(calls=(ToolCall("search_corpus", {"query": "light"}),))])
+        >>> corpus = MemoryCorpus([Document("light", "Orm Skerry Light was lit in 1868.")])
+        >>> [document.id for document in SearchAgent(corpus, policy).search("When was it lit?").documents]
+        ['light']
     """
 
     name = "scripted"
@@ -163,7 +179,7 @@ class ScriptedPolicy:
         self._instructed = instructed
 
     def instructions(self, profile: Profile) -> str:
-        """Return the profile's prompt, or nothing."""
+        """Return the prompt of the profile, or an empty text."""
         return profile.instructions() if self._instructed else ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> ScriptedActor:
@@ -187,6 +203,6 @@ class ScriptedActor:
 
 
 def rank_view(view: View) -> Action:
-    """Ends the episode with every document in view, in the order its first block was shown."""
+    """End the episode with every document in view, in the order in which its first block was shown."""
     documents = dict.fromkeys(block.document_id for block in view.blocks)
     return Action(ranking=tuple(RankedId(document) for document in documents))

@@ -2,14 +2,14 @@
 
     ControlledPolicy(policy, prune_by(strategy("oldest")), "oldest")
 
-A strategy names the blocks to drop when space is needed: `none` drops nothing, `oldest` the oldest blocks first,
-`random` blocks in random order, `oracle` everything that is not gold. The oracle needs the gold documents, so it cannot
-serve; nor is it an upper bound if a policy searches less without its own pruning. `extract` is a baseline for a
-policy's own summaries: the sentence of each block that is closest to the question.
+A strategy names the blocks to drop when space is needed. `none` drops nothing, `oldest` the oldest blocks first,
+`random` blocks in random order, and `oracle` everything that is not gold. The oracle needs the gold documents, so it
+cannot serve users. It is not an upper bound either if a policy searches less without its own pruning. `extract` is a
+baseline for a policy's own summaries: the sentence of each block that is closest to the question.
 
 A control rewrites each action of the policy. `prune_by` prunes by a strategy. Two controls summarize without a language
-model: `summarize_prunes` summarizes what the policy would prune, `summarize_oldest` keeps the policy's edits and
-summarizes the oldest blocks in turns without any.
+model. `summarize_prunes` summarizes what the policy would prune. `summarize_oldest` keeps the policy's edits, and in
+turns without edits summarizes the oldest blocks.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from context_agent.text.sentences import sentences
 from context_agent.types import Action, RankedId, ToolCall
 
 LONGEST_SENTENCE = 200
-"""Most characters of a sentence."""
+"""The most characters of a sentence."""
 SIZE_MARGIN = 1.2
-"""Factor by which the size of an extract is overestimated, so that it is never longer than what it replaces."""
+"""The factor by which the size of an extract is overestimated, so that it is never longer than what it replaces."""
 ID_FRAME = 24
-"""Characters that a summary needs for an id, without the id itself."""
+"""Characters that a summary needs for an id, besides the id itself."""
 _WORD = re.compile(r"\w{3,}")
 
 
 Strategy = Callable[[View, int], tuple[str, ...]]
-"""(view, tokens to free) -> ids of chunks in view to prune. They may free fewer tokens."""
+"""Takes a view and the tokens to free. Returns ids of chunks in view to prune, which may free fewer tokens."""
 
 
 def none(view: View, need: int) -> tuple[str, ...]:
-    """Never prunes."""
+    """Return nothing: this strategy never prunes."""
     return ()
 
 
@@ -55,7 +55,7 @@ def oldest(view: View, need: int) -> tuple[str, ...]:
 
 
 def random_order(seed: int) -> Strategy:
-    """Blocks in an order drawn from the seed and the turn."""
+    """Return blocks in an order drawn from the seed and the turn."""
 
     def choose(view: View, need: int) -> tuple[str, ...]:
         blocks = list(view.blocks)
@@ -66,7 +66,7 @@ def random_order(seed: int) -> Strategy:
 
 
 def oracle(gold: AbstractSet[str]) -> Strategy:
-    """Return every block whose document (or chunk) is not gold, however many tokens are needed."""
+    """Return every block whose document or chunk is not gold, however many tokens are needed."""
 
     def choose(view: View, need: int) -> tuple[str, ...]:
         return tuple(dict.fromkeys(b.id for b in view.blocks if b.document_id not in gold and b.id not in gold))
@@ -75,7 +75,10 @@ def oracle(gold: AbstractSet[str]) -> Strategy:
 
 
 def strategy(name: str, *, seed: int = 0, gold: AbstractSet[str] = frozenset()) -> Strategy:
-    """Return the strategy of that name: `none`, `oldest`, `random` or `oracle`. Raises `ConfigError`."""
+    """Return the strategy with this name: `none`, `oldest`, `random` or `oracle`.
+
+    Raise `ConfigError` for another name.
+    """
     table: dict[str, Strategy] = {
         "none": none,
         "oldest": oldest,
@@ -83,7 +86,7 @@ def strategy(name: str, *, seed: int = 0, gold: AbstractSet[str] = frozenset()) 
         "oracle": oracle(gold),
     }
     if name not in table:
-        raise ConfigError(f"unknown pruning strategy {name!r}: choose from {', '.join(table)}")
+        raise ConfigError(f"there is no pruning strategy {name!r}. Choose from {', '.join(table)}.")
     return table[name]
 
 
@@ -106,11 +109,12 @@ class Replacement:
 
 
 def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Replacement | None:
-    """Return a summary of the oldest blocks and summaries that frees about `need` tokens; None if it would free none.
+    """Return a summary of the oldest blocks and summaries that frees about `need` tokens, or None if it would free
+    none.
 
-    `among` are the ids that it may replace, all in view if None. Each has one line: the title, and the first of the
-    sentences that share most words with the question. It replaces nothing that the policy protected, and nothing that
-    is as short as its line. Deterministic.
+    Each replaced block has one line: its title, and the sentence that shares most words with the question. Of equal
+    sentences, it is the first. Blocks that the policy protected, or that are as short as their line, are not replaced.
+    `among` are the ids that may be replaced; None for all in view.
     """
     question_words = frozenset(_WORD.findall(view.question.casefold()))
     ids: list[str] = []
@@ -130,7 +134,7 @@ def extract(view: View, need: int, among: AbstractSet[str] | None = None) -> Rep
 
 
 def _line(block: Editable, question_words: frozenset[str]) -> str:
-    """Return the line for a block or a summary. Double brackets become single ones, because they would cite an id."""
+    """Return the line for a block or a summary. Double brackets would cite an id, so they become single ones."""
     title = " ".join(block.hit.chunk.title.split()) if isinstance(block, Block) else ""
     sentence = _cut(_closest(sentences(block.body), question_words))
     line = f"{title}: {sentence}" if title and not sentence.startswith(title) else sentence
@@ -152,7 +156,7 @@ def _cut(sentence: str) -> str:
 
 
 def _freed(block: Editable, line: str) -> int:
-    """Tokens that the line saves, estimated from the block's tokens per character and rounded down."""
+    """Return the tokens that the line saves, estimated from the block's tokens per character and rounded down."""
     size = len(line) + (len(block.id) + ID_FRAME if isinstance(block, Block) else len(block.header))
     return block.tokens - int(SIZE_MARGIN * size * block.tokens / max(1, len(block.text)))
 
@@ -160,7 +164,10 @@ def _freed(block: Editable, line: str) -> int:
 PRUNE = "prune_chunks"
 
 Control = Callable[[View, Action], Action]
-"""(view, an action with calls) -> the action to take instead. One without calls ends the episode."""
+"""Takes a view and an action with calls.
+
+Returns the action to take instead. An action without calls ends the episode.
+"""
 
 
 class ControlledPolicy:
@@ -172,10 +179,10 @@ class ControlledPolicy:
         self.name = f"{inner.name}+{label}"
         self.counter = inner.counter
         self.engine: Any = getattr(inner, "engine", None)
-        """The inner policy's engine, None if it has none."""
+        """The inner policy's engine; None if it has none."""
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return the inner policy's."""
+        """Return what the inner policy returns."""
         return self._inner.instructions(profile)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
@@ -199,14 +206,17 @@ class ControlledActor:
         return rewritten if rewritten.calls else replace(rewritten, ranking=self.partial(view))
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the inner actor's ranking if it can give one, else the documents in view."""
+        """Return the inner actor's ranking. If it cannot give one, return the documents in view."""
         if isinstance(self._inner, PartialRanker):
             return self._inner.partial(view)
         return tuple(RankedId(document) for document in dict.fromkeys(b.document_id for b in view.citable_blocks))
 
 
 def prune_by(strategy: Strategy) -> Control:
-    """Drops the policy's edits. Past the soft threshold the strategy frees the tokens of one call below it."""
+    """Return the control that drops the policy's edits and prunes by a strategy.
+
+    Past the soft threshold the strategy frees enough tokens for one call below it.
+    """
 
     def control(view: View, action: Action) -> Action:
         calls = tuple(call for call in action.calls if call.name not in EDITS)
@@ -221,9 +231,9 @@ def prune_by(strategy: Strategy) -> Control:
 
 
 def summarize_prunes(view: View, action: Action) -> Action:
-    """Replaces each prune by a summary of what it would hide and of earlier summaries, one sentence a chunk.
+    """Replace each prune by a summary of what it would hide and of earlier summaries, with one sentence for each chunk.
 
-    A prune stays if no summary would be shorter. Needs a profile with `summarize_context`.
+    A prune stays if no summary would be shorter. The profile must have `summarize_context`.
     """
     if not any(call.name in EDITS for call in action.calls):
         return summarize_oldest(view, action)
@@ -231,7 +241,7 @@ def summarize_prunes(view: View, action: Action) -> Action:
 
 
 def summarize_oldest(view: View, action: Action) -> Action:
-    """Past the soft threshold, adds a summary of the oldest blocks to an action that edits nothing itself."""
+    """Past the soft threshold, add a summary of the oldest blocks to an action that edits nothing itself."""
     if view.tokens < view.budget.soft or any(call.name in EDITS for call in action.calls):
         return action
     summary = extract(view, _excess(view))
@@ -239,13 +249,14 @@ def summarize_oldest(view: View, action: Action) -> Action:
 
 
 def _excess(view: View) -> int:
-    """Tokens to free past the soft threshold: down to one call's tokens below it."""
+    """Return the tokens to free past the soft threshold: down to one call's tokens below it."""
     return view.tokens - view.budget.soft + view.budget.per_call
 
 
 def _summarized(view: View, call: ToolCall) -> ToolCall:
-    """Return the summary that replaces a prune; the call itself if it is no valid prune or nothing would get
-    shorter.
+    """Return the summary that replaces a prune.
+
+    If the prune is not valid, or nothing would get shorter, return the prune.
     """
     try:
         arguments = check_call(call, (PRUNE,))

@@ -1,4 +1,4 @@
-"""One hybrid search, without an agent: what any policy is compared with.
+"""One hybrid search without an agent, for comparison with any policy.
 
 The question is the only query. Documents are ranked as the search ranks their best passages.
 """
@@ -15,27 +15,27 @@ from context_agent.types import Action, RankedId, ToolCall
 RANKED = 10
 """Documents of a ranking, unless the caller asks for more."""
 PAGES = 5
-"""Pages of hits that are shown at most: several may belong to one document."""
+"""The most pages of hits that are shown. Several hits may belong to one document."""
 
 
 @dataclass(frozen=True, slots=True)
 class HybridPolicy:
-    """Searches once and ranks what the search returned. Deterministic; safe to share between episodes."""
+    """Searches once and ranks what the search returned. The policy is deterministic, and episodes may share it."""
 
     documents: int = RANKED
     name = "hybrid"
     counter = None
 
     def with_ranking(self, documents: int) -> HybridPolicy:
-        """See `AdjustableRanking`."""
+        """Return this policy with longer rankings. See `AdjustableRanking`."""
         return replace(self, documents=max(self.documents, documents))
 
     def instructions(self, profile: Profile) -> str:
-        """Nothing: it reads no prompt."""
+        """Return an empty prompt, because the policy reads none."""
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> HybridActor:
-        """Return an actor for one episode; `seed` has no effect."""
+        """Return an actor for one episode. The `seed` has no effect."""
         return HybridActor(question, self.documents)
 
 
@@ -47,7 +47,7 @@ class HybridActor:
     documents: int
     pages: int = 0
     shown: int = -1
-    """Passages in view before the latest page."""
+    """How many passages were in view before the latest page."""
 
     async def act(self, view: View) -> Action:
         """Return the next page, or the ranking."""

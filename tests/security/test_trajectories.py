@@ -134,7 +134,7 @@ def test_a_record_that_replay_would_take_minutes_for_is_refused() -> None:
         "summaries": [edit(0, summary(1, [0] * MAX_RECORD_SIZE))],
     }
     for record in events.values():
-        with pytest.raises(TrajectoryError, match="more than [0-9,]+ segments"):
+        with pytest.raises(TrajectoryError, match=r"more than [0-9,]+ segments"):
             from_lines("t", to_lines(trajectory(*record)))
     assert len(from_lines("t", to_lines(trajectory(*[usage] * 100))).events) == 100
 

@@ -1,7 +1,8 @@
-"""The embedded policy: no language model, no GPU, no download.
+"""The embedded policy. It needs no language model, no GPU and no download.
 
-It searches the question and its names, follows the names that retrieved text mentions (the bridge to the next hop),
-prunes what scores low, stops when nothing promising is left, and ranks by small networks that ship with the package.
+It searches the question and its names, and follows the names that retrieved text mentions. Such a name is the bridge to
+the next document. It prunes passages with low scores, and stops when nothing promising is left. Small networks that
+ship with the package rank the passages.
 """
 
 from context_agent.policies.bridge.effort import Effort

@@ -1,9 +1,10 @@
 """The decisions of the embedded policy in one episode.
 
-It searches the question and its names. If that suffices, it ends. Else it searches the names that its best candidates
-mention, the most promising first. Trees over all evidence make the final ranking.
-Before a turn would pass the soft threshold, it prunes the candidates with the lowest scores. At the end it restores the
-best candidates, since a ranking may only cite what is in view.
+It searches the question and its names. If that suffices, it ends. Otherwise it searches the names that its best
+candidates mention, the most promising first. Trees over all evidence make the final ranking.
+
+If a turn would pass the soft threshold, it first prunes the candidates with the lowest scores. At the end it restores
+the best candidates, because a ranking may only cite what is in view.
 """
 
 from __future__ import annotations
@@ -39,40 +40,40 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Action, RankedId, ToolCall
 
 SMALL_WINDOW = 8192
-"""Tokens. In smaller windows less is searched."""
+"""In a window of fewer tokens, less is searched."""
 QUESTION_LIMIT, KEYWORDS_LIMIT, ENTITY_LIMIT, LOOKUP_LIMIT = 10, 6, 5, 4
-"""Most chunks per search, by what is searched."""
+"""The most chunks of a search: for the question, its keywords, a name in it, and a name in a passage."""
 SMALL_LIMIT = 2
-"""Most chunks per search in a small window, except for the question."""
+"""The most chunks of a search in a small window, except for the question."""
 ENTITIES, SMALL_ENTITIES = 6, 3
-"""Names of the question that are searched."""
+"""Names of the question that are searched, and in a small window."""
 MORE_PAGES = 1
-"""Pages more for a question that asks for several documents."""
+"""Additional pages for a question that asks for several documents."""
 SMALL_LOOKUPS = 5
 SMALL_PAGES = 4
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
-"""Most tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
+"""The most tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
 ID_CHARACTERS = 1.4
-"""Least characters per token of an id."""
-INTERRUPTED = 1.0
+"""The fewest characters of an id that make a token."""
+INTERRUPTED_SECONDS = 1.0
 """Seconds that a ranking at a limit waits for the interrupted decision, which continues in its thread."""
 TYPICAL_TOKENS = 160
-"""Tokens of a chunk, assumed before the first is seen."""
-UNPRUNED = 1
-"""Best blocks in view that are not pruned during the search."""
-UNPRUNED_WITHOUT_RESTORE = 8
-"""The same in a profile without `restore_chunks`."""
-RESTORE = "restore_chunks"
-RESERVED = 5
-"""Best candidates that must find room again at the end."""
+"""Tokens of a chunk that are assumed before the first is seen."""
+KEPT_BLOCKS = 1
+"""Blocks with the highest scores that are not pruned during the search."""
+KEPT_WITHOUT_RESTORE = 8
+"""The number of those blocks in a profile without `restore_chunks`."""
+RESTORE_TOOL = "restore_chunks"
+RESTORED_CANDIDATES = 5
+"""Candidates with the highest scores that must fit into the view again at the end."""
 
 
 class SharedParts(Protocol):
-    """What the actors of a policy share: a `BridgePolicy`."""
+    """The parts of a `BridgePolicy` that its actors share."""
 
     @property
     def name(self) -> str:
-        """Written into trajectories."""
+        """The name that trajectories store."""
 
     @property
     def counter(self) -> TokenCounter | None:
@@ -84,7 +85,7 @@ class SharedParts(Protocol):
 
     @property
     def scorer(self) -> Scorer | None:
-        """Scores candidates; None for a rule of thumb."""
+        """Scores candidates. None to score by a rule of thumb."""
 
     @property
     def reader(self) -> PairModel:
@@ -96,14 +97,16 @@ class SharedParts(Protocol):
 
 
 class BridgeActor:
-    """The decisions of one episode. `notes` holds what it has seen."""
+    """The decisions of one episode.
+
+    `notes` holds what the actor has seen. The effort defaults to that of the policy.
+    """
 
     def __init__(self, policy: SharedParts, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
-        """`effort` defaults to the policy's."""
         self.notes = Notes.of(question, WordWeights(corpus))
         self._asks_many = self.notes.question.asks_many
         self._page = search_call(question, QUESTION_LIMIT)
-        """The search for the question itself: each time it returns new text."""
+        """The search for the question itself. Each time it returns new text."""
         self.judgement = RelevanceJudgement(self.notes, corpus, policy.scorer, policy.reader)
         self.lookups: list[tuple[Lookup, Floats]] = []
         """The lookups so far, each with its features at that time."""
@@ -113,12 +116,12 @@ class BridgeActor:
         self._novelty = Novelty(self.notes)
         self._blocking = corpus.blocking
         self._sources: dict[int, tuple[int, int]] = {}
-        """For the last turn's calls by index: hop and number of the lookup."""
+        """The hop and the number of the lookup, by the index of a call of the last turn."""
         self._numbers: dict[int, tuple[int, int]] = {}
-        """For the last turn's calls by index: number of the search, and of the hits that it showed before."""
+        """The number of the search, and of the hits that it showed before, by the index of a call of the last turn."""
         self._searches = self._turns = self._pages = self._readings = 0
         self._scores = np.zeros(0, dtype=np.float32)
-        """The candidates' scores, by row of the notes."""
+        """The scores of the candidates, by row of the notes."""
         self._ending = False
         self._deciding = threading.Lock()
 
@@ -128,7 +131,7 @@ class BridgeActor:
         return self._scores
 
     def add_background(self, candidates: Iterable[ChunkCandidate]) -> None:
-        """Adds another actor's candidates before the first turn: they count as context and are never ranked."""
+        """Add another actor's candidates before the first turn. They count as context and are never ranked."""
         for candidate in candidates:
             self.notes.add(candidate)
         self._scores = np.zeros(len(self.notes), dtype=np.float32)
@@ -139,11 +142,12 @@ class BridgeActor:
         return await asyncio.to_thread(self._decide, view) if threaded else self._decide(view)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the documents in view by the latest scores, new blocks included unless the corpus fails to judge them.
+        """Return the documents in view by the latest scores.
 
-        Nothing if an interrupted decision does not end in time.
+        New blocks are included unless the corpus fails to judge them. If an interrupted decision does not end in time,
+        return nothing.
         """
-        if not self._deciding.acquire(timeout=INTERRUPTED):
+        if not self._deciding.acquire(timeout=INTERRUPTED_SECONDS):
             return ()
         try:
             with contextlib.suppress(CorpusError):
@@ -154,7 +158,10 @@ class BridgeActor:
             self._deciding.release()
 
     def assess(self) -> Assessment | None:
-        """Return how good the candidates are by the latest scores; None while an interrupted decision continues."""
+        """Return how good the candidates are by the latest scores.
+
+        Return None while an interrupted decision continues.
+        """
         if not self._deciding.acquire(blocking=False):
             return None
         try:
@@ -163,7 +170,10 @@ class BridgeActor:
             self._deciding.release()
 
     def _assessment(self) -> Assessment:
-        """Calibrated probabilities; for weights without a calibration the scores as they are, and no confidence."""
+        """Return calibrated probabilities.
+
+        Weights without a calibration give the scores as they are, and no confidence.
+        """
         confidence, scores = self.judgement.calibrated(self._scores)
         return Assessment(confidence, {chunk_id: float(scores[row]) for chunk_id, row in self.notes.rows.items()})
 
@@ -180,7 +190,7 @@ class BridgeActor:
             return Action(ranking=self.ranking(view))
 
     def _searches_of(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the next searches, with the prunes that they need; none to end."""
+        """Return the next searches and the prunes that they need, or nothing to end the search."""
         if self._turns == 0:
             return self.opening(view)
         if self._turns == 1 and self._may_end() and self.judgement.suffices() >= self._effort.sufficient:
@@ -188,15 +198,16 @@ class BridgeActor:
         return self.next_searches(view) or self._after_reading(view)
 
     def _may_end(self) -> bool:
-        """Return whether the first turn can be enough for this question, and has as many documents as a long ranking
-        needs.
+        """Return whether the first turn can be enough for this question.
+
+        A long ranking needs as many documents.
         """
         wanted = self._effort.ranking
         documents = len({candidate.document_id for candidate in self.notes.candidates})
         return not self._asks_many and (wanted <= Effort().ranking or documents >= wanted)
 
     def _read(self, view: View) -> None:
-        """Adds the blocks that the last turn showed, and scores all candidates again."""
+        """Add the blocks that the last turn showed, and score all candidates again."""
         before = len(self.notes)
         for block in view.latest:
             if isinstance(block, Block) and block.id not in self.notes.rows:
@@ -211,7 +222,7 @@ class BridgeActor:
                 self.judgement.read_alone()
 
     def _conclude(self) -> None:
-        """Makes the scores those of the final ranking."""
+        """Compute the scores of the final ranking."""
         if not self._ending:
             self._ending = True
             self._scores = self._novelty.discounted(self.judgement.ranking_scores(self._scores))
@@ -223,7 +234,7 @@ class BridgeActor:
         return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
 
     def opening(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the question, its names, and its content words alone."""
+        """Return the searches of the first turn: the question, its names, and its content words alone."""
         question, small = self.notes.question, view.budget.window < SMALL_WINDOW
         names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
         calls = [self._page]
@@ -259,7 +270,7 @@ class BridgeActor:
         return (*edits, *self.counted(calls, sources, len(edits)))
 
     def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
-        """Reads the best candidates once no search is promising; then others may be."""
+        """Let the reader read the best candidates if no search is promising. Others may be promising then."""
         if self._effort.readings <= self._readings:
             return ()
         self._readings += 1
@@ -267,7 +278,7 @@ class BridgeActor:
         return self.next_searches(view)
 
     def promising_lookups(self) -> tuple[list[Lookup], Floats]:
-        """Return the promising lookups that are not done yet, best first, each name once; with their features."""
+        """Return the promising lookups that were not made yet, best first, each name once, with their features."""
         lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
         scorer = self._policy.scorer
         promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
@@ -281,7 +292,10 @@ class BridgeActor:
     def counted(
         self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
     ) -> tuple[ToolCall, ...]:
-        """Counts searches whose calls start at index `first` of the turn; only the first of them can be a page."""
+        """Count searches, and return them.
+
+        Their calls start at index `first` of the turn. Only the first of them can be a page of the question.
+        """
         self._numbers = {first + index: (self._searches + index, 0) for index in range(len(calls))}
         if calls and calls[0] == self._page:
             self._numbers[first] = (0, (self._pages - 1) * QUESTION_LIMIT)
@@ -292,12 +306,12 @@ class BridgeActor:
     def affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
         """Return how many of the calls there is room for.
 
-        The tokens that they add for good (their own text, the ids in a later prune) must leave room to restore the best
-        candidates at the end. Their results must fit next to the blocks that are not pruned.
+        Calls add tokens for good: their own text, and the ids in a later prune. These must leave room to restore the
+        best candidates at the end. The results must fit next to the blocks that are not pruned.
         """
         prunes, hard, blocks = self._effort.prune, view.budget.hard, view.blocks
         text_tokens = view.tokens - sum(block.tokens for block in blocks)
-        reserved = sum(candidate.tokens for candidate in self._by_score()[:RESERVED])
+        reserved = sum(candidate.tokens for candidate in self._by_score()[:RESTORED_CANDIDATES])
         lasting_room = hard - text_tokens - reserved - 3 * TURN_TOKENS
         unpruned = _unpruned(view)
         staying = sorted(blocks, key=lambda block: -self.score_of(block.id))[: unpruned if prunes else None]
@@ -313,10 +327,10 @@ class BridgeActor:
         return len(calls)
 
     def _make_room(self, view: View, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-        """Return a prune of the blocks with the lowest scores that frees what the calls will show; none if there is
-        room.
+        """Return a prune that frees what the calls will show, or nothing if there is room.
 
-        In a small window everything but the best is pruned at once: naming the few that stay takes the fewest tokens.
+        The blocks with the lowest scores are pruned. In a small window, everything but the best is pruned at once,
+        because naming the few that stay takes the fewest tokens.
         """
         if not self._effort.prune:
             return ()
@@ -326,7 +340,10 @@ class BridgeActor:
         return self._prune(view, view.tokens if small and excess > 0 else excess, _unpruned(view))
 
     def _prune(self, view: View, excess: float, unpruned: int, safe: Iterable[str] = ()) -> tuple[ToolCall, ...]:
-        """Drops blocks with low scores until `excess` tokens are freed, net of their ids; names the shorter list."""
+        """Return a prune of blocks with low scores that frees `excess` tokens, net of their ids.
+
+        It names the blocks that go or those that stay, whichever list is shorter.
+        """
         safe_ids = set(safe)
         order = sorted(view.blocks, key=lambda block: self.score_of(block.id))
         dropped: list[str] = []
@@ -344,7 +361,7 @@ class BridgeActor:
         return (ToolCall("prune_chunks", arguments),)
 
     def expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
-        """Tokens and chunks that a search will probably show."""
+        """Return the tokens and chunks that a search will probably show."""
         sizes = [candidate.tokens for candidate in self.notes.candidates]
         typical = int(np.quantile(sizes, 0.7)) if sizes else TYPICAL_TOKENS
         limit = int(call.arguments["limit"]) if isinstance(call.arguments, dict) else 1
@@ -369,8 +386,11 @@ class BridgeActor:
         return [candidate for candidate, _ in self.ranked()]
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
-        """Restores the best of what was pruned, in place of worse blocks; nothing if all of it is in view."""
-        if not self._effort.prune or RESTORE not in view.tools:
+        """Return the edits that restore the best of what was pruned, in place of worse blocks.
+
+        Return nothing if all of it is in view.
+        """
+        if not self._effort.prune or RESTORE_TOOL not in view.tools:
             return ()
         citable = {block.id for block in view.citable_blocks}
         hidden = {block.id: block.tokens for block in view.pruned if block.id not in citable}
@@ -392,10 +412,13 @@ class BridgeActor:
             return ()
         needed = sum(hidden[chunk_id] + self._id_tokens() for chunk_id in restored) + 2 * TURN_TOKENS
         edits = self._prune(view, view.tokens + needed - view.budget.hard, 0, safe)
-        return (*edits, ToolCall(RESTORE, {"chunk_ids": restored}))
+        return (*edits, ToolCall(RESTORE_TOOL, {"chunk_ids": restored}))
 
     def ranking(self, view: View) -> tuple[RankedId, ...]:
-        """Return the citable documents by score, as many as the output has room for, at least one."""
+        """Return the citable documents by score.
+
+        At least one is returned, and otherwise as many as the output has room for.
+        """
         citable = {block.id for block in view.citable_blocks}
         room = (view.max_output - TURN_TOKENS) // (self._id_tokens() + LINE_TOKENS)
         relevance = self._assessment().relevance
@@ -407,8 +430,8 @@ class BridgeActor:
 
 
 def _unpruned(view: View) -> int:
-    """Best blocks that are not pruned during the search: more if a prune cannot be undone."""
-    return UNPRUNED if RESTORE in view.tools else UNPRUNED_WITHOUT_RESTORE
+    """Return how many of the best blocks are not pruned during the search: more if a prune cannot be undone."""
+    return KEPT_BLOCKS if RESTORE_TOOL in view.tools else KEPT_WITHOUT_RESTORE
 
 
 def search_call(query: str, limit: int) -> ToolCall:

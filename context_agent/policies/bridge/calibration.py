@@ -1,9 +1,9 @@
-"""Probabilities from scores: whether the corpus answers the question, what is evidence, and whether to search on.
+"""Turn scores into probabilities: that the corpus answers the question, and that a candidate belongs to the evidence.
 
-The scores of a ranking are comparable within a question but not between questions. Logistic models, fitted by
-`train.bridge.calibration`, make probabilities of them (Platt, 1999). The first says from a few features of the evidence
-whether the corpus answers the question. The second maps the score of each candidate, given the first; it never changes
-their order. The third says after the first turn whether further searches would improve the ranking.
+Scores can be compared within a question but not between questions. Logistic models, fitted by
+`train.bridge.calibration`, turn them into probabilities (Platt, 1999). The first model uses a few features of the
+evidence and says whether the corpus answers the question. The second maps the score of each candidate, given the first,
+and never changes their order. The third says after the first turn whether further searches would improve the ranking.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ EVIDENCE = (
 A question without names finds its answer in other words: at equal scores it has an answer more often than one about
 somebody. One document can be all of the evidence, so the others' scores are no feature."""
 RARE_TERMS = 3
-"""Terms of a question that count as its rarest."""
+"""How many terms of a question count as its rarest."""
 LIMIT = 8.0
-"""Log-odds beyond this say no more."""
+"""Log-odds are clipped to this size, because larger ones say no more."""
 SMALL_CORPUS = 300
-"""Chunks; a smaller corpus counts as one of this size."""
+"""A corpus with fewer chunks counts as one of this size."""
 LEAST_COVERED = 0.02
-"""Added to the share that is covered before the logarithm is taken, so that it is finite."""
+"""Added to the covered share before its logarithm is taken, so that the logarithm is finite."""
 COVERED = 0.5
-"""Least coverage of a term that a candidate contains, by itself or by a related word."""
+"""The least coverage of a term that a candidate contains, by itself or by a related word."""
 CERTAIN = 1e-9
-"""Least distance of a probability from 0 and 1."""
+"""The least distance of a probability from 0 and 1."""
 LIKELY = 0.5
-"""Score of a document from which it is more likely evidence than not."""
+"""A document with at least this score is more likely evidence than not."""
 LEAST_SLOPE = 1e-2
-"""Least factor of a candidate's log-odds, so that calibration keeps the order."""
+"""The smallest factor of a candidate's log-odds. It keeps the order of the candidates."""
 
 
 def log_odds(probabilities: Floats) -> Floats:
@@ -68,11 +68,17 @@ def sigmoid(logits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an episode found, for the features of the evidence. n candidates, T terms of the question.
+    """What an episode found, for n candidates and the T terms of the question.
 
-    `weight` and `in_name` are the question's, shape (T,), `coverage` has shape (n, T). `scores`, `cosines` and `words`
-    (how well the words match) have shape (n,), `read`, the reader's log-odds, too: NaN for what is not known. `chunks`
-    is the size of the corpus.
+    Attributes:
+        weight: The weight of each term, shape (T,).
+        in_name: Which terms are in names, shape (T,).
+        coverage: How well each candidate covers each term, shape (n, T).
+        scores: The scores of the candidates, shape (n,).
+        cosines: Their cosine similarities to the question, shape (n,); NaN if not known.
+        words: How well their words match, shape (n,); NaN if not known.
+        read: The reader's log-odds, shape (n,); NaN for a candidate that it did not read.
+        chunks: The size of the corpus.
     """
 
     weight: Floats
@@ -85,7 +91,7 @@ class Evidence:
     chunks: int
 
     def features(self) -> Floats:
-        """Return the features named in `EVIDENCE`, shape (len(EVIDENCE),)."""
+        """Return the features in `EVIDENCE`, shape (len(EVIDENCE),)."""
         best = float(np.clip(log_odds(self.scores).max(), -LIMIT, LIMIT))
         likely = self.coverage * self.scores[:, None]
         covered = float(likely.max(axis=0) @ self.weight)
@@ -113,11 +119,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class ScoreCalibration:
-    """The coefficients of both models, each after its constant.
+    """The coefficients of the models, each after its constant.
 
-    `evidence` has shape (2, 1 + len(EVIDENCE)): for an episode without the reader, and for one with it. `relevance` has
-    shape (3,): the constant, the factor of the log-odds of the confidence, and that of the log-odds of the score.
-    `stopping` has shape (2, 1 + len(STOPPING)), with the same rows as `evidence`; None never stops early.
+    Attributes:
+        evidence: Shape (2, 1 + len(EVIDENCE)): a row for an episode without the reader, and one for an episode with it.
+        relevance: Shape (3,): the constant, and the factors of the log-odds of the confidence and of the score.
+        stopping: Shape (2, 1 + len(STOPPING)), with the same rows as `evidence`. None: never stop early.
     """
 
     evidence: Floats
@@ -125,22 +132,23 @@ class ScoreCalibration:
     stopping: Floats | None = None
 
     def confidence(self, features: Floats) -> float:
-        """Return the probability that the corpus answers the question, by the features of the evidence."""
+        """Return the probability that the corpus answers the question, from the features of the evidence."""
         constant, *factors = self.evidence[int(np.isfinite(features[-1]))]
         return float(sigmoid(constant + np.nan_to_num(features) @ np.array(factors)))
 
     def probabilities(self, scores: Floats, confidence: float) -> Floats:
-        """Return the probability that each candidate belongs to the evidence, in the order of the scores, shape
-        (n,).
+        """Return the probability that each candidate belongs to the evidence, shape (n,).
+
+        The order of the scores stays.
         """
         constant, trust, slope = self.relevance.tolist()
         shift = constant + trust * float(log_odds(np.array([confidence]))[0])
         return sigmoid(shift + max(slope, LEAST_SLOPE) * log_odds(scores))
 
     def suffices(self, features: Floats) -> float:
-        """Return the probability that further searches improve nothing, by the features in `STOPPING`.
+        """Return the probability that further searches improve nothing, from the features in `STOPPING`.
 
-        It is 0 if nothing likely was found: that more searches would not help either is no reason to stop.
+        If nothing likely was found, return 0. That more searches would not help either is not a reason to stop.
         """
         if self.stopping is None or features[STOPPING.index("best")] < log_odds(np.array([LIKELY]))[0]:
             return 0.0

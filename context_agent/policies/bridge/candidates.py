@@ -1,4 +1,4 @@
-"""The candidates of an episode: passages and the question, analyzed once so that features become look-ups."""
+"""The candidates of an episode. Passages and the question are analyzed once, so that features become look-ups."""
 
 from __future__ import annotations
 
@@ -38,20 +38,22 @@ _CLAUSE_START = re.compile(
     r"[,;:?]\s+|(?<!\s)\s++(?=(?:and|but|compared|contrast|despite|or|than|that|whereas|which|while|who)\b)"
 )
 _CLAUSE_WORDS = 4
-"""Content words of a clause at least; a shorter one is joined to the next."""
-_COMMON = math.log(2)
-"""Weight of a word that is in half of the chunks."""
-_LEAST_TITLE = 3
+"""The fewest content words of a clause. A shorter clause is joined to the next."""
+_COMMON_WEIGHT = math.log(2)
+"""The weight of a word that is in half of the chunks."""
+_SHORTEST_TITLE = 3
 ANALYZED_CHARACTERS = 20_000
-"""Characters of a question, a title or a text that are analyzed. An analysis takes hundreds of bytes for a character,
-and a question's terms are compared with each of its clauses."""
+"""Characters of a question, a title or a text that are analyzed.
+
+An analysis takes hundreds of bytes for each character, and a question's terms are compared with each of its clauses.
+"""
 
 
 class AnalyzedPassage:
     """A chunk's title and text, analyzed independently of any question.
 
-    Of each, the first `ANALYZED_CHARACTERS` count. The fields of YAML front matter count as words; it has no names and
-    sentences.
+    Only the first `ANALYZED_CHARACTERS` of each are analyzed. The fields of YAML front matter count as words, but not
+    as names or sentences.
     """
 
     def __init__(self, title: str, text: str) -> None:
@@ -71,9 +73,9 @@ class AnalyzedPassage:
         self.title = " ".join(words(self.bare)) or self.full_title
         self.bare_keys = frozenset(map(key, words(self.bare)))
         self.padded = f" {' '.join(self.words)} "
-        is_name = len(self.title) >= _LEAST_TITLE and self.title not in STOP_WORDS and not self.title.isdigit()
+        is_name = len(self.title) >= _SHORTEST_TITLE and self.title not in STOP_WORDS and not self.title.isdigit()
         self.padded_title = f" {self.title} " if is_name else ""
-        """The folded title between blanks, to search `padded` texts for; empty if it names nothing."""
+        """The folded title between blanks, to search `padded` texts for. Empty if the title is not a name."""
         self.short_titles = _short_titles(self.title) if is_name else ()
 
     @cached_property
@@ -93,19 +95,19 @@ class AnalyzedPassage:
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """All words, the title's too."""
+        """All words of the text and the title."""
         return frozenset(self.words) | frozenset(self.title_words)
 
     @cached_property
     def first_sentence(self) -> int:
-        """Characters of the first sentence."""
+        """The number of characters of the first sentence."""
         return len(self.sentence_texts[0])
 
 
 def _short_titles(title: str) -> tuple[str, ...]:
-    """Return a longer name by its first and last word, and by its last two, between blanks.
+    """Return short forms of a longer name, between blanks: its first and last word, and its last two words.
 
-    None for a name with digits, or in a script without spaces, whose terms overlap.
+    A name with digits has none. Neither has a name in a script without spaces, whose terms overlap.
     """
     parts = title.split()
     if len(parts) < 3 or any(map(str.isdigit, parts)) or unspaced(title):
@@ -124,32 +126,32 @@ class AnalyzedQuestion:
     weight: Floats
     """`idf` divided by its sum, shape (T,)."""
     in_name: NDArray[np.bool_]
-    """Which terms are part of a name, shape (T,)."""
+    """Whether each term is part of a name, shape (T,)."""
     padded: str
     clauses: tuple[str, ...]
-    """The parts of the question, as written; at least one."""
+    """The parts of the question as written. There is at least one."""
     in_clause: NDArray[np.bool_]
-    """Which terms are in which clause, shape (clauses, T)."""
+    """Whether each clause has each term, shape (clauses, T)."""
     entities: tuple[str, ...]
     names: tuple[str, ...]
-    """The entities' folded words."""
+    """The folded words of the entities."""
     pairs: tuple[str, ...]
     """Neighboring words, padded with blanks."""
     cues: tuple[float, ...]
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The terms' keys."""
+        """The key of each term."""
         return tuple(map(key, self.terms))
 
     @cached_property
     def asks_many(self) -> bool:
-        """Whether the question seems to ask for several documents: all versions, each quarter, every product."""
+        """True if the question seems to ask for several documents, such as all versions or each quarter."""
         return bool(_ASKS_MANY.search(self.text[:ANALYZED_CHARACTERS].lower()))
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:
-        """The rows of the terms with each key."""
+        """The rows of the terms that have each key."""
         rows: dict[str, list[int]] = {}
         for row, term_key in enumerate(self.keys):
             rows.setdefault(term_key, []).append(row)
@@ -162,7 +164,7 @@ class AnalyzedQuestion:
 
     @cached_property
     def key_set(self) -> frozenset[str]:
-        """The terms' keys as a set."""
+        """The keys of the terms as a set."""
         return frozenset(self.keys)
 
     def coverage(self, passage: AnalyzedPassage) -> Floats:
@@ -174,7 +176,7 @@ class AnalyzedQuestion:
         return np.array(coverage, dtype=np.float32)
 
     def near(self, around: frozenset[str], skip: frozenset[str]) -> float:
-        """Weight of the terms whose key or related word is in `around`, except the keys in `skip`."""
+        """Return the weight of the terms whose key or related word is in `around`, except the keys in `skip`."""
         total = 0.0
         for weight, term, related in zip(self.weight.tolist(), self.keys, self.kin, strict=True):
             if term not in skip and (term in around or not related.isdisjoint(around)):
@@ -182,7 +184,7 @@ class AnalyzedQuestion:
         return total
 
     def rest(self, passage: AnalyzedPassage) -> str:
-        """Return the terms that the passage does not cover: what is open after reading it."""
+        """Return the terms that the passage does not cover. They are still open after reading it."""
         return " ".join(term for term, key in zip(self.terms, self.keys, strict=True) if key not in passage.keys)
 
 
@@ -226,7 +228,7 @@ def analyze_question(text: str, idf: Callable[[Sequence[str]], Floats]) -> Analy
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the parts of a question that may each need a passage of their own; at least one."""
+    """Return the parts of a question that may each need a passage of their own. There is at least one."""
     clauses: list[str] = []
     parts: list[str] = []
     content_words = 0
@@ -244,8 +246,12 @@ def _clauses(text: str) -> list[str]:
 class Finding:
     """How a search found a chunk.
 
-    `search` numbers the searches of an episode; 0 is the question itself, whose pages count as one search. `place`
-    counts the hits of that search from 0. Scores that an engine does not give are NaN.
+    Attributes:
+        search: Numbers the searches of an episode. 0 is the question itself, whose pages count as one search.
+        place: Counts the hits of that search from 0.
+        score: The fused score.
+        dense: The cosine similarity; NaN if the engine does not give it.
+        sparse: The BM25 score; NaN if the engine does not give it.
     """
 
     search: int
@@ -257,10 +263,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCandidate:
-    """A chunk seen in the episode. `hop` counts the names followed to it; `lookup` is the number of its lookup.
+    """A chunk that was seen in the episode.
 
-    Both describe the lookup that found it. A chunk that no lookup found has hop 0 and lookup -1. `finding` says how the
-    search found it; None if no search did.
+    Attributes:
+        id: The chunk's id.
+        document_id: The document of the chunk.
+        passage: Its analysis.
+        tokens: Its size in the view.
+        hop: The number of names that were followed to it; 0 if no lookup found it.
+        lookup: The number of the lookup that found it; -1 if none did.
+        finding: How the search found it; None if no search did.
     """
 
     id: str
@@ -273,9 +285,9 @@ class ChunkCandidate:
 
 
 class WordWeights:
-    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as in BM25; cached.
+    """Inverse document frequency in one corpus, ln(1 + (N - df + 0.5) / (df + 0.5)) as in BM25. Values are cached.
 
-    A term of a script without spaces that no text holds has weight 0.
+    If no text has a term of a script without spaces, its weight is 0.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -289,28 +301,31 @@ class WordWeights:
         return np.array([self._weights[word] for word in words], dtype=np.float32)
 
     def learn(self, words: Sequence[str]) -> dict[str, float]:
-        """Return all cached weights, those of `words` included."""
+        """Return all cached weights, after adding those of `words`."""
         if fresh := [word for word in dict.fromkeys(words) if word not in self._weights]:
             frequency = np.minimum(self._corpus.document_frequency(fresh), self._count)
             weight = np.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
-            # Most pairs of characters that no text holds cross the border between two words.
+            # Most pairs of characters that are in no text cross the border between two words.
             weight[[count == 0 and unspaced(word) for word, count in zip(fresh, frequency, strict=True)]] = 0
             self._weights.update(zip(fresh, weight.tolist(), strict=True))
         return self._weights
 
     def names_nothing(self, words: Sequence[str]) -> bool:
-        """Return whether every word is in more than half of the chunks, as a heading that all files share."""
+        """Return whether every word is in more than half of the chunks, like a heading that all files share."""
         weights = self.learn(words)
-        return all(weights[word] < _COMMON for word in words)
+        return all(weights[word] < _COMMON_WEIGHT for word in words)
 
     def rarity(self, words: Sequence[str]) -> float:
-        """Weight of the rarest word, from 0 (in every chunk) to about 1 (in one); the words must be learned."""
+        """Return the weight of the rarest word, from 0 (in every chunk) to about 1 (in one).
+
+        The words must be learned.
+        """
         return max((self._weights[word] for word in words), default=0.0) / math.log(2 + self._count)
 
 
 @dataclass
 class Notes:
-    """The candidates of one episode in the order seen; `rows` maps a chunk's id to its index."""
+    """The candidates of one episode in the order seen. `rows` maps the id of a chunk to its index."""
 
     question: AnalyzedQuestion
     weights: WordWeights
@@ -319,11 +334,11 @@ class Notes:
 
     @classmethod
     def of(cls, question: str, weights: WordWeights) -> Notes:
-        """Empty notes for a question."""
+        """Return empty notes for a question."""
         return cls(analyze_question(question, weights), weights)
 
     def add(self, candidate: ChunkCandidate) -> None:
-        """Appends a candidate whose chunk is new."""
+        """Append a candidate whose chunk is new."""
         self.rows[candidate.id] = len(self.candidates)
         self.candidates.append(candidate)
 

@@ -7,31 +7,34 @@ from dataclasses import dataclass
 from context_agent.errors import ConfigError
 
 EFFORTS = ("careful", "fast")
-"""Names of efforts."""
+"""The names of efforts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Bounds of an episode's search. More searches find more and take longer."""
+    """Bounds of the search of an episode. More searches find more and take longer."""
 
     searches: int = 28
-    """Searches of an episode."""
+    """The most searches of an episode."""
     turns: int = 12
-    """Turns with searches; one more may follow that restores pruned chunks."""
+    """The most turns with searches. One more turn may follow, which restores pruned chunks."""
     lookups: int = 7
-    """Names looked up in one turn."""
+    """The most names that one turn looks up."""
     pages: int = 2
-    """Times the whole question is searched: each time returns new text."""
+    """How often the whole question is searched. Each time returns new text."""
     ranking: int = 10
     """Documents of the final ranking."""
     promise: float = 0.005
-    """Least probability that a lookup finds something."""
+    """A lookup must find something with at least this probability."""
     readings: int = 2
-    """Times that the reader reads the best candidates; after each but the last the search may go on. 0: never."""
+    """How often the reader reads the best candidates.
+
+    After each reading but the last, the search may continue. With 0 the reader is not used.
+    """
     sufficient: float = 0.95
-    """Probability that more searches improve nothing from which an episode ends after its first turn."""
+    """If more searches improve nothing with at least this probability, the episode ends after its first turn."""
     prune: bool = True
-    """Whether the view is edited. Without edits an episode ends when the view is full."""
+    """True if the view is edited. Without edits, an episode ends when the view is full."""
 
     def __post_init__(self) -> None:
         for name in ("searches", "turns", "lookups", "pages", "ranking"):
@@ -40,7 +43,10 @@ class Effort:
 
     @classmethod
     def named(cls, name: str) -> Effort:
-        """`careful`, the default, or `fast`, which does not use the reader. Raises `ConfigError` for another name."""
+        """Return the effort with this name: `careful`, the default, or `fast`, which does not use the reader.
+
+        Raise `ConfigError` for another name.
+        """
         if name not in EFFORTS:
             raise ConfigError(f"the effort must be {' or '.join(EFFORTS)}; got {name!r}")
         return cls(readings=0) if name == "fast" else cls()

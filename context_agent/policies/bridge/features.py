@@ -1,14 +1,14 @@
-"""What a candidate says: how well it matches the question, and what it adds to the question and to better candidates.
+"""Features of a candidate: how well it matches the question, and what it adds to the question and to better candidates.
 
-All features except the cosine come from the text, so they work on a corpus whose BM25 or vectors are useless. Ranks and
-scores of the searches join them only in the final ranking (`ranking`), so the search depends on no retriever. Cosines
-are relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
+All features except the cosine come from the text, so they work on a corpus whose BM25 or vectors are useless. The ranks
+and scores of the searches join them only in the final ranking (`ranking`), so the search depends on no retriever.
+Cosines are relative to those of the other candidates, because embedders differ in how similar unrelated texts are.
 
-`Novelty`: whoever may add documents can add passages that repeat a question: no other passage has more of its words.
-Copies of one passage take the places of the rest. So a candidate counts by what it adds, as in maximal marginal
-relevance (Carbonell and Goldstein, SIGIR 1998): each better candidate that says the same divides its score by ten. All
-candidates that mostly repeat the question, quote it, or restate a long one, say the same. A near-duplicate that does
-not do so has the place before those that do.
+`Novelty`: anyone who may add documents can add passages that repeat a question, and no other passage has more of its
+words. Copies of one passage take the places of the rest. So a candidate counts by what it adds, as in maximal marginal
+relevance (Carbonell and Goldstein, SIGIR 1998): each better candidate that says the same divides its score by ten.
+Candidates that mostly repeat the question, quote it, or restate a long one all say the same. A near-duplicate that does
+not repeat the question is placed before those that do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DIRECT = (
 
 
 class TextFeatures:
-    """The features that don't depend on other candidates; computed once per candidate."""
+    """The features that do not depend on other candidates. They are computed once for each candidate."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -54,7 +54,7 @@ class TextFeatures:
         self._in_text: list[list[bool]] = []
 
     def rows(self) -> tuple[Floats, Floats]:
-        """Shapes (n, len(TEXT_FEATURES)) and (n, T): features, and the coverage of each question term."""
+        """Return the features, shape (n, len(TEXT_FEATURES)), and the coverage of each question term, shape (n, T)."""
         fresh = self._notes.candidates[len(self._rows) :]
         self._notes.weights.learn([word for candidate in fresh for word in candidate.passage.title_words])
         for candidate in fresh:
@@ -65,9 +65,9 @@ class TextFeatures:
         return np.array(self._rows, dtype=np.float32), np.stack(self._coverage)
 
     def clauses(self) -> Floats:
-        """Share of each clause's weight that is in the text without its title, shape (n, clauses).
+        """Return the share of each clause's weight that is in the text without its title, shape (n, clauses).
 
-        Of the candidates that `rows` has seen.
+        `rows` must have seen the candidates.
         """
         question = self._notes.question
         weights = (question.in_clause * question.weight).T
@@ -78,8 +78,8 @@ class TextFeatures:
 def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats, clause_cosines: Floats) -> Floats:
     """Return the direct features, shape (n, len(DIRECT)).
 
-    `cosines` to the question have shape (n,), the coverage of its clauses and the cosines to them shape (n, clauses);
-    cosines are NaN if unknown.
+    Cosines are NaN if they are not known. `cosines` to the question have shape (n,). The coverage of its clauses and
+    the cosines to them have shape (n, clauses).
     """
     n, candidates = len(notes), notes.candidates
     titles = Counter(candidate.passage.full_title for candidate in candidates)
@@ -98,10 +98,10 @@ def direct_features(notes: Notes, text: Floats, cosines: Floats, clauses: Floats
 
 
 def _clause_columns(coverage: Floats, cosines: Floats) -> list[Floats]:
-    """Return the features in `CLAUSES`: how well a candidate fits the clause that it fits best, and among the
-    candidates.
+    """Return the features in `CLAUSES`: how well a candidate fits its best clause, and how it compares with the others
+    there.
 
-    A question that joins several facts has a passage for each; a passage that is the best for one of them counts, even
+    A question that joins several facts has a passage for each. A passage counts if it is the best for one of them, even
     if it says nothing about the others.
     """
     columns = range(coverage.shape[1])
@@ -119,7 +119,7 @@ def _clause_columns(coverage: Floats, cosines: Floats) -> list[Floats]:
 
 
 def standard(values: Floats) -> Floats:
-    """Values minus their mean, divided by their spread; NaN stays NaN."""
+    """Return the values minus their mean, divided by their spread. NaN stays NaN."""
     if not np.isfinite(values).any():
         return values
     return np.asarray((values - np.nanmean(values)) / _spread(values), dtype=np.float32)
@@ -154,7 +154,7 @@ def _text_features(notes: Notes, passage: AnalyzedPassage, coverage: Floats) -> 
 
 
 def _bm25(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
-    """BM25 of the passage for the question, divided by its maximum; the title counts twice."""
+    """Return the BM25 score of the passage for the question, divided by its maximum. The title counts twice."""
     body, title = Counter(passage.words), Counter(passage.title_words)
     frequency = np.array([body[term] + 2 * title[term] for term in question.terms], dtype=np.float32)
     length = (len(passage.words) + len(passage.title_words)) / _LENGTH
@@ -163,7 +163,7 @@ def _bm25(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
 
 
 def _split_coverage(question: AnalyzedQuestion, coverage: Floats) -> tuple[float, float]:
-    """Coverage of the terms in names, and of the other terms; NaN if there are none."""
+    """Return the coverage of the terms in names, and of the other terms. Without such terms it is NaN."""
     parts = []
     for kind in (question.in_name, ~question.in_name):
         total = float(question.weight[kind].sum())
@@ -190,7 +190,9 @@ def _best_sentence(question: AnalyzedQuestion, passage: AnalyzedPassage) -> floa
 
 
 def _title(notes: Notes, passage: AnalyzedPassage) -> tuple[float, float, float, float]:
-    """Share of the title's weight that is in the question, whether it is an entity there, its words and weight."""
+    """Return features of the title: the share of its weight in the question, whether it is an entity there, its words
+    and weight.
+    """
     weights = notes.weights.learn(())
     content_words = [word for word in passage.title_words if word not in STOP_WORDS] or passage.title_words
     total = sum(weights[word] for word in content_words)
@@ -217,7 +219,7 @@ def _entities_in(question: AnalyzedQuestion, passage: AnalyzedPassage) -> float:
 
 
 def relevance_guess(text: Floats, cosines: Floats) -> Floats:
-    """Scores in (0, 0.9) for a policy without weights, shape (n,)."""
+    """Return scores in (0, 0.9) for a policy without weights, shape (n,)."""
     column = TEXT_FEATURES.index
     score = text[:, column("coverage")] + 0.3 * text[:, column("best_sentence")]
     score += 0.8 * text[:, column("title_in_question")] * text[:, column("title_share")]
@@ -226,23 +228,23 @@ def relevance_guess(text: Floats, cosines: Floats) -> Floats:
 
 
 COMPARED = 24
-"""Best candidates whose texts are compared."""
+"""How many of the best candidates have their texts compared."""
 REPEATED = 0.1
-"""Factor on a score for each better candidate that says the same."""
+"""The factor on a score for each better candidate that says the same."""
 COVERED = 0.75
-"""Share of the question's content words that an echo has."""
+"""The share of the question's content words that an echo has."""
 KEYWORDS = 2
-"""Content words at most of a question that is a search by keywords: a passage that has just these answers it."""
+"""A question with at most so many content words is a search by keywords. A passage with just these words answers it."""
 ECHO = 0.6
-"""Share of an echo's content words that are the question's."""
+"""The share of an echo's content words that are the question's."""
 LONG_QUESTION = 6
-"""Content words of a question that no passage has close together by chance: any text around them is an echo."""
+"""No passage has so many content words of a question close together by chance. The text around them is then an echo."""
 SHINGLE = 3
 """Words of a shingle (Broder, "On the resemblance and containment of documents", 1997)."""
 CONTAINED = 0.8
-"""Share of the shorter text's shingles that a near-duplicate has."""
+"""The share of the shorter text's shingles that a near-duplicate has."""
 CONTAINED_WITH_TITLE = 0.5
-"""The same for two documents of one title."""
+"""That share for two documents with the same title."""
 
 _STOP_KEYS = frozenset(map(key, STOP_WORDS))
 
@@ -251,29 +253,31 @@ Shingle = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """One candidate's text beside the question: shingles, the share of its content words in the question, an echo?"""
+    """A candidate's text beside the question: its shingles, its share of the question's words, and whether it is an
+    echo.
+    """
 
     shingles: frozenset[Shingle]
     repeated: float
     added: int
-    """Content words that are not the question's."""
+    """How many content words are not the question's."""
     is_echo: bool
 
 
 class Novelty:
-    """The repeats among the candidates of one episode. Each text is compared once."""
+    """Finds repeats among the candidates of one episode. Each text is compared once."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._question_shingles = _shingles(notes.question.padded.split())
         self._contents: dict[int, _Content] = {}
         self._rows: dict[Shingle, list[int]] = {}
-        """The rows of the texts that contain a shingle."""
+        """The rows of the texts that contain each shingle."""
         self._same: dict[int, set[int]] = {}
         """The rows that say the same as a row."""
 
     def discounted(self, scores: Floats) -> Floats:
-        """Return the scores, shape (n,), lower for echoes of the question and for repeats of better candidates."""
+        """Return lower scores for echoes of the question and for repeats of better candidates, shape (n,)."""
         best = [int(row) for row in np.argsort(-scores, kind="stable")[:COMPARED]]
         for row in best:
             if row not in self._contents:
@@ -290,7 +294,7 @@ class Novelty:
         return discounted
 
     def _compare(self, row: int) -> None:
-        """Finds the compared rows that say the same as this one."""
+        """Find the compared rows that say the same as this one."""
         passage = self._notes.candidates[row].passage
         content = self._contents[row] = self._content(passage)
         overlaps = Counter(earlier for shingle in content.shingles for earlier in self._rows.get(shingle, ()))
@@ -316,7 +320,7 @@ class Novelty:
         return _Content(shingles - self._question_shingles, repeated, len(content_keys) - len(in_question), is_echo)
 
     def _restates(self, passage: AnalyzedPassage) -> bool:
-        """Return whether a stretch of the text repeats a long question, whatever is around it."""
+        """Return whether a stretch of the text repeats a long question, whatever text is around it."""
         question = self._notes.question
         if len(question.key_set) < LONG_QUESTION:
             return False
@@ -327,10 +331,10 @@ class Novelty:
         return max(shared) >= COVERED * len(question.key_set)
 
     def _repeats(self, row: int, earlier: int, shared: int) -> bool:
-        """Return whether two texts with `shared` common shingles say the same of what the question asks for.
+        """Return whether two texts with `shared` common shingles say the same about what the question asks for.
 
-        Versions of one page do not if each of them has words of the question that the other lacks, nor if their titles
-        differ and the question asks for several documents.
+        Two versions of a page do not say the same if each has words of the question that the other lacks. They also do
+        not if their titles differ and the question asks for several documents.
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
@@ -344,7 +348,7 @@ class Novelty:
 
 
 def _shingles(words: list[str]) -> frozenset[Shingle]:
-    """Return all runs of `SHINGLE` words; a shorter text is one shingle."""
+    """Return all runs of `SHINGLE` words. A shorter text is one shingle."""
     if len(words) <= SHINGLE:
         return frozenset({tuple(words)})
     return frozenset(zip(*(words[start:] for start in range(SHINGLE)), strict=False))

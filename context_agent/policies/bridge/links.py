@@ -1,6 +1,6 @@
-"""Links between candidates: features of which likely candidates name a candidate, and lookups of unsearched names.
+"""Links between candidates: which likely candidates name a candidate, and which names to look up next.
 
-A link goes from a parent to a child whose title is in the parent's text. Each pair is compared once per episode. A
+A link leads from a parent to a child whose title is in the parent's text. Each pair is compared once in an episode. A
 lookup searches a name in the best passages, the bridge to the next hop, together with the question's words that its
 passage does not cover. P is the number of parents, n the number of candidates, T the number of question terms, N the
 number of names.
@@ -24,13 +24,13 @@ from context_agent.text.words import CALENDAR_WORDS, STOP_WORDS, key, words
 NDArrayInt = NDArray[np.int64]
 
 PARENTS = 12
-"""Best candidates that are used as parents."""
-AROUND = 60
+"""How many of the best candidates are used as parents."""
+CONTEXT_CHARACTERS = 60
 """Characters on both sides of a name that describe its relation."""
-NEIGHBOURS = 8
+NEIGHBOR_WORDS = 8
 """Words on both sides of a name that describe its relation."""
 SHORTENED = (0.8, 0.5)
-"""Strength of a link by a name's first and last word, and by its last two."""
+"""The strength of a link by a name's first and last word, and by its last two words."""
 _SHARED = 3
 
 LINKS = (
@@ -43,7 +43,7 @@ LINKS = (
 """Names of the link features, in order."""
 
 RestCosines = Callable[[Sequence[int]], Floats]
-"""Parents' rows -> cosine of every candidate with "parent's title + its open terms", shape (P, n)."""
+"""Maps the rows of parents to the cosine of every candidate with "parent's title + its open terms", shape (P, n)."""
 
 PAIR = ("strength", "position", "relation", "count", "back", "back_relation", "shared", "same")
 """Features of a parent and a candidate: the link, the link back, rare words in common, an equal title."""
@@ -58,14 +58,17 @@ class _Row:
 
 
 class Links:
-    """The pair features of one episode, and the candidates' link features derived from them and the scores."""
+    """The pair features of one episode. The link features of the candidates are derived from them and the scores."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._rows: dict[int, _Row] = {}
 
     def features(self, scores: Floats, coverage: Floats, rest: RestCosines) -> Floats:
-        """Shape (n, len(LINKS)). `scores` are probabilities, shape (n,); `coverage` has shape (n, T)."""
+        """Return the link features, shape (n, len(LINKS)).
+
+        `scores` are probabilities, shape (n,). `coverage` has shape (n, T).
+        """
         order = np.argsort(-scores, kind="stable")
         parents = order[:PARENTS]
         pairs = _Pairs(self._notes, parents, scores, coverage, [self._row(int(p)) for p in parents])
@@ -98,7 +101,7 @@ class Links:
         return (*forward, back[0], back[2], shared, 0.0)
 
     def _link(self, parent: AnalyzedPassage, child: AnalyzedPassage) -> tuple[float, float, float, float]:
-        """Return the link, unless the child's title says nothing in this corpus."""
+        """Return the link. There is none if the child's title says nothing in this corpus."""
         matched = link(self._notes.question, parent, child)
         return NO_LINK if matched[0] and self._notes.weights.names_nothing(child.title.split()) else matched
 
@@ -118,16 +121,18 @@ NO_LINK = (0.0, math.nan, 0.0, 0.0)
 def link(
     question: AnalyzedQuestion, parent: AnalyzedPassage, child: AnalyzedPassage
 ) -> tuple[float, float, float, float]:
-    """Strength in 0..1, position in the text in 0..1, weight of the question's terms near it, and number of links."""
+    """Return the link: its strength in 0..1, its position in the text in 0..1, the weight of the question's terms near
+    it, and the number of links.
+    """
     title = child.padded_title
     spellings = zip((title, *child.short_titles), (1.0, *SHORTENED), strict=False) if title else ()
     matches = ((parent.padded.find(spelling), strength) for spelling, strength in spellings)
     start, strength = next(((start, strength) for start, strength in matches if start >= 0), (-1, 0.0))
     if start < 0:
         return NO_LINK
-    before = parent.padded[max(0, start - AROUND) : start + 1].split()[-NEIGHBOURS:]
+    before = parent.padded[max(0, start - CONTEXT_CHARACTERS) : start + 1].split()[-NEIGHBOR_WORDS:]
     end = start + len(title) - 1
-    after = parent.padded[end : end + AROUND].split()[:NEIGHBOURS]
+    after = parent.padded[end : end + CONTEXT_CHARACTERS].split()[:NEIGHBOR_WORDS]
     relation = question.near(frozenset(map(key, before + after)), child.bare_keys | parent.bare_keys)
     return strength, start / len(parent.padded), relation, float(parent.padded.count(title))
 
@@ -153,7 +158,7 @@ def _own(scores: Floats, order: NDArrayInt) -> dict[str, Floats]:
 
 
 def _set_columns(question: AnalyzedQuestion, scores: Floats, order: NDArrayInt, coverage: Floats) -> dict[str, Floats]:
-    """Return what the three best other candidates leave uncovered, and what the candidate adds, as weight of the
+    """Return what the three best other candidates leave uncovered, and what the candidate adds, as weights of the
     question.
     """
     context = np.zeros((len(scores), coverage.shape[1]), dtype=np.float32)
@@ -167,7 +172,7 @@ def _set_columns(question: AnalyzedQuestion, scores: Floats, order: NDArrayInt, 
 
 
 class _Pairs:
-    """The (P, n) matrices of one scoring, and for each candidate the parent that explains it best."""
+    """The (P, n) matrices of one scoring, and the parent that explains each candidate best."""
 
     def __init__(
         self, notes: Notes, parents: NDArrayInt, scores: Floats, coverage: Floats, rows: Sequence[Floats]
@@ -186,7 +191,10 @@ class _Pairs:
         self._choose()
 
     def _choose(self) -> None:
-        """The parent with the strongest link by title, else the one that shares most and leaves most open for it."""
+        """Return the parent with the strongest link by title.
+
+        Without such a link, return the one that shares and leaves open most.
+        """
         strength = self._pair["strength"]
         self._flow = self._parent_score * strength * (0.3 + 2 * self._pair["relation"] + 0.3 * self._rest)
         self._flow[self._self] = 0
@@ -250,7 +258,7 @@ class _Pairs:
 
 
 LOOKUP_PARENTS = 8
-"""Best candidates whose names are considered."""
+"""How many of the best candidates have their names considered."""
 _LEADING = frozenset("by of in at to with".split())
 
 FIXED = (
@@ -272,7 +280,7 @@ class Lookup:
 
     @property
     def bare(self) -> str:
-        """The name without its article: lookups with equal bare names return the same."""
+        """The name without its article. Lookups with equal bare names return the same."""
         return self.name.removeprefix("the ")
 
     def query(self, notes: Notes) -> str:
@@ -288,7 +296,7 @@ class Expansion:
         self._by_row: dict[int, tuple[list[Lookup], list[list[float]]]] = {}
 
     def lookups(self, scores: Floats, done: AbstractSet[Lookup]) -> tuple[list[Lookup], Floats]:
-        """Return the lookups from the best candidates that are not done yet, and their features, shape (N,
+        """Return the lookups from the best candidates that were not made yet, and their features, shape (N,
         len(EXPANSION)).
         """
         best = [int(row) for row in np.argsort(-scores, kind="stable")[:LOOKUP_PARENTS]]
@@ -354,19 +362,19 @@ class Expansion:
 
 
 def _context(notes: Notes, passage: AnalyzedPassage, mention: Mention) -> tuple[float, float]:
-    """Weight of the question's terms near the mention, and whether a preposition precedes it."""
+    """Return the weight of the question's terms near the mention, and whether a preposition precedes it."""
     if mention.start < 0:
         return 0.0, 0.0
-    before = words(passage.text[max(0, mention.start - AROUND) : mention.start])[-NEIGHBOURS:]
+    before = words(passage.text[max(0, mention.start - CONTEXT_CHARACTERS) : mention.start])[-NEIGHBOR_WORDS:]
     end = mention.start + len(mention.surface)
-    after = words(passage.text[end : end + AROUND])[:NEIGHBOURS]
+    after = words(passage.text[end : end + CONTEXT_CHARACTERS])[:NEIGHBOR_WORDS]
     skip = frozenset(map(key, mention.name.split())) | passage.bare_keys
     near = notes.question.near(frozenset(map(key, before + after)), skip)
     return near, float(bool(before) and before[-1] in _LEADING)
 
 
 def promise_guess(features: Floats) -> Floats:
-    """Return the promise of lookups for a policy without weights, shape (N,)."""
+    """Return how promising lookups are for a policy without weights, shape (N,)."""
     column = EXPANSION.index
     rarity = np.minimum(features[:, column("weight")], 20) / 20
     worth = features[:, column("parent_score")] * (0.2 + features[:, column("relation")]) * rarity

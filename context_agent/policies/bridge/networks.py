@@ -1,6 +1,6 @@
-"""The learned part of the embedded policy: small networks in numpy, and the scores they give to candidates.
+"""The learned part of the embedded policy: small networks in numpy, and the scores that they give to candidates.
 
-Weights and input scaling are stored as safetensors.
+Weights and the scaling of inputs are stored as safetensors.
 """
 
 from __future__ import annotations
@@ -56,14 +56,17 @@ def document_rows(notes: Notes, scores: Floats) -> list[int]:
 
 
 MAX_WEIGHTS_BYTES = 64_000_000
-"""Size of a file of weights that is read."""
+"""The largest file of weights that is read."""
 FORMAT = 2
-"""Incremented when a feature's meaning changes: weights of another format are refused."""
+"""The version of the features.
+
+It grows when the meaning of a feature changes. Weights of another format are refused.
+"""
 SHIPPED = "weights.safetensors"
 HEAD = "reader.head"
 """The tensor that corrects the reader."""
 MOST_OPEN = 0.2
-"""Share of a question with names that the best passage may leave open if more searches are to be spared."""
+"""The share of a question with names that the best passage may leave open if more searches are to be spared."""
 RANKER = "ranker"
 """The trees of the final ranking. Weights without them rank by the networks."""
 CLIP = 4.0
@@ -77,14 +80,14 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
     READING: READINGS,
     "expansion": EXPANSION,
 }
-"""The networks and their inputs: candidates alone, with their links, with what the reader says, promising names."""
+"""The networks and their inputs: candidates alone, with their links, with what the reader says, and promising names."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Mean and spread of each input, shapes (F,), and which inputs may be missing, shape (F,).
+    """The mean and spread of each input, shapes (F,), and which inputs may be missing, shape (F,).
 
-    A missing input counts as average and raises a flag of its own.
+    A missing input counts as average and sets a flag of its own.
     """
 
     mean: Floats
@@ -93,8 +96,9 @@ class Scaling:
 
     @classmethod
     def of(cls, rows: Floats, optional: Floats) -> Scaling:
-        """Return the scaling of training rows, shape (n, F), NaN if missing; `optional` marks more inputs that may
-        miss.
+        """Return the scaling of training rows, shape (n, F), with NaN for missing values.
+
+        `optional` marks further inputs that may be missing.
         """
         present = np.isfinite(rows)
         count = np.maximum(present.sum(axis=0), 1)
@@ -104,14 +108,14 @@ class Scaling:
         return cls(*(np.asarray(part, dtype=np.float32) for part in (mean, np.sqrt(variance) + 1e-3, missing)))
 
     def __call__(self, rows: Floats) -> Floats:
-        """Shape (n, F + missing flags)."""
+        """Return the scaled rows, shape (n, F + missing flags)."""
         scaled = np.nan_to_num(np.clip((rows - self.mean) / self.spread, -CLIP, CLIP))
         flags = np.isnan(rows[:, self.optional > 0])
         return np.concatenate([scaled, flags], axis=1).astype(np.float32)
 
 
 Layers = tuple[tuple[Floats, Floats], ...]
-"""Weights (inputs, outputs) and biases (outputs,) of each layer; ReLU between layers."""
+"""The weights (inputs, outputs) and biases (outputs,) of each layer, with ReLU between layers."""
 
 
 @dataclass(frozen=True)
@@ -169,13 +173,16 @@ class Scorer:
 
     @classmethod
     def shipped(cls) -> Scorer | None:
-        """Return the weights that ship with the package; None if there are none."""
+        """Return the weights that ship with the package, or None if there are none."""
         path = files("context_agent.policies.bridge") / SHIPPED
         return cls.parse(path.read_bytes(), str(path)) if path.is_file() else None
 
     @classmethod
     def load(cls, path: str | Path) -> Scorer:
-        """Return the weights of a file. Raises `ConfigError` if it cannot be read or was trained on other features."""
+        """Return the weights of a file.
+
+        Raise `ConfigError` if it cannot be read or was trained on other features.
+        """
         try:
             return cls.parse(read_bytes(path, MAX_WEIGHTS_BYTES), str(path))
         except (OSError, ValueError) as error:
@@ -183,7 +190,7 @@ class Scorer:
 
     @classmethod
     def parse(cls, data: bytes, origin: str) -> Scorer:
-        """Return the weights in the bytes of a safetensors file; `origin` names it in errors."""
+        """Return the weights in the bytes of a safetensors file. `origin` names the file in errors."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
@@ -196,7 +203,7 @@ class Scorer:
         reads = isinstance(stored, dict) and READING in stored
         expected = {name: list(inputs) for name, inputs in INPUTS.items() if reads or name != READING}
         if notes.get("format") != str(FORMAT) or stored != expected:
-            raise ConfigError(f"{origin} was trained on other features: train it again with `ctx1 train bridge`")
+            raise ConfigError(f"{origin} was trained on other features. Train it again with `ctx1 train bridge`.")
         trees = {
             name.removeprefix(f"{RANKER}."): tensors.pop(name) for name in list(tensors) if name.startswith(RANKER)
         }
@@ -205,7 +212,7 @@ class Scorer:
             networks = {name: _network(tensors, name, len(inputs)) for name, inputs in expected.items()}
             ranker = Trees.of(trees, len(RANKING)) if ranking == list(RANKING) else None
         except (KeyError, ValueError) as error:
-            raise ConfigError(f"{origin} lacks weights ({error}): train it again with `ctx1 train bridge`") from error
+            raise ConfigError(f"{origin} lacks weights ({error}). Train it again with `ctx1 train bridge`.") from error
         calibration = _calibration(tensors, evidence)
         return cls(networks, _digest(tensors, ranker), calibration, tensors.get(HEAD), ranker)
 
@@ -308,7 +315,10 @@ def _digest(tensors: Mapping[str, Floats], ranker: Trees | None = None) -> str:
 
 
 class Cosines:
-    """Similarities of queries with the candidates, each computed by the corpus once; NaN without useful vectors."""
+    """Similarities of queries with the candidates.
+
+    The corpus computes each once. They are NaN without useful vectors.
+    """
 
     def __init__(self, notes: Notes, corpus: Corpus) -> None:
         self._notes = notes
@@ -333,7 +343,7 @@ class Cosines:
 
 
 class RelevanceJudgement:
-    """Scores an episode's candidates: first alone, then with their links to the best, then with the reader's word."""
+    """Scores candidates: first alone, then with their links to the best, then with the reader's judgment."""
 
     def __init__(self, notes: Notes, corpus: Corpus, scorer: Scorer | None, reader: PairModel) -> None:
         self.notes = notes
@@ -343,11 +353,11 @@ class RelevanceJudgement:
         self._links = Links(notes)
         self._cosines = Cosines(notes, corpus)
         self.corpus_size = corpus.count()
-        """Chunks of the corpus that the candidates are from, for the calibration."""
+        """The number of chunks in the corpus, for the calibration."""
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
         """The second network's inputs at the last scoring."""
         self._odds = np.zeros(0, dtype=np.float32)
-        """Its log-odds, shape (n,)."""
+        """The second network's log-odds, shape (n,)."""
 
     def scores(self) -> Floats:
         """Return the probability that each candidate belongs to the answer, shape (n,)."""
@@ -362,9 +372,10 @@ class RelevanceJudgement:
         return self._combined(networks)
 
     def read(self, scores: Floats) -> Floats:
-        """Return the scores after reading the best candidates by `scores`, those of the same candidates; shape (n,).
+        """Return the scores after the reader has read the best candidates, shape (n,).
 
-        Unchanged if the weights have no network for it.
+        `scores` are those of the same candidates. If the weights have no network for the reader, the scores stay as
+        they are.
         """
         if self._scorer is None or READING not in self._scorer.networks or not len(scores):
             return scores
@@ -374,7 +385,9 @@ class RelevanceJudgement:
         return self._combined(self._scorer.networks)
 
     def read_alone(self) -> None:
-        """Lets the reader read, beside the question alone, what the networks think best and the search found first."""
+        """Let the reader read candidates beside the question alone: those that the networks rank best, and those that
+        the search found first.
+        """
         if self._scorer is not None and READING in self._scorer.networks and len(self._odds):
             self._readings.read_alone(asked_order(self.notes, self._odds))
 
@@ -388,12 +401,15 @@ class RelevanceJudgement:
         return self._text.rows()[1]
 
     def ranking_scores(self, scores: Floats) -> Floats:
-        """Return the scores of the final ranking, given those of the same candidates; unchanged without a ranker."""
+        """Return the scores of the final ranking, given the scores of the same candidates.
+
+        Without a ranker they stay.
+        """
         ranker = self._scorer.ranker if self._scorer else None
         return scores if ranker is None or not len(scores) else sigmoid(ranker(self.ranking_inputs()))
 
     def suffices(self) -> float:
-        """Return the probability that more searches would not improve the final ranking; 0 if that is not known."""
+        """Return the probability that more searches would not improve the final ranking, or 0 if it is not known."""
         calibration, ranker = (self._scorer.calibration, self._scorer.ranker) if self._scorer else (None, None)
         if calibration is None or calibration.stopping is None or ranker is None or not len(self._odds):
             return 0.0
@@ -401,7 +417,7 @@ class RelevanceJudgement:
         scores = sigmoid(ranker(rows))
         question = self.notes.question
         named = float(question.weight[question.in_name].sum())
-        # What a question says beside its names, and the best passage does not, is often what another passage says.
+        # Another passage often says what the question says beside its names and the best passage does not.
         open_share = 1 - float(self.coverage()[int(scores.argmax())] @ question.weight)
         if named > 0 and open_share > MOST_OPEN:
             return 0.0
@@ -409,8 +425,9 @@ class RelevanceJudgement:
         return calibration.suffices(stopping_features(rows, best.tolist(), named))
 
     def ranking_inputs(self, *, read: bool = True) -> Floats:
-        """Return the ranker's inputs after the last scoring, shape (n, len(RANKING)); without the reader's unless
-        `read`.
+        """Return the ranker's inputs after the last scoring, shape (n, len(RANKING)).
+
+        Without `read`, those of the reader are left out.
         """
         combined = said = alone = np.full(len(self._odds), np.nan, dtype=np.float32)
         if read and self._readings and self._scorer is not None:
@@ -422,17 +439,17 @@ class RelevanceJudgement:
         return ranking_features(self.notes, self.rows, cosines, judgements, corpus_size=self.corpus_size)
 
     def _combined(self, networks: Mapping[str, Network]) -> Floats:
-        """Return the scores by the second network's log-odds and what the reader said, shape (n,)."""
+        """Return the scores from the second network's log-odds and the reader's judgment, shape (n,)."""
         return networks[READING](self.reading_inputs(self._odds)) if self._readings else sigmoid(self._odds)
 
     def reading_inputs(self, odds: Floats) -> Floats:
-        """Return the inputs of the network `READING`, given the second's log-odds, shape (n, len(READINGS))."""
+        """Return the inputs of the network `READING`, given the second network's log-odds, shape (n, len(READINGS))."""
         return reading_features(self.notes, odds, self._read_odds())
 
     def evidence(self, scores: Floats, *, read: bool = True) -> Floats:
-        """Return the features of the evidence that the candidates with these scores are; there must be a candidate.
+        """Return the features of the evidence, given the scores of the candidates. There must be a candidate.
 
-        Without `read`, those of an episode in which the reader had no say.
+        Without `read`, return those of an episode without the reader.
         """
         unread = np.full(len(scores), np.nan, dtype=np.float32)
         heard = np.fmax(self._read_odds(), self._alone_odds()) if read else unread
@@ -443,22 +460,22 @@ class RelevanceJudgement:
         return Evidence(question.weight, question.in_name, coverage, scores, cosines, words, heard, size).features()
 
     def unread_scores(self) -> Floats:
-        """Return the scores at the last scoring without the reader's say, shape (n,)."""
+        """Return the scores at the last scoring without the reader, shape (n,)."""
         ranker = self._scorer.ranker if self._scorer else None
         return sigmoid(self._odds if ranker is None else ranker(self.ranking_inputs(read=False)))
 
     def _read_odds(self) -> Floats:
-        """Return the reader's log-odds, shape (n,); NaN for what it did not read."""
+        """Return the reader's log-odds, shape (n,). They are NaN for what it did not read."""
         return read_odds(self._readings.rows(), self._scorer.head if self._scorer else None)
 
     def _alone_odds(self) -> Floats:
-        """Return the reader's log-odds on the question alone, shape (n,); NaN for what it did not read."""
+        """Return the reader's log-odds on the question alone, shape (n,). They are NaN for what it did not read."""
         return read_odds(self._readings.rows_alone(), self._scorer.head if self._scorer else None)
 
     def calibrated(self, scores: Floats) -> tuple[float | None, Floats]:
         """Return the confidence that the corpus answers the question, and each candidate's probability, shape (n,).
 
-        None and the scores as they are for weights without a calibration.
+        Without a calibration, return None and the scores as they are.
         """
         calibration = self._scorer.calibration if self._scorer else None
         if calibration is None:
@@ -467,8 +484,8 @@ class RelevanceJudgement:
         return confidence, calibration.probabilities(scores, confidence)
 
     def _guess(self) -> Floats:
-        """Return a rule of thumb: a candidate is as good as its words, or nearly as good as the candidates that link to
-        it.
+        """Return scores by a rule of thumb: a candidate is as good as its words, or nearly as good as the candidates
+        that link to it.
         """
         text, coverage = self._text.rows()
         guess = relevance_guess(text, self._cosines.of(self.notes.question.text))

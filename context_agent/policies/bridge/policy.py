@@ -19,11 +19,31 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 
 CACHED_PASSAGES = 4096
-"""Analyzed passages that a policy caches: analyzing a text takes longer than scoring it."""
+"""Analyzed passages that a policy caches, because analyzing a text takes longer than scoring it."""
 
 
 class BridgePolicy:
-    """Searches by following names, and ranks by a learned scorer. Deterministic; safe to share between episodes."""
+    """Searches by following names, and ranks by a learned scorer.
+
+    The policy is deterministic, and episodes may share it.
+
+    Args:
+        scorer: The weights. Defaults to those that ship with the package.
+        effort: Bounds of the search, or the name of an effort: `careful` or `fast`.
+        reader: Reads the best candidates. Defaults to the shipped cross-encoder.
+        untrained: True to score by a rule of thumb instead of weights.
+        remembered: How many analyzed passages stay in memory; None for all.
+
+    Raises:
+        ConfigError: If there is no effort with that name.
+
+    Example:
+        >>> policy = BridgePolicy(effort="fast")
+        >>> policy.efforts
+        ('fast', 'careful')
+        >>> policy.name.startswith("bridge@")
+        True
+    """
 
     def __init__(
         self,
@@ -34,28 +54,25 @@ class BridgePolicy:
         untrained: bool = False,
         remembered: int | None = CACHED_PASSAGES,
     ) -> None:
-        """`scorer` and `reader` default to the weights that ship. `effort` may be a name (see `Effort.named`).
-
-        `untrained=True` scores by a rule of thumb instead of weights.
-
-        `remembered` is how many analyzed passages stay in memory; None for all.
-        """
         self.passages = lru_cache(maxsize=remembered)(AnalyzedPassage)
         """Analyzes a title and a text."""
         self.scorer = None if untrained else scorer or _shipped()
         self.effort = Effort.named(effort) if isinstance(effort, str) else effort or Effort()
         self.reader = reader or shipped_reader()
         self.counter: TokenCounter | None = None
-        """None: it has no tokenizer of its own."""
+        """None, because the policy has no tokenizer of its own."""
 
     @classmethod
     def load(cls, path: str | Path, *, effort: Effort | str | None = None) -> BridgePolicy:
-        """Return the policy with the weights of a file that `ctx1 train bridge` wrote. Raises `ConfigError`."""
+        """Return the policy with the weights of a file that `ctx1 train bridge` wrote.
+
+        Raise `ConfigError` if the file is not valid.
+        """
         return cls(Scorer.load(path), effort=effort)
 
     @property
     def name(self) -> str:
-        """`bridge@<digest of the weights>`."""
+        """`bridge@` and the digest of the weights."""
         return f"bridge@{self.scorer.digest if self.scorer else 'untrained'}"
 
     @property
@@ -64,13 +81,16 @@ class BridgePolicy:
         return tuple(sorted(EFFORTS, key=lambda name: Effort.named(name) != self.effort))
 
     def with_effort(self, name: str) -> BridgePolicy:
-        """This policy with that effort; both share weights and analyzed passages. Raises `ConfigError`."""
+        """Return this policy with another effort. Both share weights and analyzed passages.
+
+        Raise `ConfigError` if there is no such effort.
+        """
         policy = copy.copy(self)
         policy.effort = Effort.named(name)
         return policy
 
     def with_ranking(self, documents: int) -> BridgePolicy:
-        """See `AdjustableRanking`."""
+        """Return this policy with rankings of at least `documents`. See `AdjustableRanking`."""
         if documents <= self.effort.ranking:
             return self
         policy = copy.copy(self)
@@ -83,11 +103,11 @@ class BridgePolicy:
         return SwarmRoles(lead, SearcherPolicy(self, lead))
 
     def instructions(self, profile: Profile) -> str:
-        """Nothing: it reads no prompt."""
+        """Return an empty prompt, because the policy reads none."""
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> BridgeActor:
-        """Return an actor for one episode; `seed` has no effect."""
+        """Return an actor for one episode. The `seed` has no effect."""
         return BridgeActor(self, question, corpus)
 
 

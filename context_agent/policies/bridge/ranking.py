@@ -1,8 +1,8 @@
 """The final ranking: trees that weigh all evidence about the candidates of an episode.
 
-The networks judge what a text says and how candidates are linked. The trees also know what the retrievers say, what the
-reader says about the question alone, and which of them is right for this question: a retriever that orders the texts as
-the reader does is one to believe. No single retriever is needed, because in training whole retrievers are left out.
+The networks judge what a text says and how candidates are linked. The trees also know what the retrievers say, and what
+the reader says about the question alone. They know which retriever to trust for this question: one that orders the
+texts as the reader does. No single retriever is needed, because training leaves out whole retrievers.
 
 The trees are gradient-boosted regression trees for ranking (LambdaMART; Burges, "From RankNet to LambdaRank to
 LambdaMART", 2010). `scripts/build_ranker.py` trains them.
@@ -69,17 +69,17 @@ RANKING = (
 """
 _COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
 _FUSION_RANKS = 4
-"""Added to each rank: the larger, the more a middling rank in both orders counts beside a high one in one."""
+"""Added to each rank. The larger it is, the more two middling ranks count beside one high rank."""
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
 _LEAST_SPREAD = 1e-9
 _LEAST_COMPARED = 4
-"""Candidates at least for a correlation."""
+"""The fewest candidates for which a correlation is computed."""
 
 
 def asked_order(notes: Notes, odds: Floats) -> Floats:
-    """Scores, shape (n,), by the ranks in the networks' order and in the search for the question itself, fused."""
+    """Return scores, shape (n,), that fuse the networks' ranks with those in the search for the question itself."""
     places = [(candidate.finding, row) for row, candidate in enumerate(notes.candidates)]
     asked = [(finding.place, row) for finding, row in places if finding is not None and finding.search == 0]
     scores = np.zeros(len(odds), dtype=np.float32)
@@ -90,7 +90,10 @@ def asked_order(notes: Notes, odds: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Judgements:
-    """What the networks and the reader say about the candidates: log-odds, shapes (n,), NaN where nothing is said."""
+    """What the networks and the reader say about the candidates: log-odds, shapes (n,).
+
+    NaN means that nothing is known.
+    """
 
     odds: Floats
     combined: Floats
@@ -178,10 +181,10 @@ def _trust_columns(said: Judgements, cosines: Floats, words: Floats) -> dict[str
 
 
 def families(titles: Sequence[str]) -> list[str]:
-    """Return for each folded title the name of its family, the title itself if it has none.
+    """Return the name of the family of each folded title. A title without a family is its own name.
 
-    Titles of one family differ in numbers, dates and codes with digits, such as versions of a page. Titles that have no
-    such relatives form a family if they differ in one word of several.
+    Titles of one family differ in numbers, dates and codes with digits, such as versions of a page. Titles without such
+    relatives form a family if they differ in one word of several.
     """
     patterns = [_pattern(title) for title in titles]
     distinct = Counter(pattern for _, pattern in dict(zip(titles, patterns, strict=True)).items())
@@ -209,7 +212,7 @@ def _pattern(title: str) -> str:
 
 
 def _masks(pattern: str) -> list[str]:
-    """Return the pattern without each of its words in turn, for a pattern of several."""
+    """Return the pattern without each of its words in turn. A pattern of one word has none."""
     parts = pattern.split()[:_MOST_WORDS]
     return (
         [" ".join((*parts[:place], "*", *parts[place + 1 :])) for place in range(len(parts))] if len(parts) > 1 else []
@@ -245,7 +248,7 @@ def _family_columns(notes: Notes, odds: Floats) -> dict[str, Floats | float]:
 
 
 def correlation(first: Floats, second: Floats) -> float:
-    """Pearson's correlation over the rows that both have; NaN for too few of them or for equal values."""
+    """Return Pearson's correlation over the rows that both have. It is NaN for too few rows or equal values."""
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < _LEAST_COMPARED:
         return float("nan")
@@ -256,7 +259,7 @@ def correlation(first: Floats, second: Floats) -> float:
 
 
 def lead(values: Floats) -> float:
-    """Return how far the highest value is above the mean, in standard deviations; 0 if nothing is known."""
+    """Return how far the highest value is above the mean, in standard deviations, or 0 if nothing is known."""
     return float(np.nanmax(_standard(values))) if np.isfinite(values).any() else 0.0
 
 
@@ -265,7 +268,7 @@ def _best(values: Floats) -> float:
 
 
 def _gap(values: Floats) -> Floats:
-    """Return each value minus the best."""
+    """Return each value minus the best value."""
     return np.asarray(values - np.float32(_best(values)))
 
 
@@ -279,7 +282,7 @@ def _standard(values: Floats) -> Floats:
 
 
 def _rank(values: Floats) -> Floats:
-    """Return the logarithm of each value's rank, 0 for the best; NaN stays NaN."""
+    """Return the logarithm of each value's rank, which is 0 for the best. NaN stays NaN."""
     order = np.argsort(-np.nan_to_num(values, nan=-np.inf), kind="stable")
     ranks = np.empty(len(values), dtype=np.float32)
     ranks[order] = np.log1p(np.arange(len(values), dtype=np.float32))
@@ -287,15 +290,16 @@ def _rank(values: Floats) -> Floats:
 
 
 MOST_NODES, MOST_DEPTH = 4096, 64
-"""Nodes of a tree, and its depth, at most."""
+"""The most nodes of a tree, and its greatest depth."""
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Regression trees, the sum of whose leaves is a score. All trees have as many nodes; arrays (trees, nodes).
+    """Regression trees. A score is the sum of a leaf of each. All trees have as many nodes; arrays have shape (trees,
+    nodes).
 
-    At a node, a row goes to `left` if its input `feature` is at most `threshold`, else to `right`; a missing input goes
-    left if `missing_left`. A leaf leads to itself and has a `value`. `depth` is that of the deepest tree.
+    A row goes to `left` if its input `feature` is at most `threshold`, else to `right`. A missing input goes left if
+    `missing_left`. A leaf leads to itself and has a `value`. `depth` is that of the deepest tree.
     """
 
     feature: NDArray[np.int16]
@@ -325,8 +329,9 @@ class Trees:
 
     @classmethod
     def of(cls, tensors: Mapping[str, NDArray[np.generic]], inputs: int) -> Trees:
-        """Return the trees of stored arrays. Raise `KeyError` or `ValueError` for arrays that are missing or do not
-        fit.
+        """Return the trees of stored arrays.
+
+        Raise `KeyError` or `ValueError` for arrays that are missing or do not fit.
         """
         shape = tensors["feature"].shape
         parts = {name: np.asarray(tensors[name]) for name in ("feature", "left", "right", "missing_left")}

@@ -1,10 +1,10 @@
 """The reader: a small cross-encoder that says how likely a passage belongs to the evidence for a question.
 
-A passage of a second hop is relevant because of what the first one says, not because of the question. So the reader
-sees, next to the question, the title and one sentence of the best passages found so far.
+A passage of a second hop is relevant because of what the first one says, not because of the question. So beside the
+question, the reader sees the title and one sentence of the best passages found so far.
 
-The model that ships is all-MiniLM-L6-v2 (Apache-2.0), trained on questions with gold documents and the wrong candidates
-that the policy collected for them, and quantized to int8 (`scripts/build_reader.py`).
+The shipped model is all-MiniLM-L6-v2 (Apache-2.0). It was trained on questions with gold documents and the wrong
+candidates that the policy collected for them, and quantized to int8 (`scripts/build_reader.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from context_agent.pruning import reading
 from context_agent.pruning.reading import EVIDENCE
 
 READ = 20
-"""Candidates that are read, the best by score."""
+"""How many candidates are read: those with the highest scores."""
 READ_ALONE = 12
-"""Candidates that are read beside the question alone."""
+"""How many candidates are read beside the question alone."""
 MEANING, NAMING = 0.5, 0.5
-"""Weights of a sentence's meaning, and of naming the candidate, beside the share of the question's weight it has."""
+"""The weights of a sentence's meaning, and of naming the candidate, beside its share of the question's weight."""
 READINGS = (
     "odds", "score_rank", "gap", "read", "read_gap", "read_z", "read_rank", "read_sum", "compares", "terms", "entities",
 )  # fmt: skip
@@ -33,10 +33,10 @@ READINGS = (
 
 
 class ReaderInput:
-    """The two texts that the reader sees, for one question: each sentence is compared with the question once.
+    """The two texts that the reader sees, for one question. Each sentence is compared with the question once.
 
-    A sentence fits by the weight of the question's terms that it has, and by its meaning: the cosine of summed word
-    vectors, for an answer in other words than the question's.
+    A sentence fits by the weight of the question's terms in it, and by its meaning: the cosine of summed word vectors.
+    The meaning finds an answer in other words than the question's.
     """
 
     def __init__(self, question: AnalyzedQuestion) -> None:
@@ -44,9 +44,9 @@ class ReaderInput:
         self._fits: dict[AnalyzedPassage, list[float]] = {}
 
     def premise(self, evidence: Iterable[AnalyzedPassage], candidate: AnalyzedPassage) -> str:
-        """Return the first text: the question, and the sentence of each of the best other passages that fits it best.
+        """Return the first text: the question, and the best sentence of each of the best other passages.
 
-        A sentence that names the candidate is preferred: it says how the two belong together.
+        A sentence that names the candidate is preferred, because it says how the two belong together.
         """
         lines = ((passage.bare, self._fitting_sentence(passage, candidate)) for passage in islice(evidence, EVIDENCE))
         return reading.premise(self._question.text, lines)
@@ -58,7 +58,7 @@ class ReaderInput:
         return reading.excerpt(passage.heading, passage.text, passage.sentence_texts, fits)
 
     def _fitting_sentence(self, passage: AnalyzedPassage, candidate: AnalyzedPassage) -> str:
-        """Return the sentence that fits best, the first of equal ones."""
+        """Return the sentence that fits best. Of equal sentences, return the first."""
         fits = self._fit(passage)
         if candidate.bare_keys and not candidate.bare_keys <= self._question.key_set:
             named = (candidate.bare_keys <= sentence for sentence in passage.sentences)
@@ -79,7 +79,7 @@ class ReaderInput:
 
 
 class Readings:
-    """The reader's rows for the candidates of one episode. A candidate is read again if the evidence changes."""
+    """The reader's rows for the candidates of one episode. If the evidence changes, a candidate is read again."""
 
     def __init__(self, notes: Notes, model: PairModel) -> None:
         self._notes, self._model = notes, model
@@ -93,25 +93,26 @@ class Readings:
         return bool(self._latest)
 
     def update(self, scores: Floats) -> None:
-        """Reads the best candidates by score, shape (n,), each with the best others as evidence."""
+        """Read the candidates with the best scores, shape (n,), each with the best others as evidence."""
         order = np.argsort(-scores, kind="stable").tolist()
         inputs = {row: (row, self._evidence(row, order)) for row in order[:READ]}
         self._read(inputs.values())
         self._latest |= {row: self._by_input[key] for row, key in inputs.items()}
 
     def read_alone(self, scores: Floats) -> None:
-        """Reads the best candidates by score, shape (n,), beside the question alone."""
+        """Read the candidates with the best scores, shape (n,), beside the question alone."""
         inputs = {row: (row, ()) for row in np.argsort(-scores, kind="stable")[:READ_ALONE].tolist()}
         self._read(inputs.values())
         self._alone |= {row: self._by_input[key] for row, key in inputs.items()}
 
     def rows(self) -> Floats:
-        """Return the latest row of each candidate, shape (n, width); NaN for those that were not read."""
+        """Return the latest row of each candidate, shape (n, width). Candidates that were not read have NaN."""
         return self._rows(self._latest)
 
     def rows_alone(self) -> Floats:
-        """Return the row of each candidate beside the question alone, shape (n, width); NaN for those that were not
-        read.
+        """Return the row of each candidate beside the question alone, shape (n, width).
+
+        Candidates that were not read have NaN.
         """
         return self._rows(self._alone)
 
@@ -143,15 +144,17 @@ class Readings:
 
 
 def read_odds(rows: Floats, head: Floats | None = None) -> Floats:
-    """Return the reader's log-odds, shape (n,), from its rows, shape (n, width); `head`, shape (width + 1,), corrects
-    them.
+    """Return the reader's log-odds, shape (n,), from its rows, shape (n, width).
+
+    `head`, shape (width + 1,), corrects them.
     """
     return rows[:, 0] if head is None else rows[:, 0] + rows @ head[:-1] + head[-1]
 
 
 def reading_features(notes: Notes, odds: Floats, read: Floats) -> Floats:
-    """Return the inputs of the combining network, shape (n, len(READINGS)); both log-odds have shape (n,), `read` with
-    NaN.
+    """Return the inputs of the combining network, shape (n, len(READINGS)).
+
+    Both log-odds have shape (n,). `read` has NaN for candidates that were not read.
     """
     n = len(odds)
     best, spread = (float(np.nanmax(read)), float(np.nanstd(read)) + 1e-3) if np.isfinite(read).any() else (0.0, 1.0)

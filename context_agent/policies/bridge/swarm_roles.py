@@ -1,11 +1,11 @@
 """The roles of the embedded policy in a swarm: the orchestrator, and the sub-agents that it starts.
 
-The orchestrator searches the question and its names. It deals out the names that its best candidates mention, the most
-promising first. Each sub-agent looks up its names, all at the same time, and returns its passages with the highest
-scores. The orchestrator ranks them together with its own. A task lists names, one per line. The sub-agent adds the open
-words of the question to each name, so that they do not take room in three contexts.
+The orchestrator searches the question and its names. Then it deals out the names that its best candidates mention, the
+most promising first. A task lists names, one on each line. The sub-agents look up their names at the same time, and
+each returns the passages with its highest scores. A sub-agent adds the open words of the question to each name. These
+words are not in the task, so they take room in fewer contexts. At the end the orchestrator ranks all passages together.
 
-A sub-agent gets the orchestrator's candidates as notes, not as context: a passage is scored together with those
+A sub-agent gets the orchestrator's candidates as notes, not as context, so that it scores a passage together with those
 that name it. Its searches are one action, and its turn limit then ends it with a ranking by score. A question therefore
 takes four critical steps: search, spawn, the sub-agents' searches, rank.
 """
@@ -22,17 +22,17 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.types import RankedId, ToolCall
 
 LOOKUP_LIMITS = (4, 3, 2)
-"""Chunks per lookup: the most that leave room for all names, else the fewest, for as many names as fit."""
+"""Chunks for each lookup: the most that leave room for all names. If not all fit, the fewest."""
 PAGE_LIMIT = 6
 """Chunks of the question's next page."""
-LEAST_SCORE = 0.003
-"""Probability from which on a sub-agent returns a passage. It always returns its best one."""
+MIN_SCORE = 0.003
+"""A sub-agent returns passages with at least this probability. It always returns its best passage."""
 NEW_SHARE = 0.75
-"""Share of its searches' largest results that a sub-agent expects: other agents have shown the rest."""
+"""The share of its largest results that a sub-agent expects, because other agents have shown the rest."""
 
 
 class _RolePolicy:
-    """The embedded policy in one role of a swarm."""
+    """The embedded policy in a role of a swarm."""
 
     def __init__(self, policy: SharedParts, role: str) -> None:
         self._policy = policy
@@ -45,7 +45,7 @@ class _RolePolicy:
 
 
 class LeadPolicy(_RolePolicy):
-    """The policy of one episode's orchestrator, which hands its tasks to `breadth` sub-agents."""
+    """The policy of the orchestrator of one episode, which starts up to `breadth` sub-agents."""
 
     def __init__(self, policy: SharedParts, breadth: int) -> None:
         super().__init__(policy, "swarm")
@@ -54,7 +54,7 @@ class LeadPolicy(_RolePolicy):
         """The orchestrator, once its episode has begun."""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> LeadingActor:
-        """Return the orchestrator; `seed` has no effect."""
+        """Return the orchestrator. The `seed` has no effect."""
         self.actor = LeadingActor(self._policy, question, corpus, breadth=self._breadth)
         return self.actor
 
@@ -67,13 +67,13 @@ class SearcherPolicy(_RolePolicy):
         self._lead = lead
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> SearchingActor:
-        """Return a sub-agent on one of the orchestrator's tasks; `seed` has no effect."""
+        """Return a sub-agent on one of the orchestrator's tasks. The `seed` has no effect."""
         assert self._lead.actor is not None, "sub-agents are started by an orchestrator"
         return SearchingActor(self._policy, question, corpus, lead=self._lead.actor)
 
 
 class LeadingActor(BridgeActor):
-    """The embedded policy's actor that starts sub-agents instead of looking names up."""
+    """The orchestrator's decisions. It starts sub-agents instead of looking names up."""
 
     def __init__(self, policy: SharedParts, question: str, corpus: Corpus, *, breadth: int) -> None:
         super().__init__(policy, question, corpus)
@@ -83,7 +83,10 @@ class LeadingActor(BridgeActor):
         self._spawned = False
 
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the tasks, once: the question again, for its next page, and the names, the most promising first."""
+        """Return the call that starts the sub-agents, once.
+
+        Their tasks have the question again, for its next page, and the names, the most promising first.
+        """
         if self._spawned:
             return ()
         self._spawned = True
@@ -96,7 +99,10 @@ class LeadingActor(BridgeActor):
 
 
 class SearchingActor(BridgeActor):
-    """A sub-agent: looks up the names in its task, as far as its context has room, and ranks the results."""
+    """A sub-agent's decisions.
+
+    It looks up the names in its task, as far as its context has room, and ranks the results.
+    """
 
     def __init__(self, policy: SharedParts, task: str, corpus: Corpus, *, lead: LeadingActor) -> None:
         super().__init__(policy, lead.notes.question.text, corpus, replace(policy.effort, prune=False, readings=0))
@@ -124,7 +130,7 @@ class SearchingActor(BridgeActor):
     def ranking(self, view: View) -> tuple[RankedId, ...]:
         """Return the best document, and the others that are likely enough to belong to the evidence."""
         ranking = super().ranking(view)
-        return ranking[:1] + tuple(ranked for ranked in ranking[1:] if self.score_of(ranked.id) >= LEAST_SCORE)
+        return ranking[:1] + tuple(ranked for ranked in ranking[1:] if self.score_of(ranked.id) >= MIN_SCORE)
 
     def expected_size(self, view: View, call: ToolCall) -> tuple[int, int]:
         """Return the tokens and chunks that a search will probably show, without those that other agents have shown."""
