@@ -122,5 +122,5 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
         ContextAgentRetriever().run(QUESTION)
     with pytest.raises(ConfigError, match="field, operator and value"):
         ContextAgentRetriever(path="x", filters={"year": 1})
-    with pytest.raises(ConfigError, match="unknown policy 'oracle'"):
+    with pytest.raises(ConfigError, match="'oracle'"):
         ContextAgentRetriever(path="x", policy="oracle").run(QUESTION)

@@ -4,9 +4,9 @@
     SearchAgent(corpus, policy).search("Which award did the director of Rope receive?")
 
 The conversation, the reading of replies, the retries and the limits are those of `ChatPolicy`. This module translates a
-chat request into a Messages request and a message into a chat completion. What has no counterpart in a chat completion
-stays in the reply's `blocks`: thinking blocks with their signatures, which the API demands back unchanged and in their
-place.
+chat request into a Messages request, and a message into a chat completion. Some parts have no counterpart in a chat
+completion, such as thinking blocks with their signatures. They stay in the reply's `blocks`, because the API demands
+them back unchanged and in their place.
 
 Sources: the types of the official client (`anthropic` 2.12), and Anthropic's documentation of tool use, extended
 thinking and prompt caching.
@@ -32,7 +32,7 @@ from context_agent.tokens import TokenCounter
 
 BASE_URL = "https://api.anthropic.com/v1"
 THINKING = frozenset({"thinking", "redacted_thinking"})
-"""Types of the blocks that are sent back as they came."""
+"""Types of blocks that are sent back as they came."""
 FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -40,9 +40,9 @@ FINISH = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
 }
-"""A message's stop reasons in the words of chat completions; any other one is kept as it is."""
+"""A message's stop reasons in the words of chat completions. Others are kept as they are."""
 LEAST_THINKING = 1_024
-"""Tokens. The API takes no smaller `budget_tokens`."""
+"""The smallest `budget_tokens` that the API accepts, in tokens."""
 CACHE = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of a prefix to be cached. A request may have four marks."""
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -50,7 +50,12 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 
 
 class AnthropicPolicy(ChatPolicy):
-    """A model on a server with Anthropic's Messages API. Safe to share like a `ChatPolicy`."""
+    """A model on a server with Anthropic's Messages API. Like a `ChatPolicy`, it may be shared.
+
+    The options are those of `ChatPolicy`. docs/chat.md says how the API reads them. `reasoning_effort` turns adaptive
+    thinking on; `extra_body={"thinking": ...}` is for models with another kind. The newest models refuse `temperature`
+    and `top_p`, which are sent only if you set them.
+    """
 
     kind = "anthropic"
     path = "/messages"
@@ -76,11 +81,6 @@ class AnthropicPolicy(ChatPolicy):
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
-        """The options of `ChatPolicy`; docs/chat.md says how the API reads them. Sends nothing. Raises `ConfigError`.
-
-        `reasoning_effort` turns adaptive thinking on; `extra_body={"thinking": ...}` is for models with another kind.
-        The newest models refuse `temperature` and `top_p`, which are sent only if you set them.
-        """
         super().__init__(
             model,
             base_url=base_url,
@@ -100,10 +100,10 @@ class AnthropicPolicy(ChatPolicy):
         )
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
-        """Return the view as chat messages; `cache` is true in those that end a prefix to be cached."""
+        """Return the view as chat messages. `cache` is true in those that end a prefix to be cached."""
         conversation = super().messages(view, profile)
         ends = list(_prefix_ends(conversation))
-        # The prefix that the latest edit left intact, and the previous request: the cache has both.
+        # The cache has the prefix that the latest edit left intact, and the previous request.
         for end in {ends[_intact_turns(view, len(ends))], ends[max(0, len(ends) - 2)]}:
             conversation[end]["cache"] = True
         return conversation
@@ -136,7 +136,9 @@ class AnthropicPolicy(ChatPolicy):
 
 
 def _prefix_ends(conversation: Sequence[Message]) -> Iterator[int]:
-    """Where the question ends, and then each turn: the index of the last message before each of the model's replies."""
+    """Return where the question ends, and then each turn: the index of the last message before each of the model's
+    replies.
+    """
     for index, message in enumerate(conversation):
         following = conversation[index + 1 : index + 2]
         if message["role"] != "assistant" and (not following or following[0]["role"] == "assistant"):
@@ -144,13 +146,19 @@ def _prefix_ends(conversation: Sequence[Message]) -> Iterator[int]:
 
 
 def _intact_turns(view: View, ends: int) -> int:
-    """Return how many turns precede the first change of the latest edit; of all turns if there was none."""
+    """Return how many turns precede the first change of the latest edit.
+
+    Without an edit, return the number of all turns.
+    """
     changed = (s.turn for s in view.segments if not isinstance(s, Text) and s.key in view.changed)
     return min(changed, default=ends - 1)
 
 
 def _merged(conversation: Iterable[Message]) -> list[Message]:
-    """Messages of the API: what comes between two replies is one message. The last one ends a cached prefix too."""
+    """Return the messages of the API.
+
+    What comes between two replies is one message. The last one also ends a cached prefix.
+    """
     merged: list[Message] = []
     for message in conversation:
         role = "assistant" if message["role"] == "assistant" else "user"
@@ -200,8 +208,9 @@ def _tool(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields as the API calls them. A thinking budget stays below `max_tokens`; without room nothing is
-    thought.
+    """Return the fields as the API names them.
+
+    A thinking budget stays below `max_tokens`. Without room for one, thinking is off.
     """
     effort = fields.pop("reasoning_effort", None)
     if effort is not None:
@@ -217,8 +226,9 @@ def _sampling(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(events: Events) -> Mapping[str, Any]:
-    """Return the message of a whole body, or of a stream's events. Raises `MalformedResponse` if it is none or was
-    cut.
+    """Return the message of a whole body, or of a stream's events.
+
+    Raise `MalformedResponse` if it is not a message or was cut.
     """
     message = _assembled(events) if events[0].get("type") != "message" else dict(events[0])
     content = message.get("content")
@@ -229,7 +239,7 @@ def _whole(events: Events) -> Mapping[str, Any]:
 
 
 def _assembled(events: Events) -> dict[str, Any]:
-    """Return the message that a stream's events describe, without a stop reason if it was cut."""
+    """Return the message that a stream's events describe. If it was cut, it has no stop reason."""
     message: dict[str, Any] = {}
     usage: dict[str, Any] = {}
     blocks: dict[Any, dict[str, list[Any]]] = {}
@@ -253,7 +263,7 @@ def _assembled(events: Events) -> dict[str, Any]:
 
 
 def _extend(block: dict[str, list[Any]], delta: Mapping[str, Any]) -> None:
-    """Adds a streamed piece to its block. The input of a tool comes as pieces of JSON, after an empty object."""
+    """Add a streamed piece to its block. The input of a tool comes as pieces of JSON, after an empty object."""
     kind = str(delta.get("type"))
     if kind == "input_json_delta":
         if not isinstance(block.get("input", [None])[0], str):
@@ -294,7 +304,7 @@ def _texts(content: Sequence[Mapping[str, Any]], kind: str) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the usage of a chat completion, whose prompt includes what the cache held and what was written to it."""
+    """Return the usage of a chat completion. Its prompt includes what the cache held and what was written to it."""
     fresh, read, written = (
         usage.get(name) or 0 for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     )
@@ -309,7 +319,10 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept_blocks(content: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the order of a message's blocks, if it has thoughts: these and texts as they came, calls by id alone."""
+    """Return the blocks of a message that has thoughts, in their order.
+
+    Thoughts and texts are kept as they came, and calls by id alone.
+    """
     if not any(block.get("type") in THINKING for block in content):
         return ()
     return tuple(_kept(block) for block in content if _is_kept(block))
@@ -324,7 +337,7 @@ def _kept(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_kept(block: Mapping[str, Any]) -> bool:
-    """Return whether the API takes the block back: it refuses texts without a visible character."""
+    """Return whether the API accepts the block back. It refuses texts without a visible character."""
     if block.get("type") == "text":
         return isinstance(block.get("text"), str) and bool(block["text"].strip())
     return block.get("type") in {*THINKING, "tool_use"}

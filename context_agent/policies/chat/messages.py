@@ -1,9 +1,9 @@
 """Views as chat messages, and tool calls as text for a model without native tool calls.
 
 Messages depend on the view alone, so an edit, a replay and a new process give the same messages. The first segment of a
-view holds the prompt and then the declared tools, one JSON object per line, because both are sent and both count
+view holds the prompt and then the declared tools, one JSON object on each line, because both are sent and both count
 against the budget. For a server with native tool calls, the tools go into the request's own field and the prompt into
-the system message; for the text format the segment is sent unchanged.
+the system message. For the text format the segment is sent unchanged.
 
 Each call has one message. The episode numbers the calls inside `multi_tool_use` separately, so one message may hold
 several results, in their order. The usage line ends the turn's last message.
@@ -12,8 +12,8 @@ As text, a call is a JSON object between tags, the format that most small models
 
     <tool_call>{"name": "search_corpus", "arguments": {"query": "who founded the WELL"}}</tool_call>
 
-Also accepted: a missing end tag, a fenced block of JSON, a reply of nothing but JSON, `parameters` instead of
-`arguments`, a list of calls. An unreadable call keeps its raw text, so that the episode answers it.
+Other forms are accepted too: a missing end tag, a fenced block of JSON, a reply that is only JSON, `parameters` instead
+of `arguments`, and a list of calls. An unreadable call keeps its raw text, so that the episode answers it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from context_agent.text.markers import escape_markers
 from context_agent.types import Action, ToolCall
 
 LONGEST_REPLY = 100_000
-"""Characters of a reply that are searched for calls; a longer reply has none."""
+"""Characters of a reply that are searched for calls. A longer reply has none."""
 CALL_TAG = "<tool_call>"
 UNREADABLE = "unreadable"
-"""Name of a call whose name could not be read."""
+"""The name of a call whose own name could not be read."""
 
 HOW = """To call a tool, write it like this:
 <tool_call>{"name": "TOOL", "arguments": {"NAME": "VALUE"}}</tool_call>
@@ -51,7 +51,10 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def parse_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """(the reply without its calls, the calls). Never raises; a reply over `LONGEST_REPLY` has no calls."""
+    """Return the reply without its calls, and the calls.
+
+    Nothing is raised. A reply over `LONGEST_REPLY` has no calls.
+    """
     if len(text) > LONGEST_REPLY:
         return text, ()
     if tagged := _TAGGED.findall(text):
@@ -71,7 +74,10 @@ def written(call: ToolCall) -> str:
 
 
 def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
-    """Return the calls in a piece of JSON; none if it is no JSON or no call. Text after the JSON is ignored."""
+    """Return the calls in a piece of JSON.
+
+    Text after the JSON is ignored. What is not JSON, or not a call, gives none.
+    """
     piece = piece.strip()
     if piece[:1] not in ("{", "["):
         return []
@@ -84,7 +90,7 @@ def _calls(piece: str, *, tagged: bool = False) -> list[ToolCall]:
 
 
 def _call(value: object, tagged: bool) -> ToolCall | None:
-    """Return the call in a JSON value. Only between tags may its arguments be fields next to its name."""
+    """Return the call in a JSON value. Its arguments may be fields beside its name only if it is between tags."""
     if not isinstance(value, dict):
         return None
     inner = value.get("function")
@@ -110,7 +116,7 @@ def _unreadable(piece: str) -> ToolCall:
     """Return a call that the episode answers with what is wrong with it."""
     name = _NAME.search(piece)
     raw = read_arguments(piece.strip())
-    # Well-formed JSON without a name would pass for arguments.
+    # Well-formed JSON without a name would look like arguments.
     return ToolCall(tool_name(name[1]) if name else UNREADABLE, raw if isinstance(raw, str) else {})
 
 
@@ -122,7 +128,7 @@ HEADING = "\n\n# Tools\n"
 
 @dataclass(slots=True)
 class _Turn:
-    """One turn while its segments are collected: the results of each call by its index."""
+    """A turn while its segments are collected: the results of each call by its index."""
 
     action: Action
     number: int
@@ -131,7 +137,7 @@ class _Turn:
 
 @lru_cache(maxsize=16)
 def opening_text(profile: Profile, tool_format: ToolFormat) -> str:
-    """Return the profile's prompt and its tools: the first segment of a view."""
+    """Return the profile's prompt and its tools, which are the first segment of a view."""
     return profile.instructions().rstrip() + _section(profile, tool_format)
 
 
@@ -154,8 +160,8 @@ def messages(
 ) -> list[Message]:
     """Return the view as messages: system, question, then a reply and its results for each turn.
 
-    `fields` are the reasoning fields that may be sent back, or `blocks` for a reply's blocks. Reasoning between tags
-    is always sent back between tags.
+    `fields` are the reasoning fields that may be sent back, or `blocks` for a reply's blocks. Reasoning between tags is
+    always sent back between tags.
     """
     system = system_message(view, profile, tool_format)
     built: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -224,7 +230,7 @@ def _results(calls: Sequence[ToolCall], turn: _Turn, tools: Sequence[str]) -> li
 def with_ids(action: Action, turn: int) -> list[ToolCall]:
     """Return an action's calls with unique ids.
 
-    A missing or repeated id becomes nine letters and digits: all servers accept those.
+    A missing or repeated id becomes nine letters and digits, which all servers accept.
     """
     calls: list[ToolCall] = []
     used_ids = {""}
@@ -236,5 +242,8 @@ def with_ids(action: Action, turn: int) -> list[ToolCall]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """Return the arguments as a JSON object. Raw text is wrapped: some servers fail on other arguments in a history."""
+    """Return the arguments as a JSON object.
+
+    Raw text is wrapped, because some servers fail on other arguments in a history.
+    """
     return compact({"unparsed": call.arguments} if isinstance(call.arguments, str) else call.arguments)

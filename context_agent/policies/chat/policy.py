@@ -3,8 +3,8 @@
     policy = ChatPolicy("openai/gpt-oss-20b", base_url="http://localhost:8000/v1")
     SearchAgent(corpus, policy).search("Which award did the director of Rope receive?")
 
-Messages are built from the view alone (`chat.messages`). Errors of a server or a model can at most end an episode, with
-a stated reason and the best ranking that the view supports. docs/chat.md lists the servers it was tested with.
+Messages are built from the view alone (`chat.messages`). An error of a server or a model can at most end an episode,
+with a stated reason and the best ranking that the view supports. docs/chat.md lists the servers that were tested.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Action
 
 LEAST_ROOM = 256
-"""Least tokens of output requested if the budget allows them, however full the view is by the server's count."""
+"""The fewest tokens of output that are requested if the budget allows them, however full the view is by the server's
+count.
+"""
 RESERVED_FIELDS = frozenset({"messages", "model", "stream", "system", "tools"})
 
 NUDGE = (
@@ -75,23 +77,46 @@ class Sampling:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"max_tokens must be positive; got {self.max_tokens}")
         if refused := RESERVED_FIELDS & set(self.extra):
-            raise ConfigError(f"extra_body must not set {', '.join(sorted(refused))}: the policy sets them")
+            raise ConfigError(f"extra_body must not set {', '.join(sorted(refused))}, because the policy sets them")
 
     def body(self, room: int) -> dict[str, Any]:
-        """Return the request's fields; `room` is how many tokens the reply may have."""
+        """Return the request's fields. `room` is how many tokens the reply may have."""
         fields = {"temperature": self.temperature, "top_p": self.top_p, "reasoning_effort": self.reasoning_effort}
         fields = {name: value for name, value in fields.items() if value is not None}
         return {"max_tokens": max(1, min(room, self.max_tokens or room)), **fields, **self.extra}
 
 
 class ChatPolicy:
-    """A language model on an OpenAI-compatible server. Safe to share between threads, event loops and episodes."""
+    """A language model on an OpenAI-compatible server. Threads, event loops and episodes may share it.
+
+    No request is sent before the first episode. docs/chat.md explains each option. Times are in seconds.
+
+    Args:
+        model: The name of the model, as the server's `/models` lists it.
+        base_url: The address of the server.
+        deadline: Seconds for one action with all its retries and waits.
+        counter: The model's tokenizer. Without one, tokens are counted as o200k_harmony.
+
+    Raises:
+        ConfigError: If an option cannot work.
+
+    Example:
+        >>> from context_agent import Document, MemoryCorpus, SearchAgent
+        >>> from context_agent.policies.chat.scripted_server import ScriptedServer, rank_seen, says
+        >>> steps = [says(calls=[("search_corpus", {"query": "light"})]), rank_seen]
+        >>> corpus = MemoryCorpus([Document("light", "Orm Skerry Light was lit in 1868.")])
+        >>> with ScriptedServer(steps) as server:
+        ...     agent = SearchAgent(corpus, ChatPolicy("scripted", base_url=server.url))
+        ...     documents = agent.search("When was Orm Skerry Light lit?").documents
+        >>> [document.id for document in documents]
+        ['light']
+    """
 
     kind = "chat"
     path = "/chat/completions"
     vendor = OPENAI
     reasoning_fields: tuple[str, ...] = REASONING_FIELDS
-    """What of a reply's reasoning may be sent back."""
+    """The fields of reasoning that may be sent back."""
 
     def __init__(
         self,
@@ -115,13 +140,8 @@ class ChatPolicy:
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
-        """See docs/chat.md for each option. Times are in seconds. Sends nothing. Raises `ConfigError`.
-
-        `deadline` bounds one action with all its retries and waits. `counter` is the model's tokenizer; without one,
-        tokens are counted as o200k_harmony.
-        """
         if not model.strip():
-            raise ConfigError("the model's name is empty: pass it as the server's /models lists it")
+            raise ConfigError("the model's name is empty. Pass it as the server's /models lists it.")
         if tools not in ("native", "text") or reasoning not in ("keep", "drop"):
             raise ConfigError(
                 f"tools must be native or text, reasoning must be keep or drop; got {tools!r} and {reasoning!r}"
@@ -152,11 +172,11 @@ class ChatPolicy:
 
     @property
     def name(self) -> str:
-        """`chat@<model>`."""
+        """`chat@` and the name of the model."""
         return f"{self.kind}@{self.model}"
 
     def instructions(self, profile: Profile) -> str:
-        """Return the prompt and the declared tools: what the server is sent before the question.
+        """Return the prompt and the declared tools, which the server gets before the question.
 
         `ChatActor` learns from `usage` how many tokens the chat template adds.
         """
@@ -167,7 +187,7 @@ class ChatPolicy:
         return ChatActor(self, profile, seed)
 
     async def aclose(self) -> None:
-        """Closes the running event loop's connections now; otherwise they close when that loop ends."""
+        """Close the running event loop's connections now. Otherwise they close when that loop ends."""
         await self.endpoint.aclose()
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
@@ -186,10 +206,15 @@ class ChatPolicy:
         until: float = math.inf,
         show: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> tuple[Reply, tuple[str, ...]]:
-        """One reply, and the fields omitted because this server refuses them. Raises `PolicyError`.
+        """Return one reply, and the fields that are omitted because this server refuses them.
 
-        Without a `profile` the model has no tools. `show` gets each event of a streamed reply as it arrives; `window`
-        is that of the budget, for the error about a context that is too short.
+        Args:
+            profile: Declares the tools. Without one the model has no tools.
+            show: Gets each event of a streamed reply as it arrives.
+            window: The window of the budget, for the error about a context that is too short.
+
+        Raises:
+            PolicyError: If the server gives no valid reply.
         """
         while True:
             body = self._body(conversation, profile, room, seed)
@@ -220,7 +245,10 @@ class ChatPolicy:
         return {key: value for key, value in body.items() if key not in self._omitted}
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
-        """Return the reply in a response to the request. Raises `MalformedResponse` to have the request sent again."""
+        """Return the reply in a response to the request.
+
+        If the request may be sent again, raise `MalformedResponse`.
+        """
         return read_reply(events, request)
 
     async def _explained(self, refusal: Refusal, window: int | None, until: float) -> PolicyError:
@@ -243,7 +271,7 @@ class ChatPolicy:
 
 
 class ChatActor:
-    """The decisions of one episode. Keeps no messages: they are built from each view."""
+    """The decisions of one episode. It keeps no messages, because they are built from each view."""
 
     def __init__(self, policy: ChatPolicy, profile: Profile, seed: int) -> None:
         self._policy = policy
@@ -251,10 +279,10 @@ class ChatActor:
         self._seed = seed
         self._nudged = False
         self._measured = (1, 0)
-        """Tokens of the last view, as counted here, and of its prompt, as the server counted it."""
+        """Tokens of the last view by the own count, and of its prompt by the count of the server."""
 
     async def act(self, view: View) -> Action:
-        """Return the model's next action. Raises `PolicyError` if the server gives no valid reply in time."""
+        """Return the model's next action. Raise `PolicyError` if the server gives no valid reply in time."""
         deadline = self._policy.deadline
         try:
             async with asyncio.timeout(deadline) as scope:
@@ -286,9 +314,10 @@ class ChatActor:
         return self._action(reply, omitted)
 
     def _room(self, view: View) -> int:
-        """Tokens that the reply may have: the budget's, less what the server counts beyond the view.
+        """Return the tokens that the reply may have: those of the budget, less what the server counts beyond the view.
 
-        Its chat template adds tokens, and its tokenizer may need more; both are estimated from the last prompt.
+        The server's chat template adds tokens, and its tokenizer may need more. Both are estimated from the last
+        prompt.
         """
         view_tokens, prompt_tokens = self._measured
         expected = max(view.tokens + prompt_tokens - view_tokens, view.tokens * prompt_tokens // view_tokens)
@@ -313,7 +342,7 @@ class ChatActor:
             extra["left_out"] = list(omitted)
         reasoning = reply.reasoning
         if reasoning and not self._policy.keeps_reasoning:
-            # Reasoning that is not sent back takes no room in the view; the trace still has it.
+            # Reasoning that is not sent back takes no room in the view. The trajectory still has it.
             extra["reasoning"], reasoning = reasoning, ""
             hidden = reply.usage.get("reasoning_tokens")
             tokens = tokens - hidden if tokens and hidden and hidden < tokens else None

@@ -1,10 +1,10 @@
-"""Checks of a model server: whether it is fit to search with, and how to fix what is not.
+"""Check whether a model server is fit to search with, and say how to fix what is not.
 
     for check in inspect_server("http://localhost:8000/v1", "openai/gpt-oss-20b"):
         print(check.status, check.name, check.detail, check.fix)
 
-Each check is one or two small requests. If the server does not report its context's length, only `probe` sends a prompt
-as long as the window: hosts bill it, and a server short of memory may crash.
+Each check is one or two small requests. Only `probe` sends a prompt as long as the window, if the server does not
+report the length of its context. Hosts bill such a prompt, and a server short of memory may crash.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from context_agent.policies.chat.replies import (
 from context_agent.pruning.budget import WINDOW
 
 LENGTH_FIELDS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
-"""Where servers report a model's context: vLLM and SGLang, OpenRouter and Ollama, Groq, LM Studio, llama.cpp."""
+"""Fields in which servers report a model's context: vLLM and SGLang, OpenRouter and Ollama, Groq, LM Studio, llama.cpp.
+"""
 PROBED_SHARE = 0.9
-"""Share of the window that a probe fills with words of about one token each, so that it never exceeds the window."""
+"""The share of the window that a probe fills with words of about one token each. It never exceeds the window."""
 TOOL = {
     "type": "function",
     "function": {
@@ -51,7 +52,7 @@ SERVE_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerCheck:
-    """One finding: what was observed, and how to fix it if it is not ok."""
+    """A finding: what was observed, and how to fix it if it is not ok."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -69,11 +70,16 @@ def inspect_server(
     probe: bool = False,
     timeout: float = 120.0,
 ) -> list[ServerCheck]:
-    """Return the findings, in order, up to the first that makes further checks pointless. Raises `ConfigError` for a
-    bad URL.
+    """Return the findings in order, up to the first that makes further checks pointless.
 
-    Without a model, the server's first one is checked. `tokens` also checks what `TokenPolicy` needs. Not for use
-    inside a running event loop.
+    Do not call it inside a running event loop.
+
+    Args:
+        model: The model to check. By default, the first one of the server.
+        tokens: Also check what `TokenPolicy` needs.
+
+    Raises:
+        ConfigError: If the URL is not valid.
     """
     endpoint = Endpoint(policy_address(base_url), api_key_env=api_key_env, timeout=timeout, retries=1)
 
@@ -157,7 +163,7 @@ async def _tools(endpoint: Endpoint, model: str) -> ServerCheck:
 
 
 async def _context(endpoint: Endpoint, model: str, row: Mapping[str, Any], window: int, probe: bool) -> ServerCheck:
-    """Return whether the served context holds the window: by the server's report, else by a prompt of that length."""
+    """Return whether the served context holds the window, by the report of the server or by a prompt of that length."""
     length = _reported_length(row) or await _length_elsewhere(endpoint, model)
     if length is None and probe:
         return await _probe(endpoint, model, window)
@@ -178,7 +184,10 @@ def _reported_length(row: Mapping[str, Any]) -> int | None:
 
 
 async def _length_elsewhere(endpoint: Endpoint, model: str) -> int | None:
-    """llama.cpp reports the context of the server at `/props`, Ollama that of a loaded model at `/api/ps`."""
+    """Return the length of the context from other addresses.
+
+    llama.cpp reports that of the server at `/props`, Ollama that of a loaded model at `/api/ps`.
+    """
     quick = Endpoint(endpoint.base_url, api_key_env=endpoint.api_key_env, timeout=10.0, retries=0)
     for path in ("//props", "//api/ps"):
         try:

@@ -1,8 +1,8 @@
-"""What a chat server answered: a reply with its text, reasoning, calls and usage, or a refusal and what to do about it.
+"""Read what a chat server answered: a reply with its text, reasoning, calls and usage, or a refusal and its remedy.
 
 Servers differ in the field for reasoning, in whether streamed calls are numbered, in ids and in what `usage` reports.
-All of it is outside data, so reading is tolerant. Broken arguments are no error: they stay raw text, and the episode
-answers them.
+All of it is outside data, so reading is tolerant. Broken arguments are not an error: they stay raw text, and the
+episode answers them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from context_agent.text.normalization import well_formed
 from context_agent.types import ToolCall
 
 REASONING_FIELDS = ("reasoning", "reasoning_content")
-"""The field's present name, and the older one that several servers still use for the reasoning."""
+"""The present name of the field for reasoning, and the older name that several servers still use."""
 INLINE = "think"
-"""The "field" of reasoning between think tags in the text, from a server without a reasoning parser."""
+"""The field name for reasoning between think tags in the text, from a server without a reasoning parser."""
 DEEPEST = 64
-"""Levels of nested arguments that are read; copying deeper ones would raise a `RecursionError` later."""
+"""Levels of nested arguments that are read. Copying deeper ones would raise a `RecursionError` later."""
 LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 """The field of a request that bounds its reply, and its name for some hosted models."""
 DEFAULT_MAX_TOKENS = 32_768
-"""Most tokens of a reply if its request sets no limit."""
+"""The most tokens of a reply if its request sets no limit."""
 TEMPLATE_TOKENS = 1_024
 """Tokens that a chat template may add to a short prompt, such as a system message of its own."""
 MOST_TOKENS = 10_000_000
-"""Tokens. A larger count is ignored, whatever the request."""
+"""A larger count of tokens is ignored, whatever the request."""
 USAGE_PARTS = {"prompt": ("cached_tokens", "cache_write_tokens"), "completion": ("reasoning_tokens",)}
-"""Which counts in `usage` are part of a prompt, and which of a reply."""
+"""The counts in `usage` that are part of a prompt, and of a reply."""
 LONGEST_LABEL = 200
 """Characters of a model's name and of a finish reason that are read."""
 LONGEST_NAME = 200
@@ -48,7 +48,7 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A message of the model. `finish` is the server's `finish_reason`; `usage` has only what the server reported."""
+    """A message of the model. `finish` is the server's `finish_reason`. `usage` has only what the server reported."""
 
     text: str = ""
     reasoning: str = ""
@@ -58,7 +58,7 @@ class Reply:
     model: str = ""
     usage: Mapping[str, int] = field(default_factory=dict)
     blocks: tuple[Mapping[str, Any], ...] = ()
-    """What an API demands back as it came, in order; none in a chat completion."""
+    """What an API demands back as it came, in order. A chat completion has none."""
 
 
 @dataclass(slots=True)
@@ -71,14 +71,14 @@ class _Call:
 
 
 class _Calls(list[_Call]):
-    """The calls of a reply in the order they began. A piece is placed in constant time."""
+    """The calls of a reply in the order they began. A piece finds its place in constant time."""
 
     def __init__(self) -> None:
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
 
     def add(self, piece: Mapping[str, Any]) -> None:
-        """Adds a piece to the call it belongs to: by its index, by its id, or to the last one if it has neither."""
+        """Add a piece to its call, found by index or by id. A piece with neither belongs to the last call."""
         function = _dict(piece.get("function"))
         index, call_id, name = piece.get("index"), _text(piece.get("id")), _text(function.get("name"))
         call = self._of(index, call_id, name)
@@ -105,10 +105,10 @@ class _Calls(list[_Call]):
 
 
 def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] | None = None) -> Reply:
-    """Return the message of a whole body, or of a stream's events. `request` is the body that was sent; it bounds the
-    usage.
+    """Return the message of a whole body, or of a stream's events.
 
-    Raises `MalformedResponse` if there is no message or it was cut.
+    `request` is the body that was sent, which bounds the usage. Raise `MalformedResponse` if there is no message or it
+    was cut.
     """
     calls = _Calls()
     words: dict[str, list[str]] = {name: [] for name in ("content", *REASONING_FIELDS)}
@@ -149,7 +149,7 @@ def _reply(words: Mapping[str, str], calls: Sequence[_Call], finish: str, model:
 
 
 def _spelled(arguments: object) -> str:
-    """Arguments as a server sent them: text, or an object instead of its text."""
+    """Return the arguments as a server sent them: text, or an object instead of its text."""
     if isinstance(arguments, str):
         return arguments
     try:
@@ -164,7 +164,10 @@ def tool_name(name: str) -> str:
 
 
 def read_arguments(raw: str) -> Mapping[str, Any] | str:
-    """Return the arguments as a mapping, or the raw text if they are no JSON object, too long or nested too deeply."""
+    """Return the arguments as a mapping.
+
+    If they are not a JSON object, or too long or too deeply nested, return the raw text.
+    """
     raw = well_formed(raw)
     if len(raw) > MAX_ARGUMENT_CHARACTERS:
         return raw
@@ -182,7 +185,10 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
 
 
 def without_surrogates(value: dict[str, Any]) -> dict[str, Any]:
-    r"""The value without lone surrogates: a JSON escape such as `\ud800` makes a string that UTF-8 cannot encode."""
+    r"""Return the value without lone surrogates.
+
+    A JSON escape such as `\ud800` makes a string that UTF-8 cannot encode.
+    """
     text = json.dumps(value, ensure_ascii=False)
     cleaned = well_formed(text)
     return value if cleaned == text else dict(json.loads(cleaned))
@@ -203,8 +209,11 @@ def _depth_exceeds(value: object, bound: int) -> bool:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """(the text between think tags, the rest). An unclosed tag reaches to the end; an end tag alone, whose start a
-    template put into the prompt, closes the text from its beginning."""
+    """Return the text between think tags, and the rest.
+
+    An unclosed tag reaches to the end. If a template put the start tag into the prompt, the end tag alone closes the
+    text from its beginning.
+    """
     head, opened, tail = text.partition(_OPEN)
     if not opened:
         thoughts, closed, rest = text.partition(_CLOSE)
@@ -216,10 +225,11 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def _usage(value: object, request: Mapping[str, Any] | None) -> dict[str, int]:
-    """`prompt_tokens`, `completion_tokens` and the counts of their `USAGE_PARTS`, if reported and possible.
+    """Return `prompt_tokens`, `completion_tokens` and the counts of their `USAGE_PARTS`, if reported and possible.
 
     A count is omitted unless it is an integer from 0 to its bound. A reply has at most the tokens that the request
-    allows, a prompt at most one token per byte of the request plus `TEMPLATE_TOKENS`, and a part at most its whole.
+    allows. A prompt has at most one token for each byte of the request plus `TEMPLATE_TOKENS`. A part has at most as
+    many as its whole.
     """
     if not isinstance(value, dict):
         return {}
@@ -251,7 +261,7 @@ def _is_count(value: object, bound: int) -> TypeGuard[int]:
 
 
 def _text(value: object) -> str:
-    """Return a string as it is; the text of a list of content parts; else nothing."""
+    """Return a string as it is, the text of a list of content parts, and otherwise nothing."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -268,7 +278,7 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 
 OPTIONAL_FIELDS = ("seed", "stream_options", *REASONING_FIELDS)
-"""Fields that the policy adds by itself, so that it may omit them. A field that the user set is never omitted."""
+"""Fields that the policy adds by itself and may therefore omit. A field that the user set is never omitted."""
 MAX_COMPLETION_TOKENS = LENGTH_FIELDS[1]
 """The name of `max_tokens` for some hosted models."""
 
@@ -280,7 +290,7 @@ _CONTEXT = re.compile(
 _LENGTH = re.compile(
     r"(?:(?:context|model).{0,3}(?:length|size|window)|n_ctx|max_model_len)\\?[\"']?"
     r"(?: is| of| limit|:|=|\s|\()*(?P<n>\d[\d,]{2,9})"
-    # Anthropic's words are: prompt is too long, N tokens > N maximum.
+    # Anthropic writes: prompt is too long, N tokens > N maximum.
     r"|(?:too long|context limit): .{0,40}> (?P<most>\d[\d,]{2,9})",
     re.I,
 )
@@ -303,9 +313,9 @@ def is_context_overflow(refusal: Refusal) -> bool:
 
 
 def context_message(refusal: Refusal, window: int | None) -> str:
-    """Says that the server's context is smaller than the budget's window, and what to do about it.
+    """Return a message that the server's context is smaller than the budget's window, and what to do about it.
 
-    None for a request without a budget, whose length is that of its passages.
+    Return None for a request without a budget, whose length is that of its passages.
     """
     if window is None:
         return (
@@ -322,7 +332,7 @@ def context_message(refusal: Refusal, window: int | None) -> str:
 
 
 def is_unknown_model(refusal: Refusal) -> bool:
-    """Return whether the server may lack the model (or the address is wrong)."""
+    """Return whether the server may lack the model, or the address is wrong."""
     about = re.search(
         r"\bmodel\b.*\b(?:not|no|unknown|invalid|doesn't)\b|\b(?:no|unknown|invalid)\b.*\bmodel\b",
         refusal.message[:1_000],
@@ -332,7 +342,7 @@ def is_unknown_model(refusal: Refusal) -> bool:
 
 
 def unknown_model_message(model: str, models: Sequence[str]) -> str:
-    """Says that the server lacks the model, and which models it has."""
+    """Return a message that the server lacks the model, and which models it has."""
     if model in models:
         return f"the server lists the model {model!r} but refused it"
     if not models:
@@ -344,7 +354,7 @@ def unknown_model_message(model: str, models: Sequence[str]) -> str:
 
 
 def rejected_key_message(refusal: Refusal, variable: str | None) -> str:
-    """Says that the server needs another key, and where the key comes from."""
+    """Return a message that the server needs another key, and where the key comes from."""
     if variable is None:
         source = "no key was sent, because api_key_env is None"
     elif read_key(variable):
