@@ -2,16 +2,15 @@
 
 Four promises:
 
-1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again.
-2. The engine receives exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the
-   reply to it.
-3. Prompt and sampled ids together never exceed the window: `max_tokens` is capped by the prompt's exact length.
-4. Each action carries its `TokenCall`: prompt, output, log-probabilities, version.
+1. What was sampled stays verbatim in all later prompts. Nothing is decoded and encoded again. 2. The engine receives
+exactly the ids of the prompt. Without an edit, a prompt begins with the previous prompt and the reply to it. 3. Prompt
+and sampled ids together never exceed the window: `max_tokens` is capped by the prompt's exact length. 4. Each action
+carries its `TokenCall`: prompt, output, log-probabilities, version.
 
-The view counts what the prompt holds. `instructions` stands for the system and developer messages with the tools, and
-counts as all of the first prompt except the question. An action counts as the sampled ids and the framing of its
-results' messages. Contents are counted by the same vocabulary. A view's tokens are therefore the prompt's length,
-except that a chunk counts as the sum of its parts, which may be a few tokens more than the whole.
+The view counts what the prompt holds. `instructions` are the system and developer messages with the tools, and count as
+all of the first prompt except the question. An action counts as the sampled ids and the framing of its results'
+messages. Contents are counted by the same vocabulary. The tokens of a view are therefore the length of the prompt,
+except for chunks: a chunk counts as the sum of its parts, which may be a few tokens more than the whole.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action
 
 MAX_TOKENS = 4_096
-"""Most tokens sampled in one turn (the published baseline's value)."""
+"""The most tokens sampled in one turn: the published baseline's value."""
 LOCAL_MAX_TOKENS = 128
-"""Most tokens of a small model's reply: a few commands of one line each."""
+"""The most tokens of a small model's reply: a few commands of one line each."""
 SEEDS = 2**31
 
 
@@ -64,15 +63,35 @@ class VocabularyCounter:
         self.name = renderer.counter_name
 
     def count(self, text: str) -> int:
-        """Tokens of the text as content."""
+        """Return the number of tokens of the text as content."""
         return len(self._renderer.encode(text))
 
 
 class TokenPolicy:
-    """A language model driven by exact token ids.
+    """A language model that is driven by exact token ids.
 
-    The default renderer is harmony with gpt-oss's vocabulary, at the sampling settings that the published weights were
-    trained with. `engine` runs the model; its owner closes it.
+    Args:
+        engine: Runs the model. Its owner closes it.
+        renderer: Spells prompts and reads replies. Defaults to harmony with gpt-oss's vocabulary.
+        temperature: Sampling temperature. The defaults are the settings that the published weights were trained with.
+        top_p: Probability mass for nucleus sampling.
+        max_tokens: The most tokens of one reply.
+        record_experts: Keep the routing of a mixture of experts.
+
+    Raises:
+        ConfigError: If the sampling settings are not valid.
+
+    Example:
+        >>> from context_agent import Action, Document, MemoryCorpus, RankedId, SearchAgent, ToolCall
+        >>> from context_agent.policies.tokens.engines import FakeEngine
+        >>> from context_agent.policies.tokens.harmony import HarmonyRenderer
+        >>> renderer = HarmonyRenderer()
+        >>> search = Action(calls=(ToolCall("search_corpus", {"query": "light"}),))
+        >>> replies = [renderer.reply(search), renderer.reply(Action(ranking=(RankedId("light"),)))]
+        >>> corpus = MemoryCorpus([Document("light", "Orm Skerry Light was lit in 1868.")])
+        >>> agent = SearchAgent(corpus, TokenPolicy(FakeEngine(replies), renderer))
+        >>> [document.id for document in agent.search("When was it lit?").documents]
+        ['light']
     """
 
     def __init__(
@@ -85,10 +104,6 @@ class TokenPolicy:
         max_tokens: int = MAX_TOKENS,
         record_experts: bool = False,
     ) -> None:
-        """`max_tokens` bounds one reply. `record_experts` keeps the routing of a mixture of experts.
-
-        Raises `ConfigError` for invalid sampling settings.
-        """
         if temperature < 0 or not 0 < top_p <= 1 or max_tokens < 1:
             raise ConfigError(
                 f"temperature must be at least 0, top_p in (0, 1], max_tokens positive; got {temperature}, {top_p}, "
@@ -106,7 +121,7 @@ class TokenPolicy:
 
     @property
     def name(self) -> str:
-        """Engine and renderer."""
+        """The names of the engine and the renderer."""
         return f"tokens:{self.engine.name}:{self.renderer.name}"
 
     def instructions(self, profile: Profile) -> Instructions:
@@ -121,7 +136,7 @@ class TokenPolicy:
         return self._openings[profile]
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> TokenActor:
-        """Return an actor whose turns are sampled with seeds derived from `seed`."""
+        """Return an actor. The seeds of its turns are derived from `seed`."""
         return TokenActor(self, profile, seed)
 
 
@@ -136,10 +151,10 @@ class TokenActor:
         self._reserve = 0
 
     async def act(self, view: View) -> Action:
-        """Samples a reply on the view and reads it.
+        """Sample a reply on the view and read it.
 
-        If the window has no room for a reply and its results' framing, the action reports that by its size, and the
-        episode ends. Raises `PolicyError` when the engine cannot continue.
+        If the window has no room for a reply and the framing of its results, the size of the action reports that, and
+        the episode ends. Raise `PolicyError` if the engine cannot continue.
         """
         policy = self._policy
         prompt = self._prompt or self._begin(view)
@@ -169,7 +184,7 @@ class TokenActor:
         return replace(action, tokens=tokens, extra={**action.extra, **call.to_extra()})
 
     def _begin(self, view: View) -> Prompt:
-        """Return the prompt of the episode. Raises `PolicyError` if the view begins with other instructions."""
+        """Return the prompt of the episode. Raise `PolicyError` if the view begins with other instructions."""
         renderer, opening = self._policy.renderer, self._policy.opening(self._profile)
         if next((s.text for s in view.segments if isinstance(s, Text) and s.role is Role.PROMPT), "") != opening.text:
             raise PolicyError(
@@ -198,10 +213,11 @@ def served(
     retries: int = 6,
     concurrency: int = 128,
 ) -> TokenPolicy:
-    """Return the policy for a model behind vLLM. It speaks harmony, or the chat template of `tokenizer` if given.
+    """Return the policy for a model behind vLLM.
 
-    `tokenizer` is a folder or a model's name, read by transformers. `reasoning_effort` and `parallel` are harmony's.
-    Raises `ConfigError`, and `MissingExtraError` for a tokenizer without transformers.
+    It uses harmony, or the chat template of `tokenizer` if that is given: a folder or a model's name, read by
+    transformers. `reasoning_effort` and `parallel` belong to harmony. Raise `ConfigError`, and `MissingExtraError` for
+    a tokenizer without transformers.
     """
     from context_agent.policies.tokens.engines.vllm import VllmEngine
 
@@ -257,7 +273,7 @@ def local(
         trained: Path | None = Path(adapter or ADAPTERS / model)
         if adapter is None and not (ADAPTERS / model).is_dir():
             raise ConfigError(
-                f"no adapter ships for {model}: train one (docs/smollm2.md) and name its folder with --adapter"
+                f"no adapter ships for {model}. Train one (docs/smollm2.md) and name its folder with --adapter"
             )
         about = PolicyDescription(renderer="lines", profile="lean", max_tokens=LOCAL_MAX_TOKENS)
         folder = model_folder(model)
@@ -266,7 +282,7 @@ def local(
         found = trained_model(model)
         about = found.about
         if found.is_adapter and adapter is not None:
-            raise ConfigError(f"{model} holds an adapter itself: remove --adapter, or name its base with --model")
+            raise ConfigError(f"{model} holds an adapter itself. Remove --adapter, or name its base with --model")
         folder = model_folder(about.base) if found.is_adapter else str(found.folder)
         trained = found.folder if found.is_adapter else None if adapter is None else Path(adapter)
         label = None
@@ -308,7 +324,7 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
         )
     try:
         check_model(folder)
-        # Adapters name their base. It is never fetched because of that.
+        # Adapters name their base. It is never fetched for them.
         options = {"revision": about.revision, "trust_remote_code": False, "local_files_only": True}
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
@@ -324,10 +340,10 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
 
 
 def templated(tokenizer: str) -> TokenRenderer:
-    """Return the renderer for a tokenizer's chat template; the tokenizer is a folder, a packaged model or a model's
-    name.
+    """Return the renderer for a tokenizer's chat template.
 
-    Raises `ConfigError` if it cannot be loaded, and `MissingExtraError`.
+    The tokenizer is a folder, a packaged model or a model's name. Raise `ConfigError` if it cannot be loaded, and
+    `MissingExtraError`.
     """
     from context_agent.policies.tokens.template import TemplateRenderer
 
@@ -344,7 +360,7 @@ def templated(tokenizer: str) -> TokenRenderer:
 
 
 def _check(sample: Sample, room: int) -> None:
-    """Stops an engine that breaks its contract: training on its samples would be meaningless."""
+    """Raise `PolicyError` if an engine breaks its contract, because training on its samples would be meaningless."""
     if not 1 <= len(sample.ids) <= room or len(sample.ids) != len(sample.logprobs):
         raise PolicyError(
             f"the engine returned {len(sample.ids)} ids and {len(sample.logprobs)} log-probabilities instead of "

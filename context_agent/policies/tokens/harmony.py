@@ -1,13 +1,14 @@
 """The harmony format of gpt-oss and Context-1: prompts as oss-harmony renders them, and the reading of replies.
 
-oss-harmony renders messages with empty content, so that it alone spells the headers. Content is encoded separately, as
-ordinary text. For another vocabulary (a small model's), each run of text is encoded again, and each special token is
-looked up by its spelling.
+oss-harmony renders messages with empty content, so it alone spells the headers. Content is encoded separately, as
+ordinary text. For another vocabulary, such as that of a small model, each run of text is encoded again, and each
+special token is looked up by its spelling.
 
-A reply is messages between special tokens; the first one's `<|start|>assistant` was part of the prompt. The recipient
-may come before or after the channel: gpt-oss samples `<|channel|>commentary to=functions.x <|constrain|>json`, some
-servers render `to=functions.x<|channel|>commentary json`. Reading is linear in the reply's length, never raises, and
-ends at the first message that is not the assistant's: a model that invents its tool's result has made no call by it.
+A reply is messages between special tokens. The first one's `<|start|>assistant` was part of the prompt. The recipient
+may come before or after the channel: gpt-oss samples `<|channel|>commentary to=functions.x <|constrain|>json`, and some
+servers render `to=functions.x<|channel|>commentary json`. Reading is linear in the length of the reply and never
+raises. It ends at the first message that is not the assistant's, so a model that invents the result of its tool has not
+made a call by it.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ from context_agent.types import Action, ToolCall
 GPT_OSS_TOKENS = 199_998
 """Ordinary tokens of gpt-oss's vocabulary, o200k_harmony."""
 MOST_MESSAGES = 1_024
-LONGEST_TEXT = 100_000
+MAX_TEXT_CHARACTERS = 100_000
 """Characters of a final message that are read."""
 
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _CHANNELS = ("analysis", "commentary", "final")
-_PEOPLE = ("user", "assistant", "all")
-"""Recipients that are no tool."""
+_HUMAN_RECIPIENTS = ("user", "assistant", "all")
+"""Recipients that are not tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The ids of the special tokens that a reply is made of."""
+    """The ids of the special tokens in a reply."""
 
     start: int
     message: int
@@ -59,35 +60,35 @@ class Marks:
 
     @staticmethod
     def of(vocabulary: Vocabulary) -> Marks:
-        """Raises `ConfigError` for a vocabulary without them."""
+        """Return the marks of a vocabulary. Raise `ConfigError` if it lacks one."""
         names = ("<|start|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
         return Marks(*(vocabulary.special(name) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class HarmonyMessage:
-    """One message of a reply. `body` is None if the reply was cut inside the header."""
+    """A message of a reply. `body` is None if the reply was cut inside the header."""
 
     header: str
     body: str | None
 
     @property
     def channel(self) -> str:
-        """The channel that the header names; without one the message counts as reasoning, which has no effect."""
+        """The channel that the header names. A message without one counts as reasoning, which has no effect."""
         return next((name for name in _CHANNELS if name in self.header), "analysis")
 
     @property
     def recipient(self) -> str:
-        """The tool it calls; empty for none."""
+        """The tool that the message calls; empty if it calls none."""
         match = _RECIPIENT.search(self.header)
         name = match[1] if match else ""
-        return "" if name in _PEOPLE else name
+        return "" if name in _HUMAN_RECIPIENTS else name
 
 
 def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Action:
-    """Return the action of a reply: its calls, or else its final message. Reasoning is the analysis channel.
+    """Return the action of a reply: its calls, or its final message.
 
-    Without a final message the text is the commentary.
+    The analysis channel is the reasoning. Without a final message the text is the commentary.
     """
     calls: list[ToolCall] = []
     texts: dict[str, list[str]] = {name: [] for name in _CHANNELS}
@@ -96,7 +97,7 @@ def parse_reply(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> Act
             calls.append(_call(message.recipient, message.body or "", len(calls)))
         elif message.body is not None:
             texts[message.channel].append(message.body)
-    text = "\n".join(texts["final"] or texts["commentary"])[:LONGEST_TEXT]
+    text = "\n".join(texts["final"] or texts["commentary"])[:MAX_TEXT_CHARACTERS]
     return Action(bounded_calls(calls), text=text, reasoning="\n".join(texts["analysis"]))
 
 
@@ -112,7 +113,7 @@ def read_messages(ids: Sequence[int], vocabulary: Vocabulary, marks: Marks) -> I
 
 
 def _split(ids: Sequence[int], mark: int) -> Iterator[tuple[bool, Sequence[int]]]:
-    """Yield the parts between the marks, each with whether a mark precedes it."""
+    """Yield the parts between the marks, and whether a mark precedes each."""
     start = 0
     for index, token in enumerate(ids):
         if token == mark:
@@ -138,7 +139,7 @@ def _call(recipient: str, text: str, index: int) -> ToolCall:
 
 
 def _wrapped(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """OpenAI's format for several calls, converted to this harness's."""
+    """Return OpenAI's format for several calls as that of this harness."""
     uses = arguments.get("tool_uses")
     if not isinstance(uses, list):
         return arguments
@@ -156,15 +157,15 @@ EFFORTS = ("low", "medium", "high")
 NAMESPACE = "functions"
 _INVALID = re.compile(r"[^\w.\-]", re.ASCII)
 LONGEST_NAME = 64
-"""Characters of a tool's name in the header of its result; a model may have invented a long one."""
+"""Characters of a tool's name in the header of its result, because a model may have invented a long one."""
 
 
 class HarmonyRenderer(VocabularyRenderer):
     """Prompts and replies in harmony.
 
-    `parallel=False` stops a reply at `<|call|>`, as stock sampling does; a model then calls several tools at once with
-    `multi_tool_use`. `parallel=True` stops only at `<|return|>`, so that a reply may hold several calls. The server
-    must then not add stop tokens of its own (vLLM: `--generation-config vllm`).
+    With `parallel=False` a reply stops at `<|call|>`, as in stock sampling. A model then calls several tools at once
+    with `multi_tool_use`. With `parallel=True` a reply stops only at `<|return|>`, so it may hold several calls. The
+    server must then not add stop tokens of its own (vLLM: `--generation-config vllm`).
     """
 
     name = "harmony"
@@ -177,9 +178,10 @@ class HarmonyRenderer(VocabularyRenderer):
         parallel: bool = False,
         identity: str | None = None,
     ) -> None:
-        """`effort` is the reasoning effort; `identity` replaces the first line of the system message.
+        """Create the renderer.
 
-        Raises `ConfigError` for an unknown effort, and for a vocabulary without harmony's special tokens.
+        `effort` is the reasoning effort, and `identity` replaces the first line of the system message. Raise
+        `ConfigError` for an unknown effort, or if the vocabulary lacks special tokens of harmony.
         """
         if effort not in EFFORTS:
             raise ConfigError(f"the reasoning effort must be one of {', '.join(EFFORTS)}; got {effort!r}")
@@ -197,7 +199,7 @@ class HarmonyRenderer(VocabularyRenderer):
         return (self._marks.ret,) if self.parallel else (self._marks.ret, self._marks.call)
 
     def opening(self, profile: Profile) -> Opening:
-        """System message, developer message, and the user message around the question."""
+        """Return the system message, the developer message, and the user message around the question."""
         before = _opening(self._effort, self._identity, profile.instructions().strip(), compact(schemas(profile)))
         user = _rendered("user", "", None, None)
         return Opening(
@@ -207,14 +209,14 @@ class HarmonyRenderer(VocabularyRenderer):
         )
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """One tool message per call; a reply that was cut is closed as a call."""
+        """Return a tool message for each call. A reply that was cut is closed as a call."""
         closed = bool(reply) and reply[-1] in (self._marks.call, self._marks.end, self._marks.ret)
         opened = [self._header(name) for name in names]
         ends = [() if closed else (self._marks.call,), *((self._marks.end,) for _ in names)]
         return tuple((*end, *start) for end, start in zip(ends, [*opened, self._begin], strict=True))
 
     def reply(self, action: Action) -> Ids:
-        """Reasoning, then calls or the final message, ended by its stop token."""
+        """Return the reasoning, then the calls or the final message, ended by the stop token."""
         messages: list[Ids] = []
         if action.reasoning:
             messages.append(self._message("analysis", action.reasoning, self._marks.end))
@@ -228,7 +230,7 @@ class HarmonyRenderer(VocabularyRenderer):
         return tuple(token for message in messages for token in message)[head:]
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Reads all channels."""
+        """Return the action of a sampled reply. All channels are read."""
         return parse_reply(ids, self.vocabulary, self._marks)
 
     def _message(self, channel: str, text: str, last: int) -> Ids:
@@ -249,14 +251,17 @@ class HarmonyRenderer(VocabularyRenderer):
         return self._headers[valid]
 
     def _translated(self, ids: Sequence[int]) -> Ids:
-        """Ids of harmony's vocabulary in this renderer's vocabulary."""
+        """Return ids of harmony's vocabulary in the vocabulary of this renderer."""
         if isinstance(self.vocabulary, HarmonyVocabulary):
             return tuple(ids)
         return tuple(translate(ids, self.vocabulary))
 
 
 def translate(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
-    """Ids of o200k_harmony in another vocabulary: runs of text encoded again, special tokens by their spelling."""
+    """Return ids of o200k_harmony in another vocabulary.
+
+    Runs of text are encoded again, and special tokens are looked up by their spelling.
+    """
     encoding = harmony_encoding()
     translated: list[int] = []
     run: list[int] = []
@@ -271,7 +276,7 @@ def translate(ids: Sequence[int], vocabulary: Vocabulary) -> list[int]:
 
 @cache
 def _rendered(role: str, author: str, channel: str | None, recipient: str | None) -> Ids:
-    """Return an empty message as oss-harmony renders it; the last id closes it."""
+    """Return an empty message as oss-harmony renders it. The last id closes it."""
     import openai_harmony as oh
 
     name = author or None
@@ -287,7 +292,10 @@ def _rendered(role: str, author: str, channel: str | None, recipient: str | None
 
 @cache
 def _opening(effort: str, identity: str | None, instructions: str, tools: str) -> Ids:
-    """System and developer messages as oss-harmony renders them. `tools` is JSON, so that the cache can hold it."""
+    """Return the system and developer messages as oss-harmony renders them.
+
+    `tools` is JSON, so that the cache can hold it.
+    """
     import json
 
     import openai_harmony as oh
@@ -304,7 +312,7 @@ def _opening(effort: str, identity: str | None, instructions: str, tools: str) -
 
 
 def system_content(effort: str, identity: str | None = None) -> Any:
-    """oss-harmony's system message, without a date, so that equal questions always give equal prompts."""
+    """Return the system message of oss-harmony without a date, so that equal questions always give equal prompts."""
     import openai_harmony as oh
 
     efforts: Mapping[str, Any] = {name: getattr(oh.ReasoningEffort, name.upper()) for name in EFFORTS}

@@ -1,8 +1,8 @@
-"""Folders with a model or a LoRA adapter, checked before transformers and PEFT read them.
+"""Check folders with a model or a LoRA adapter before transformers and PEFT read them.
 
 Such a folder may come from someone else. Its settings can name code, kernels or another model to fetch, patterns that
-never end, and sizes that no machine has; its weights can be a pickle. What passes here are numbers in safetensors and
-settings that only describe them.
+never end, and sizes that no machine has. Its weights can be a pickle. Only numbers in safetensors pass, and settings
+that describe them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from context_agent.errors import ConfigError, DataError
 MODEL_CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_SETTINGS_BYTES = 16_000_000
-"""Size of a file of settings; a tokenizer's with its added tokens is the largest."""
+"""The largest file of settings. That of a tokenizer with its added tokens is the largest of all."""
 MAX_HEADER_BYTES = 100_000_000
-"""Size of the header of a safetensors file, as in the library."""
+"""The largest header of a safetensors file, as in the library."""
 MAX_RANK = 4_096
 MAX_LISTED = 10_000
-"""Names in a list of an adapter's settings."""
+"""The most names in a list of an adapter's settings."""
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, KeyError, TypeError, ImportError, SafetensorError)
-"""What transformers and PEFT raise for a folder that they cannot load."""
+"""Exceptions of transformers and PEFT for a folder that they cannot load."""
 _PARAMETERS_PER_BYTE = 8
-"""Parameters that a byte of weights holds at most."""
+"""The most parameters that a byte of weights holds."""
 _PLAIN_NAME = re.compile(r"[\w.-]{1,200}")
 _SHAPE_KEYS = (
     ("num_hidden_layers", "n_layer", "num_layers"),
     ("hidden_size", "n_embd", "d_model"),
     ("vocab_size", "intermediate_size", "moe_intermediate_size", "n_inner"),
 )
-"""Names of a model's layers, of the width of each, and of the other sides of its matrices."""
+"""Names of settings: the number of a model's layers, the width of each, and the other sides of its matrices."""
 _CODE_KEYS = ("auto_map", "custom_pipelines", "trust_remote_code")
 _ATTENTION_KEYS = ("attn_implementation", "_attn_implementation", "experts_implementation")
 _ADAPTER_NAMES = ("target_modules", "target_parameters", "exclude_modules", "modules_to_save", "layers_pattern")
@@ -53,14 +53,17 @@ _INITIALISATIONS = (True, False, None, "gaussian", "orthogonal")
 
 
 def check_model(name: str | Path) -> None:
-    """Raise `ConfigError` if a folder of a model holds more than settings and weights. Other names are not folders."""
+    """Raise `ConfigError` if the folder of a model holds more than settings and weights.
+
+    A name that is not a folder passes.
+    """
     folder = Path(name)
     if not folder.is_dir():
         return
     _require_files(folder)
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
-            f"{folder} holds a LoRA adapter, which names another model to load: name that model, and the folder as "
+            f"{folder} holds a LoRA adapter, which names another model to load. Name that model, and the folder as "
             "its adapter"
         )
     settings = _settings(folder / MODEL_CONFIG)
@@ -85,9 +88,9 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
     try:
         settings = read_json(path / ADAPTER_CONFIG)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} holds no LoRA adapter ({error}): name a folder with {ADAPTER_CONFIG}") from error
+        raise ConfigError(f"{path} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
-        raise ConfigError(f"{path} holds no LoRA adapter ({ADAPTER_CONFIG} does not say LORA): name another folder")
+        raise ConfigError(f"{path} holds no LoRA adapter ({ADAPTER_CONFIG} does not say LORA). Name another folder.")
     if not (path / ADAPTER_WEIGHTS).is_file():
         raise ConfigError(
             f"{path} holds no LoRA adapter in {ADAPTER_WEIGHTS}, and pickled weights are not read: save it with PEFT"
@@ -98,7 +101,7 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
 
 
 def _adapter_problem(settings: Mapping[str, Any]) -> str:
-    """Return why the settings are not those of a plain adapter; empty if they are."""
+    """Return why the settings are not those of a plain adapter. Return an empty text if they are."""
     for key, value in settings.items():
         if value and key not in _ADAPTER_SETTINGS and not _harmless(key, value):
             return f"{ascii(key)[:60]} is not a setting of a plain adapter"
@@ -144,14 +147,17 @@ def _check_code(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse settings that name code of the folder, or a kernel of the Hugging Face hub."""
     for key in _CODE_KEYS:
         if settings.get(key):
-            raise ConfigError(f"{folder} comes with code of its own ({key}), which is never run: name another model")
+            raise ConfigError(f"{folder} has code of its own ({key}), which is never run. Name another model.")
     for key in _ATTENTION_KEYS:
         if "/" in json.dumps(settings.get(key)):
-            raise ConfigError(f"{folder} names a kernel to fetch ({key}): remove the setting from {MODEL_CONFIG}")
+            raise ConfigError(f"{folder} names a kernel to fetch ({key}). Remove the setting from {MODEL_CONFIG}")
 
 
 def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Path]) -> None:
-    """Refuse settings that describe a larger model than the weights: the rest would be allocated and made up."""
+    """Refuse settings that describe a larger model than the weights.
+
+    The rest would be allocated and filled at random.
+    """
     tensors = sum(len(_header(file)) for file in weights)
     most = _PARAMETERS_PER_BYTE * sum(file.stat().st_size for file in weights)
     text = settings.get("text_config")
@@ -159,7 +165,9 @@ def _check_size(folder: Path, settings: Mapping[str, Any], weights: Iterable[Pat
     numbers = {key: value for key, value in shape.items() if isinstance(value, int | float) and "token_id" not in key}
     layers, width, height = (max(numbers.get(key, 0) for key in keys) for keys in _SHAPE_KEYS)
     if layers > tensors or width * height > most or not all(-(2**63) < value < 2**63 for value in numbers.values()):
-        raise ConfigError(f"{folder / MODEL_CONFIG} describes a larger model than the weights beside it: name another")
+        raise ConfigError(
+            f"{folder / MODEL_CONFIG} describes a larger model than the weights beside it. Name another model."
+        )
 
 
 def _header(file: Path) -> Mapping[str, Any]:
@@ -169,25 +177,25 @@ def _header(file: Path) -> Mapping[str, Any]:
             size = int.from_bytes(stream.read(8), "little")
             header = parse_json(stream.read(size)) if size <= min(MAX_HEADER_BYTES, file.stat().st_size) else None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the weights {file} cannot be read ({error}): copy them again") from error
+        raise ConfigError(f"the weights {file} cannot be read ({error}). Copy them again.") from error
     if not isinstance(header, dict):
-        raise ConfigError(f"the weights {file} have no header that fits the file: copy them again")
+        raise ConfigError(f"the weights {file} have no header that fits the file. Copy them again.")
     return header
 
 
 def _settings(file: Path) -> Mapping[str, Any]:
-    """Return the settings in a file; empty without one."""
+    """Return the settings in a file. A missing file has none."""
     try:
         value = read_json(file, MAX_SETTINGS_BYTES)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}): copy the model again") from error
+        raise ConfigError(f"{file} cannot be read ({error}). Copy the model again.") from error
     return value if isinstance(value, dict) else {}
 
 
 def _require_files(folder: Path) -> None:
-    """Refuse pipes and sparse files. A folder of the Hugging Face cache holds links."""
+    """Refuse pipes and sparse files. Links are allowed, because a folder of the Hugging Face cache has them."""
     try:
         require_files(folder.glob("*"))
     except DataError as error:

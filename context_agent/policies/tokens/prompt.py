@@ -1,11 +1,11 @@
 """Prompts token by token: vocabularies, how an episode's prompt is built, and the record of each call.
 
-A prompt is a list of pieces: the opening, the question, then for each turn the reply as it was sampled, and around
-each result's content the framing of its message. Contents are encoded once. A view that only adds to the last one
-adds pieces. An edit removes pieces, and everything from the first removed piece on is built again.
+A prompt is a list of pieces: the opening, the question, then for each turn the reply as it was sampled, and around each
+result's content the framing of its message. Contents are encoded once. A view that only adds to the last one adds
+pieces. An edit removes pieces, and everything from the first removed piece on is built again.
 
-A prompt mostly repeats the previous prompt and reply. The record of a call therefore holds how many ids were kept, and
-the new ids; `expand` restores the whole prompts.
+A prompt mostly repeats the previous prompt and reply. The record of a call therefore has the number of ids that were
+kept, and the new ids. `expand` restores the whole prompts.
 
 A document may spell `<|call|>`. A vocabulary encodes those characters, never the id of the special token.
 """
@@ -51,15 +51,15 @@ class Opening:
 
 
 class TokenRenderer(Protocol):
-    """Spells prompts and reads replies for one kind of model. Knows no episodes; shared by concurrent ones."""
+    """Spells prompts and reads replies for one kind of model. It knows no episodes, and concurrent ones share it."""
 
     @property
     def name(self) -> str:
-        """Written into trajectories, e.g. `harmony`."""
+        """The name that trajectories store, such as `harmony`."""
 
     @property
     def counter_name(self) -> str:
-        """The vocabulary's name, as a `TokenCounter` has it."""
+        """The name of the vocabulary, as a `TokenCounter` has it."""
 
     @property
     def stop(self) -> Ids:
@@ -67,42 +67,46 @@ class TokenRenderer(Protocol):
 
     @property
     def parallel(self) -> bool:
-        """Whether one reply may hold several calls; otherwise `multi_tool_use` wraps them."""
+        """True if one reply may hold several calls. Otherwise `multi_tool_use` wraps them."""
 
     def encode(self, text: str) -> Ids:
-        """Content as token ids. They contain no special token, whatever the text spells."""
+        """Return content as token ids. They contain no special token, whatever the text spells."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the ids as text for people, special tokens spelled out. Never raises."""
+        """Return the ids as text for people, with special tokens spelled out. Nothing is raised."""
 
     def opening(self, profile: Profile) -> Opening:
-        """System and developer messages with the profile's instructions and tools."""
+        """Return the system and developer messages with the profile's instructions and tools."""
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
         """Return the tokens around the results of a reply's calls: one part more than there are calls.
 
-        The first part closes the reply if sampling left it open; the last one begins the next reply.
+        The first part closes the reply if sampling left it open. The last part begins the next reply.
         """
 
     def reply(self, action: Action) -> Ids:
-        """Return an action as the model would have sampled it: how an expert's action is trained."""
+        """Return an action as the model would have sampled it. An expert's action is trained in this form."""
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Return the action of a sampled reply. Never raises: a mistake becomes a call that the episode answers."""
+        """Return the action of a sampled reply.
+
+        Nothing is raised: a mistake becomes a call that the episode answers.
+        """
 
 
 KEY = "sampled"
-"""Key of the record in `Action.extra`. Its value is None if the window had no room and nothing was sampled."""
+"""The key of the record in `Action.extra`. The value is None if the window had no room and nothing was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """One call. The prompt is the first `reused` ids of the previous call's prompt and output, then `new`.
+    """The record of a call. The prompt is the first `reused` ids of the previous call's prompt and output, then `new`.
 
-    `logprobs` has one natural logarithm for each id of `output`, of the model's own distribution before temperature
-    and top-p. `version` names the weights; `finish` is `stop` or `length`; `cached` counts the prompt ids from the
-    server's prefix cache, None if it does not report them. `experts`, of a mixture whose routing is recorded, begin at
-    the last reused id, which the previous call may not have read, and end before the last sampled id. They are packed.
+    `logprobs` has a natural logarithm for each id of `output`, of the model's own distribution before temperature and
+    top-p. `version` names the weights. `finish` is `stop` or `length`. `cached` counts the prompt ids from the server's
+    prefix cache, or is None if the server does not report them. `experts` are packed, for a mixture whose routing is
+    recorded. They begin at the last reused id, which the previous call may not have read, and end before the last
+    sampled id.
     """
 
     reused: int
@@ -120,7 +124,7 @@ class TokenCall:
         return first_recorded(self.reused)
 
     def to_extra(self) -> dict[str, Any]:
-        """As `Action.extra` holds it: plain data."""
+        """Return the record as plain data for `Action.extra`."""
         data = {
             "kept": self.reused,
             "new": list(self.new),
@@ -134,7 +138,10 @@ class TokenCall:
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
-        """Return the record of an action, None for another policy's. Raises `TrajectoryError` for an invalid record."""
+        """Return the record of an action, or None for another policy's action.
+
+        Raise `TrajectoryError` if the record is not valid.
+        """
         data = extra.get(KEY)
         if data is None:
             return None
@@ -156,9 +163,9 @@ def first_recorded(reused: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WholeCall:
-    """A call with its whole prompt. `extends`: the prompt continues the previous call's output.
+    """A call with its whole prompt. `extends` is true if the prompt continues the previous call's output.
 
-    `experts` are those of the prompt and all but the last id of the output, None if none were ever recorded. An id
+    `experts` are those of the prompt and all but the last id of the output, or None if none were ever recorded. An id
     keeps the experts that it was first read with.
     """
 
@@ -169,7 +176,7 @@ class WholeCall:
 
 
 def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
-    """Yield the calls of an episode in order. Raises `TrajectoryError` if an action is another policy's."""
+    """Yield the calls of an episode in order. Raise `TrajectoryError` if an action is from another policy."""
     for event in trajectory.events:
         if not isinstance(event, ActionTaken):
             continue
@@ -180,7 +187,10 @@ def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
 
 
 def expand(token_calls: Iterable[TokenCall]) -> Iterator[WholeCall]:
-    """Whole prompts. Raises `TrajectoryError` for a record that reuses more ids than there were."""
+    """Yield the calls with their whole prompts.
+
+    Raise `TrajectoryError` for a record that reuses more ids than there were.
+    """
     before: tuple[int, ...] = ()
     experts: Experts | None = None
     for call in token_calls:
@@ -208,7 +218,7 @@ def _continued(before: Experts | None, call: TokenCall, positions: int) -> Exper
 
 
 def _resized(experts: Experts, positions: int) -> Experts:
-    """Return the experts, with positions without a record behind them."""
+    """Return the experts, with unrecorded positions added at the end."""
     return np.concatenate([experts, unrecorded(positions - len(experts), like=experts)])
 
 
@@ -227,8 +237,9 @@ class Turn:
     owner: tuple[int, ...]
 
     def message(self, call: int) -> int:
-        """Return the result message that a segment of that call belongs to; the usage line, of no call, ends the last
-        one.
+        """Return the result message that a segment of that call belongs to.
+
+        The usage line belongs to no call and ends the last message.
         """
         return self.owner[call] if 0 <= call < len(self.owner) else len(self.action.calls) - 1
 
@@ -249,7 +260,7 @@ class Prompt:
         """How many ids the last `show` reused of the previous prompt and reply."""
 
     def show(self, view: View) -> list[int]:
-        """Return the prompt for the view. The list changes with the next call: copy it to keep it."""
+        """Return the prompt for the view. The next call changes the list: copy it to keep it."""
         pieces = list(self._pieces(view))
         same = 0
         while same < min(len(self._keys), len(pieces)) and self._keys[same] == pieces[same][0]:
@@ -261,7 +272,7 @@ class Prompt:
         return self.ids
 
     def sampled(self, view: View, reply: Sequence[int]) -> None:
-        """Appends what was sampled on the view; the next prompt continues from it."""
+        """Append what was sampled on the view. The next prompt continues from it."""
         self._add(("reply", view.turn, 0), tuple(reply))
 
     def reply_for(self, action: Action) -> Ids:
@@ -269,7 +280,7 @@ class Prompt:
         return self._renderer.reply(self._writable(action))
 
     def framing(self, reply: Sequence[int], action: Action) -> int:
-        """Tokens of the messages of the action's results, without their content."""
+        """Return the number of tokens of the messages of the action's results, without their content."""
         if not action.calls:
             return 0
         return sum(map(len, self._renderer.frame(reply, [call.name for call in action.calls])))
@@ -335,46 +346,51 @@ class Prompt:
 
 REPLACEMENT = "\ufffd"
 LONG_RUN = 2_000
-"""Runs of characters without a blank or digit (or all blank) are cut at this length: oss-harmony's byte-pair merge is
-quadratic in such a run, and takes half a minute for 200,000 letters."""
+"""A run of characters without a blank or digit, or of blanks alone, is cut at this length.
+
+oss-harmony's byte-pair merge is quadratic in such a run, and takes half a minute for 200,000 letters.
+"""
 
 _RUN = re.compile(r"[^\s\d]+|\s+")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Vocabulary(Protocol):
-    """Text to token ids and back."""
+    """Turns text into token ids and back."""
 
     @property
     def name(self) -> str:
-        """As a `TokenCounter` has it, e.g. `o200k_harmony`."""
+        """The name, as a `TokenCounter` has it, such as `o200k_harmony`."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the text as ordinary text, never of special tokens. Never raises."""
+        """Return the ids of the text as ordinary text, never of special tokens. Nothing is raised."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of the ids, special tokens spelled; invalid UTF-8 and unknown ids become U+FFFD. Never raises."""
+        """Return the text of the ids, with special tokens spelled.
+
+        Invalid UTF-8 and unknown ids become U+FFFD. Nothing is raised.
+        """
 
     def special(self, spelling: str) -> int:
-        """Return the id of a special token. Raises `ConfigError` if the vocabulary lacks it."""
+        """Return the id of a special token. Raise `ConfigError` if the vocabulary lacks it."""
 
 
 class HarmonyVocabulary:
-    """o200k_harmony, the vocabulary of gpt-oss and Context-1, embedded in oss-harmony."""
+    """o200k_harmony, the vocabulary of gpt-oss and Context-1, which oss-harmony contains."""
 
     name = "o200k_harmony"
     size = 201_089
-    """One past the greatest id."""
+    """One more than the greatest id."""
 
     def encode(self, text: str) -> list[int]:
-        """As oss-harmony encodes it, except that runs of over 2,000 characters without a blank are cut."""
+        """Return the ids as oss-harmony encodes the text, but cut runs of over 2,000 characters without a blank."""
         encoding = harmony_encoding()
         if len(text) < LONG_RUN:
             return list(encoding.encode(text, disallowed_special=()))
         return [token for piece in _pieces(text) for token in encoding.encode(piece, disallowed_special=())]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Unknown ids become U+FFFD."""
+        """Return the text of the ids. Unknown ids become U+FFFD."""
         tokens = list(ids)
         encoding = harmony_encoding()
         if all(0 <= token < self.size for token in tokens):
@@ -382,7 +398,7 @@ class HarmonyVocabulary:
         return "".join(encoding.decode([token]) if 0 <= token < self.size else REPLACEMENT for token in tokens)
 
     def special(self, spelling: str) -> int:
-        """Raises `ConfigError` if harmony has no such special token."""
+        """Return the id of a special token. Raise `ConfigError` if harmony has no such token."""
         encoding = harmony_encoding()
         if spelling not in encoding.special_tokens_set:
             raise ConfigError(f"harmony has no special token {spelling!r}")
@@ -393,18 +409,17 @@ class HarmonyVocabulary:
 class TokenizerVocabulary:
     """The vocabulary of a `tokenizers.Tokenizer`, or of a transformers tokenizer built on one.
 
-    Content is encoded by a copy without any added tokens: some steer a model without being flagged as special, such as
-    `<tool_call>`.
+    A copy without any added tokens encodes content, because some added tokens steer a model without being flagged as
+    special, such as `<tool_call>`. Raise `ConfigError` for a tokenizer that is not built on `tokenizers`.
     """
 
     def __init__(self, tokenizer: Any, name: str = "") -> None:
-        """Raises `ConfigError` for a tokenizer that is not built on `tokenizers`."""
         from tokenizers import Tokenizer
 
         backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if not isinstance(backend, Tokenizer):
             raise ConfigError(
-                f"{type(tokenizer).__name__} is not built on the tokenizers library: use a fast tokenizer"
+                f"{type(tokenizer).__name__} is not built on the tokenizers library. Use a fast tokenizer."
             )
         self.name = name or f"tokenizer/{backend.get_vocab_size()}"
         self._whole = backend
@@ -416,7 +431,7 @@ class TokenizerVocabulary:
         self._spelled = re.compile("|".join(spelled)) if spelled else None
 
     def encode(self, text: str) -> list[int]:
-        """Ordinary ids only."""
+        """Return ordinary ids only."""
         text = _SURROGATES.sub(REPLACEMENT, text)
         ids: list[int] = self._content.encode(text, add_special_tokens=False).ids
         if self._reserved.isdisjoint(ids):
@@ -425,23 +440,23 @@ class TokenizerVocabulary:
         return [token for piece in pieces for token in piece if token not in self._reserved]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Ids outside the vocabulary become U+FFFD."""
+        """Return the text of the ids. Ids outside the vocabulary become U+FFFD."""
         runs = [(valid, list(run)) for valid, run in groupby(ids, key=lambda token: 0 <= token < self._size)]
         return "".join(self._text(run) if valid else REPLACEMENT * len(run) for valid, run in runs)
 
     def special(self, spelling: str) -> int:
-        """Raises `ConfigError` if the tokenizer has no such added token."""
+        """Return the id of an added token. Raise `ConfigError` if the tokenizer does not have it."""
         token = self._whole.token_to_id(spelling)
         if token is None or token not in self._reserved:
             raise ConfigError(f"the tokenizer {self.name} has no special token {spelling!r}")
         return int(token)
 
     def reserves(self, token: int) -> bool:
-        """Return whether the id is an added token's, which content never has."""
+        """Return whether the id is that of an added token, which content never has."""
         return token in self._reserved
 
     def spelled(self, text: str) -> list[int]:
-        """Ids of a template's own text, special tokens included. Never for content."""
+        """Return the ids of a template's own text, special tokens included. Never use it for content."""
         ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -458,18 +473,18 @@ class TokenizerVocabulary:
 
 
 class VocabularyRenderer:
-    """What a renderer's vocabulary determines: how content is encoded, decoded and counted."""
+    """The part of a renderer that its vocabulary determines: how content is encoded, decoded and counted."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.counter_name = vocabulary.name
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ordinary ids only."""
+        """Return ordinary ids only."""
         return tuple(self.vocabulary.encode(text))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Special tokens are spelled out."""
+        """Return the text of the ids, with special tokens spelled out."""
         return self.vocabulary.decode(ids)
 
 

@@ -1,21 +1,21 @@
 """Any model with a chat template: prompts by the tokenizer's own template, calls as `<tool_call>` JSON or as lines.
 
-The template is rendered with placeholders for content, and cut there. Its own text is encoded with special tokens;
-content is encoded as ordinary text and inserted. A document therefore cannot close a message, whatever special tokens
-the model has. One cost: a template that edits content (trims it, for example) cannot do so.
+The template is rendered with placeholders for content, and cut there. Its own text is encoded with special tokens.
+Content is encoded as ordinary text and inserted. A document therefore cannot close a message, whatever special tokens
+the model has. One cost: a template that edits content, for example trims it, cannot do so.
 
 `TemplateRenderer`: calls have the format of Qwen and Hermes models. A template that declares tools in this format
 receives them. For any other template, the system message explains the tools and the format, and results are user
 messages.
 
-`LinesRenderer`: replies are lines of commands, for small models: a tenth of the tokens that calls in JSON take.
+`LinesRenderer`: replies are lines of commands, for small models. They take a tenth of the tokens of calls in JSON.
 
     search: who directed The Third Man
     keep: The Third Man #3, Carol Reed #5
     answer: #4, #1
 
 The profile's instructions explain the commands, so no schemas are declared. A passage is named by its label, `#` and a
-number, with or without its title ahead of it.
+number, with or without its title before it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,18 @@ from context_agent.types import Action, RankedId, ToolCall
 
 Message = dict[str, str]
 _PLACEHOLDER = "Zq7content{}7qZ"
-"""Replaces content: letters and digits, which no template's filter changes."""
+"""Replaces content. It has only letters and digits, which no template's filter changes."""
 _PLACEHOLDERS = re.compile(r"Zq7content\d+7qZ")
 _CALL = ("<tool_call>", "</tool_call>")
 
 
 class TemplateRenderer(VocabularyRenderer):
-    """Prompts by a transformers tokenizer's chat template.
+    """Prompts by the chat template of a transformers tokenizer.
 
-    `options` are passed to the template, e.g. `{"enable_thinking": False}`. `stop` adds to the stop tokens, which are
-    the token that closes the assistant's message in the template, and the tokenizer's end of sequence.
+    `options` are passed to the template, such as `{"enable_thinking": False}`. `stop` adds to the stop tokens, which
+    are the token that closes the assistant's message in the template, and the tokenizer's end of sequence.
+
+    Raise `ConfigError` for a tokenizer without a chat template, or a template that drops content.
     """
 
     name = "template"
@@ -55,9 +57,8 @@ class TemplateRenderer(VocabularyRenderer):
     def __init__(
         self, tokenizer: Any, *, options: Mapping[str, Any] | None = None, stop: Sequence[int] = (), name: str = ""
     ) -> None:
-        """Raises `ConfigError` for a tokenizer without a chat template, or a template that drops content."""
         if not getattr(tokenizer, "chat_template", None):
-            raise ConfigError("the tokenizer has no chat template: set one, or use HarmonyRenderer for gpt-oss")
+            raise ConfigError("the tokenizer has no chat template. Set one, or use HarmonyRenderer for gpt-oss")
         self._tokens = TokenizerVocabulary(tokenizer, name or getattr(tokenizer, "name_or_path", ""))
         super().__init__(self._tokens)
         self._tokenizer = tokenizer
@@ -72,13 +73,13 @@ class TemplateRenderer(VocabularyRenderer):
 
     @cached_property
     def stop(self) -> Ids:
-        """The tokens that end a reply; the first one is the template's own."""
+        """The tokens that end a reply. The first one is the template's own."""
         closing = self._parts(self._conversation(1))[2][:1]
         eos = self._tokenizer.eos_token_id
         stop = [token for token in closing if self._tokens.reserves(token)]
         stop += [*([] if eos is None else [eos]), *self._extra_stop]
         if not stop:
-            raise ConfigError("the tokenizer has no token that ends a reply: pass one with stop=")
+            raise ConfigError("the tokenizer has no token that ends a reply. Pass one with stop=")
         return tuple(dict.fromkeys(stop))
 
     def opening(self, profile: Profile) -> Opening:
@@ -91,7 +92,10 @@ class TemplateRenderer(VocabularyRenderer):
         return Opening(before, after, self.decode(before))
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """Return the template between a reply and the next, without its first token if the reply sampled that."""
+        """Return the template between a reply and the next.
+
+        If the reply sampled its first token, that token is left out.
+        """
         if len(names) not in self._frames:
             self._frames[len(names)] = self._parts(self._conversation(len(names)))[2:]
         first, *rest = self._frames[len(names)]
@@ -99,7 +103,10 @@ class TemplateRenderer(VocabularyRenderer):
         return (first[1:] if closed else first, *rest)
 
     def reply(self, action: Action) -> Ids:
-        """Reasoning between think tags if the template uses them, the text, the calls, and a stop token."""
+        """Return the reasoning, the text, the calls, and a stop token.
+
+        The reasoning is between think tags if the template uses them.
+        """
         ids: list[int] = []
         if action.reasoning and "<think>" in str(self._tokenizer.chat_template):
             ids += [*self._spelled("<think>\n"), *self.encode(action.reasoning), *self._spelled("\n</think>\n\n")]
@@ -112,7 +119,7 @@ class TemplateRenderer(VocabularyRenderer):
         return (*ids, self.stop[0])
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Calls outside the reasoning, or else the final message."""
+        """Return the calls outside the reasoning, or else the final message."""
         end = next((index for index, token in enumerate(ids) if token in self.stop), len(ids))
         thoughts, rest = split_thoughts(self.decode(ids[:end]))
         text, calls = parse_calls(rest)
@@ -181,7 +188,10 @@ _LABEL = re.compile(r"#\d{1,9}")
 
 
 def _names(text: str) -> list[str]:
-    """Return the passages that a line names: what ends in a label. A bare number is a label whose sign was left out."""
+    """Return the passages that a line names, each ending in a label.
+
+    A bare number counts as a label without its sign.
+    """
     if ends := [match.end() for match in _LABEL.finditer(text)]:
         return [_text(text[start:end]).lstrip(",; ") for start, end in pairwise([0, *ends])]
     return [f"#{name}" if _BARE.fullmatch(name) else name for name in _SEPARATORS.split(text) if name]
@@ -200,7 +210,7 @@ COMMANDS: Mapping[str, tuple[str, str, Reader]] = {
     "keep": ("prune_chunks", "all_but", _names),
     "restore": ("restore_chunks", "chunk_ids", _names),
 }
-"""A command's tool, the argument that its line gives, and how that is read."""
+"""The tool of each command, the argument that its line gives, and how the argument is read."""
 ANSWER = "answer"
 
 
@@ -212,15 +222,15 @@ class LinesRenderer(TemplateRenderer):
     def opening(self, profile: Profile) -> Opening:
         """Return the template around the first question, with the profile's instructions and nothing else.
 
-        Raises `ConfigError` for a profile that shows ids, which lines do not name.
+        Raise `ConfigError` for a profile that shows ids, because lines cannot name them.
         """
         if not profile.numbered:
-            raise ConfigError(f"the profile {profile.name!r} is not for replies in lines: use profile lean")
+            raise ConfigError(f"the profile {profile.name!r} is not for replies in lines. Use the profile lean.")
         before, after = self._parts(self._first(profile.instructions().strip()))
         return Opening(before, after, self.decode(before))
 
     def reply(self, action: Action) -> Ids:
-        """Return a line for each call, or the line of the ranking. A call that no line can write is left out."""
+        """Return a line for each call, or the line of the ranking. A call that no line can express is left out."""
         if action.calls:
             lines = [line for call in action.calls if (line := _line(call))]
         else:
@@ -228,8 +238,9 @@ class LinesRenderer(TemplateRenderer):
         return (*self.encode("\n".join(lines)), self.stop[0])
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Return the calls, or else the ranking. A line that is no command becomes a call, so that the model reads
-        why.
+        """Return the calls, or else the ranking.
+
+        A line that is not a command becomes a call, so that the model reads why.
         """
         end = next((index for index, token in enumerate(ids) if token in self.stop), len(ids))
         text = self.decode(ids[:end])
@@ -242,7 +253,7 @@ class LinesRenderer(TemplateRenderer):
 
 
 def _line(call: ToolCall) -> str:
-    """Return the call as a line; empty if its arguments are not those of a command."""
+    """Return the call as a line. If its arguments are not those of a command, return an empty text."""
     if not isinstance(call.arguments, dict):
         return ""
     given = {name: value for name, value in call.arguments.items() if value is not None and name != "limit"}

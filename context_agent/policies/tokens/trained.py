@@ -1,7 +1,7 @@
 """Trained models in folders: what a training run leaves, a copy of it, or any model of transformers.
 
-A run's folder holds `final/`, the last model, and after evaluations `best/`. Each has the weights, all of them or LoRA
-adapters, the tokenizer, and `policy.json`: how the model is spoken to, and in which harness it was trained.
+A run's folder has `final/`, the last model, and after evaluations `best/`. Each has the weights (all of them or LoRA
+adapters), the tokenizer, and `policy.json`, which says how to prompt the model and in which harness it was trained.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ POLICY_FILE = "policy.json"
 EVALUATION_FILE = "evaluation.json"
 """The evaluation of a run's best model: `update`, `metric` and `value`."""
 FINAL, BEST = "final", "best"
-"""The folders of a run's last model, and of the one with the best evaluation."""
+"""The folders of a run's last model, and of the model with the best evaluation."""
 
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class PolicyDescription:
-    """How a trained model is spoken to, and the harness that it was trained in.
+    """How to prompt a trained model, and the harness that it was trained in.
 
     - `base`: the model that training began with, a name or a folder; empty for a model made from nothing.
     - `renderer`: how prompts are spelled: `harmony`, `template`, `lines` or `words`.
@@ -55,7 +55,7 @@ _DESCRIPTION = TypeAdapter(PolicyDescription)
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A folder with weights. `is_adapter`: they are LoRA adapters for the model `about.base`."""
+    """A folder with weights. If `is_adapter` is true, they are LoRA adapters for the model `about.base`."""
 
     folder: Path
     is_adapter: bool
@@ -79,7 +79,7 @@ def trained_model(folder: str | Path) -> TrainedModel:
     found = next((path for path in (folder, folder / BEST, folder / FINAL) if _has_model(path)), None)
     if found is None:
         raise ConfigError(
-            f"{folder} holds no model: name the folder of a finished `ctx1 train` run, or one with {MODEL_CONFIG} or "
+            f"{folder} has no model. Name the folder of a finished `ctx1 train` run, or one with {MODEL_CONFIG} or "
             f"{ADAPTER_CONFIG}"
         )
     is_adapter = (found / ADAPTER_CONFIG).is_file()
@@ -99,7 +99,7 @@ def _described(folder: Path, *, is_adapter: bool) -> PolicyDescription:
             raise ConfigError(f"{folder / POLICY_FILE} does not describe a policy: {explain(error)}") from None
     if is_adapter:
         base = str(_read(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
-        # A local base says how it is spoken to; one on the hub is assumed to use its chat template.
+        # A local base says how to prompt it. One on the hub is assumed to use its chat template.
         local = Path(base)
         renderer = _described(local, is_adapter=False).renderer if base and _has_model(local) else "template"
         return PolicyDescription(base=base, renderer=renderer)

@@ -1,6 +1,6 @@
-"""What the token policy needs from an engine: whatever runs the model, on a server or in this process.
+"""What the token policy needs from an engine, which runs the model on a server or in this process.
 
-`FakeEngine` has no model. It is for tests, also yours: it plays scripted ids and keeps the requests.
+`FakeEngine` has no model. It plays scripted ids and keeps the requests, for tests of this package and of users.
 
     engine = FakeEngine([renderer.reply(Action(calls=(ToolCall("search_corpus", {"query": "comets"}),)))])
     agent = SearchAgent(corpus, TokenPolicy(engine, renderer))
@@ -21,7 +21,7 @@ class Finish(StrEnum):
     """Why sampling ended."""
 
     STOP = "stop"
-    """A stop token was sampled; it is the last id."""
+    """A stop token was sampled. It is the last id."""
     LENGTH = "length"
     """`max_tokens` were sampled."""
 
@@ -30,8 +30,8 @@ class Finish(StrEnum):
 class SampleRequest:
     """A prompt, and how to sample a reply of 1 to `max_tokens` ids.
 
-    Sampling ends at the first id in `stop`. Temperature 0 takes the likeliest token. With `experts_from` the sample has
-    the experts of a mixture that the positions from there on were routed to.
+    Sampling ends at the first id in `stop`. Temperature 0 takes the likeliest token. With `experts_from`, the sample
+    has the experts of a mixture that the positions from there on were routed to.
     """
 
     prompt: Sequence[int]
@@ -47,10 +47,10 @@ class SampleRequest:
 class Sample:
     """What was sampled on one prompt.
 
-    `logprobs` are natural logarithms, one per id, of the distribution before top-p, at the request's temperature. At
-    temperature 0 they are those of temperature 1. vLLM reports temperature 1 unless it is started otherwise.
-    `cached_tokens` counts the prompt ids that came from a prefix cache, None if the engine does not report it.
-    `version` names the weights that sampled. `experts`, if they were asked for, are packed (`tokens.routed_experts`).
+    `logprobs` are natural logarithms, one for each id, of the distribution before top-p, at the request's temperature.
+    At temperature 0 they are those of temperature 1. vLLM reports temperature 1 unless it is started otherwise.
+    `cached_tokens` counts the prompt ids that came from a prefix cache, or is None if the engine does not report it.
+    `version` names the weights that sampled. `experts` are packed (`tokens.routed_experts`) if the request wants them.
     They lack the last position, which was sampled and not read.
     """
 
@@ -63,19 +63,19 @@ class Sample:
 
 
 class Engine(Protocol):
-    """Samples replies. Shared by concurrent episodes, which may run on different event loops."""
+    """Samples replies. Concurrent episodes share it, and may run on different event loops."""
 
     @property
     def name(self) -> str:
-        """Written into trajectories, e.g. `vllm:chromadb/context-1`."""
+        """The name that trajectories store, such as `vllm:chromadb/context-1`."""
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """One reply; a sampled stop token is its last id. Raises `PolicyError` when it cannot continue."""
+        """Return one reply. A sampled stop token is its last id. Raise `PolicyError` if the engine cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Log-probabilities of given ids at temperature 1: one for each id after the first. `version` names the weights."""
+    """Log-probabilities of given ids at temperature 1, one for each id after the first. `version` names the weights."""
 
     logprobs: tuple[float, ...]
     version: str = ""
@@ -83,29 +83,32 @@ class Score:
 
 @runtime_checkable
 class ScoringEngine(Protocol):
-    """An engine that scores ids as well as sampling them."""
+    """An engine that can also score ids."""
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return how likely the weights that sample now find the ids. Raises `PolicyError`."""
+        """Return how likely the ids are under the present weights.
+
+        Raise `PolicyError` if the engine cannot continue.
+        """
 
 
 @runtime_checkable
 class BatchingEngine(Protocol):
-    """An engine that batches the episodes of this process, and needs to know how many there are."""
+    """An engine that batches the episodes of this process, and needs to know how many are running."""
 
     def expect(self, episodes: int) -> None:
-        """Adds to the number of running episodes. Whoever adds some subtracts them again with a negative number."""
+        """Add to the number of running episodes. The caller subtracts them again with a negative number."""
 
 
 ReplyFunction = Callable[[SampleRequest], Sequence[int]]
 
 
 class FakeEngine:
-    """Plays `replies` in the order of the calls, whichever episode makes them; a single function answers every call.
+    """Plays `replies` in the order of the calls, whichever episode makes them. A single function answers every call.
 
     A reply is its ids, or a function from the request to them. As with a model, it ends at the first stop token and at
     `max_tokens`. `requests` and `samples` record all calls. Log-probabilities are invented and differ from id to id, so
-    that a test that mixes them up fails.
+    that a test fails if it mixes them up.
     """
 
     name = "fake"
@@ -119,7 +122,7 @@ class FakeEngine:
         self.samples: list[Sample] = []
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """Return the next reply. Raises `PolicyError` after the last one."""
+        """Return the next reply. Raise `PolicyError` after the last one."""
         reply = self._next(request)
         end = next((index + 1 for index, token in enumerate(reply) if token in request.stop), len(reply))
         ids = tuple(reply[: min(end, request.max_tokens)])
@@ -139,5 +142,5 @@ class FakeEngine:
 
 
 def invented_logprob(position: int, token: int) -> float:
-    """Return a log-probability for a test: between -3 and 0, determined by the position in the sequence and the id."""
+    """Return a log-probability between -3 and 0 for a test, determined by the position in the sequence and the id."""
     return -3.0 * math.modf(position * 0.754877666 + token * 0.569840291)[0]

@@ -1,8 +1,8 @@
-"""The routers of a mixture of experts: records which experts they choose, and makes them choose recorded ones.
+"""Record which experts the routers of a mixture of experts choose, and make them choose recorded ones.
 
 A router of transformers is a module that scores the experts of each token, takes the `top_k` best with `torch.topk`,
 and returns logits, weights, and the numbers of the experts. Replay answers that one call with the recorded experts and
-their scores. So the router's own formula makes the weights, from its own scores, and gradients flow as ever.
+their scores. So the router's own formula computes the weights from its own scores, and gradients flow as usual.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def routers(model: Any) -> list[Any]:
-    """Return the model's routers, a layer after the other.
+    """Return the model's routers, in the order of the layers.
 
     Raises:
-        ConfigError: If the model has none whose choice can be replayed.
+        ConfigError: If the model has no routers whose choice can be replayed.
     """
     found = [module for module in model.modules() if _is_router(module)]
     if not found:
@@ -57,7 +57,7 @@ class ExpertRecord:
         self._chosen[layer].append(chosen.detach().reshape(self._rows, -1, chosen.shape[-1]).to(torch.int32))
 
     def row(self, row: int) -> Experts:
-        """Return the experts of one row, none if nothing was read."""
+        """Return the experts of one row, or none if nothing was read."""
         import torch
 
         if not all(self._chosen):
@@ -69,7 +69,7 @@ class ExpertRecord:
 
 @contextmanager
 def recorded_experts(model: Any, rows: int) -> Iterator[ExpertRecord]:
-    """Record the experts of what this thread lets the model read within the block, `rows` rows at a time."""
+    """Record the experts of what the model reads in this thread within the block, `rows` rows at a time."""
     thread, found = threading.get_ident(), routers(model)
     record = ExpertRecord(found, rows)
 
@@ -101,7 +101,7 @@ class ExpertReplay:
         """Return a router's output with the recorded experts, as a hook of its forward pass."""
         import torch
 
-        # A sampler that shares the model reads without gradients, and chooses by itself.
+        # A sampler that shares the model reads without gradients, and makes its own choices.
         if torch.is_inference_mode_enabled():
             return None
         own = output[2]
@@ -154,10 +154,11 @@ def _choice(chosen: torch.Tensor) -> Any:
 
 
 def check_experts(experts: Experts, found: Sequence[Any], positions: int) -> None:
-    """Check that recorded experts fit a row of so many positions. The last one may lack, since nobody has read it.
+    """Check that recorded experts fit a row of so many positions. The last position may be missing, since the model has
+    not read it.
 
     Raises:
-        DataError: If they are another model's, or of other positions.
+        DataError: If they are from another model, or for other positions.
     """
     top_k, count = found[0].top_k, found[0].num_experts
     if experts.shape != (positions - 1, len(found), top_k) or experts.max(initial=0) >= count:

@@ -1,12 +1,12 @@
 """transformers `generate` in this process, batched over the episodes that sample at the same moment.
 
-For tests, demos and small models. One worker thread runs the model; requests that arrive within a few milliseconds of
-each other share a batch. A request's tokens depend on its own seed, not on what shares its batch, as far as
-floating-point sums allow.
+It is for tests, demos and small models. One worker thread runs the model. Requests that arrive within a few
+milliseconds of each other share a batch. A request's tokens depend on its own seed, not on what shares its batch, as
+far as floating-point sums allow.
 
-`PrefixCache` keeps the keys and values of earlier prompts. An episode's next prompt mostly is its last one with the
-reply and the results behind it; a prune shortens it to the part before the first pruned passage. What a prompt shares
-with a cached one is not computed again.
+`PrefixCache` keeps the keys and values of earlier prompts. The next prompt of an episode is mostly its last prompt with
+the reply and the results behind it. A prune shortens it to the part before the first pruned passage. What a prompt
+shares with a cached one is not computed again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = 2 << 30
-"""Memory for keys and values, over all prompts: 46,000 tokens of SmolLM2-135M in float32, 14,000 of Qwen3-4B in
-bfloat16."""
+"""Memory for keys and values over all prompts: 46,000 tokens of SmolLM2-135M in float32, or 14,000 of Qwen3-4B in
+bfloat16.
+"""
 States = tuple[tuple["torch.Tensor", "torch.Tensor"], ...]
 """Keys and values of each layer, shape (1, heads, tokens, size of a head)."""
 
@@ -59,14 +60,14 @@ def supported(model: Any) -> bool:
 
 
 class PrefixCache:
-    """The states of the prompts that were sampled on last. For one set of weights."""
+    """The states of the latest prompts that were sampled on. It belongs to one set of weights."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._entries: list[_Entry] = []
 
     def states(self, model: Any, ids: Sequence[int]) -> tuple[States, int]:
-        """Return the states of all but the last of the ids, and for how many of them they were known."""
+        """Return the states of all but the last of the ids, and how many of them were known."""
         import torch
         from transformers import DynamicCache
 
@@ -90,7 +91,7 @@ class PrefixCache:
         return states, shared, joined([unrecorded(shared, like=fresh) if earlier is None else earlier, fresh])
 
     def keep(self, ids: Sequence[int], states: States, experts: Experts | None = None) -> None:
-        """Stores the states of the ids. States of a beginning of them, and the oldest beyond the limit, go."""
+        """Store the states of the ids. States of a beginning of them are dropped, and the oldest beyond the limit."""
         stored = tuple(ids)
         self._entries = [entry for entry in self._entries if stored[: len(entry.ids)] != entry.ids]
         self._entries.append(_Entry(stored, states, experts))
@@ -127,7 +128,7 @@ def _first(states: States, count: int) -> list[tuple[torch.Tensor, torch.Tensor]
 
 
 def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many ids both begin with."""
+    """Return how many ids both sequences have in common at the beginning."""
     most = min(len(first), len(second))
     return next((place for place in range(most) if first[place] != second[place]), most)
 
@@ -135,14 +136,17 @@ def _shared(first: Sequence[int], second: Sequence[int]) -> int:
 SPLIT_SHARE = 0.25
 """A batch is split in two if that saves this share of its padded ids."""
 MOST_PADDED_IDS = 16_384
-"""A CPU reads at most so many padded ids at once if the model's states cannot be cached. The attention scores of more
-do not fit the processor's caches: 256 prompts of 80 to 290 ids take twice the time (`benchmarks/sampling.py`)."""
+"""The most padded ids that a CPU reads at once if the model's states cannot be cached.
+
+The attention scores of more do not fit the processor's caches: 256 prompts of 80 to 290 ids take twice the time
+(`benchmarks/sampling.py`).
+"""
 POLL_SECONDS = 0.005
-"""A batch that waits for running episodes checks their number this often."""
+"""A batch that waits for running episodes checks their number at this interval."""
 
 
 class NewWeights(Protocol):
-    """Weights that a trainer has sent, and the model does not have yet. Hold `lock` to take them."""
+    """Weights that a trainer has sent and the model does not have yet. Hold `lock` to take them."""
 
     lock: Any
 
@@ -151,16 +155,16 @@ class NewWeights(Protocol):
 
 
 class StagedWeights:
-    """New values for some of a model's parameters: a trainer puts them at any time, the sampler takes them later.
+    """New values for some of a model's parameters. A trainer puts them at any time, and the sampler takes them later.
 
     The trainer need not wait for the current batch, which may take longer than an update. The price is a second copy of
     what is trained. Hold `lock` to put and to take; both only copy.
     """
 
     def __init__(self, model: Any, indices: Sequence[int], *, lock: Any, version: Any) -> None:
-        """`indices` select from `model.parameters()`; the present values are copied.
+        """Copy the present values. `indices` select from `model.parameters()`.
 
-        `version.value`, bytes, is the version of the values that were put last.
+        `version.value`, in bytes, is the version of the values that were put last.
         """
         self._indices = list(indices)
         self._slots = [parameter.detach().clone() for parameter in self._parameters(model)]
@@ -168,13 +172,13 @@ class StagedWeights:
         self._taken_version: bytes = version.value
 
     def put(self, model: Any, version: str) -> int:
-        """Stores the model's present values as those of `version`. Returns their bytes."""
+        """Store the model's present values as those of `version`. Return how many bytes were copied."""
         self._copy(self._parameters(model), self._slots)
         self._version.value = version.encode()
         return sum(slot.nbytes for slot in self._slots)
 
     def take(self, model: Any) -> str:
-        """Copies what was put last into the model. Returns its version."""
+        """Copy what was put last into the model. Return its version."""
         if self._version.value != self._taken_version:
             self._copy(self._slots, self._parameters(model))
             self._taken_version = self._version.value
@@ -206,16 +210,16 @@ class PendingSample:
 
     @property
     def done(self) -> bool:
-        """Whether its last token is sampled."""
+        """True if its last token is sampled."""
         return len(self.ids) >= self.request.max_tokens or self.stopped
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop token ended it."""
+        """True if a stop token ended it."""
         return bool(self.ids) and self.ids[-1] in self.request.stop
 
     def finish(self, version: str) -> None:
-        """Delivers the sample."""
+        """Deliver the sample."""
         finish = Finish.STOP if self.stopped else Finish.LENGTH
         sample = Sample(tuple(self.ids), tuple(self.logprobs), finish, self.cached_tokens, version, self.experts)
         self.answer.set_result(sample)
@@ -232,11 +236,14 @@ class PendingScore:
 class TransformersEngine:
     """A causal language model of transformers. Close it, or let it end with the process.
 
-    `version` names the weights; a trainer that updates them sets it. `lock` is held while the model generates: take it
-    to change weights in place. A trainer with a copy of its own delivers weights through `staged`.
+    `version` names the weights, and a trainer that updates them sets it. `lock` is held while the model generates: take
+    it to change weights in place. A trainer with a copy of its own delivers weights through `staged`.
 
-    `autocast` is the type that the trainer's forward pass computes in, None for that of the weights. A sampler that
-    computes otherwise finds other log-probabilities than the trainer.
+    `autocast` is the type in which the trainer's forward pass computes, or None for that of the weights. A sampler that
+    computes in another type finds other log-probabilities than the trainer.
+
+    A batch collects requests for `wait` seconds, at most `max_batch` of them. Raise `MissingExtraError` without torch,
+    and `ConfigError` for invalid settings.
     """
 
     def __init__(
@@ -250,10 +257,6 @@ class TransformersEngine:
         pad_id: int | None = None,
         autocast: torch.dtype | None = None,
     ) -> None:
-        """A batch collects requests for `wait` seconds, at most `max_batch` of them.
-
-        Raises `MissingExtraError` without torch, `ConfigError` for invalid settings.
-        """
         try:
             import torch  # noqa: F401 - reported here rather than in the worker thread
         except ImportError:
@@ -278,22 +281,22 @@ class TransformersEngine:
         self._prefix_version: tuple[int, str] | None = None
 
     def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Samples with this copy of the model from now on. `put` updates its `trained` parameters, given by index."""
+        """Sample with this copy of the model from now on. `put` updates its `trained` parameters, given by index."""
         self.model = model
         version = SimpleNamespace(value=self.version.encode())
         self.staged = StagedWeights(model, trained, lock=threading.Lock(), version=version)
 
     def put(self, model: Any, version: str) -> int:
-        """Samples with this model's present weights from the next batch on. Does not wait for the current batch.
+        """Sample with this model's present weights from the next batch on. The current batch is not waited for.
 
-        Returns the bytes that were copied.
+        Return the number of bytes that were copied.
         """
         assert isinstance(self.staged, StagedWeights)
         with self.staged.lock:
             return self.staged.put(model, version)
 
     def expect(self, episodes: int) -> None:
-        """Adds to the number of running episodes (subtracts, if negative).
+        """Add to the number of running episodes. A negative number subtracts.
 
         While any are running, a batch is complete when each of them has sent a request, or when it is full. No clock
         decides what shares a batch, so the same episodes give the same numbers to the last bit.
@@ -301,7 +304,10 @@ class TransformersEngine:
         self._expected += episodes
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """One reply. Raises `PolicyError` if the prompt is longer than the model's context, or the model fails."""
+        """Return one reply.
+
+        Raise `PolicyError` if the prompt is longer than the model's context, or the model fails.
+        """
         prompt, new = len(request.prompt), request.max_tokens
         limit = getattr(self.model.config, "max_position_embeddings", None)
         if limit is not None and prompt + new > limit:
@@ -312,14 +318,17 @@ class TransformersEngine:
         return await asyncio.wrap_future(pending.answer)
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return how likely the model finds the ids. Waits for the current batch. Raises `PolicyError`."""
+        """Return how likely the ids are for the model.
+
+        The current batch ends first. Raise `PolicyError` if the model fails.
+        """
         pending = PendingScore(ids)
         self._start()
         self._queue.put(pending)
         return await asyncio.wrap_future(pending.answer)
 
     def close(self) -> None:
-        """Ends the worker thread after the current batch."""
+        """End the worker thread after the current batch."""
         with self._starting:
             if self._worker is not None:
                 self._queue.put(None)
@@ -396,7 +405,7 @@ class TransformersEngine:
         return nullcontext() if self._autocast is None else torch.autocast(self.model.device.type, self._autocast)
 
     def _prefixes_of(self, version: str) -> PrefixCache | None:
-        """Return the cache for these weights; None for a model whose states cannot be cut at any place."""
+        """Return the cache for these weights. Return None for a model whose states cannot be cut at any place."""
         if self._prefix_version != (id(self.model), version):
             self._prefix_version = (id(self.model), version)
             self._prefixes = PrefixCache() if self._cacheable else None
@@ -411,7 +420,7 @@ class TransformersEngine:
 
 
 def split_by_length(batch: list[PendingSample], most_ids: int | None = None) -> list[list[PendingSample]]:
-    """Return the batch in parts of prompts of similar length; nothing for an empty batch.
+    """Return the batch in parts of prompts of similar length. An empty batch has no parts.
 
     A batch of more than `most_ids` padded ids is split into parts of at most that many, or of one prompt. Any other
     batch is split in two if that saves `SPLIT_SHARE` of its padded ids.
@@ -443,11 +452,11 @@ def row_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
 
 
 def sample_batch(model: Any, batch: Sequence[PendingSample], pad_id: int, prefixes: PrefixCache | None = None) -> None:
-    """Samples a reply for each request, prompts padded on the left, by the model's own `generate`.
+    """Sample a reply for each request with the model's own `generate`. Prompts are padded on the left.
 
-    `generate` decodes greedily over scores in which each row's sampler has left one token, so that each request has its
-    own temperature, top-p and seed. With `prefixes`, each prompt is read by itself, from where it leaves what was read
-    before, and only the replies are sampled together.
+    `generate` decodes greedily over scores in which each row's sampler has left one token, so each request has its own
+    temperature, top-p and seed. With `prefixes`, each prompt is read by itself, from where it differs from what was
+    read before, and only the replies are sampled together.
     """
     import torch
     from transformers import LogitsProcessorList
@@ -498,7 +507,7 @@ def _read(model: Any, prompt: Sequence[int], prefixes: PrefixCache, recording: b
 
 
 class Sampler:
-    """Chooses one token per row and step, and records it with its log-probability."""
+    """Chooses one token for each row and step, and records it with its log-probability."""
 
     def __init__(self, batch: Sequence[PendingSample], pad_id: int) -> None:
         self._batch = batch
@@ -506,7 +515,7 @@ class Sampler:
         self._generators: list[torch.Generator | None] = [None for _ in batch]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return a logits processor: scores, shape (batch, vocabulary), with all but each row's token at -inf."""
+        """Return scores, shape (batch, vocabulary), in which all but each row's token are -inf. `generate` calls it."""
         import torch
 
         # Temperature 0 scales by 1: its log-probabilities are the model's own.
@@ -531,7 +540,9 @@ class Sampler:
         return torch.tensor([pending.done for pending in self._batch], device=input_ids.device)
 
     def _choose(self, logprobs: torch.Tensor) -> list[int]:
-        """Return a token per row: the likeliest at temperature 0, padding for a row that is done, else a random one."""
+        """Return a token for each row: the likeliest at temperature 0, padding for a row that is done, else a random
+        one.
+        """
         tokens = [self._pad_id] * len(self._batch)
         active = [row for row, pending in enumerate(self._batch) if not pending.done]
         greedy = [row for row in active if self._batch[row].request.temperature == 0]
@@ -588,7 +599,7 @@ def drawn(mass: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 LIKELIEST = 64
-"""Tokens among which a nucleus is sought first; eight times as many each time that they hold too little mass."""
+"""Tokens among which a nucleus is first searched. If they hold too little mass, eight times as many are."""
 
 
 def likeliest(logprobs: torch.Tensor, top_p: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -26,14 +26,16 @@ T = TypeVar("T")
 
 LARGEST_ID = 2**31
 ROUNDING = 1e-3
-"""A log-probability computed in low precision may be this much above 0."""
+"""How far above 0 a log-probability may be, because low precision rounds."""
 
 
 class VllmEngine:
     """A model behind a vLLM server. `Endpoint` handles retries, timeouts and the limit on requests.
 
-    All rollouts of a question begin with the same ids, which come from the server's prefix cache; therefore no salt is
-    sent unless `cache_salt` is set. `version` names the weights; whoever changes them on the server sets it.
+    All rollouts of a question begin with the same ids, which come from the server's prefix cache. Therefore no salt is
+    sent unless `cache_salt` is set. `version` names the weights, and whoever changes them on the server sets it.
+    `seeded=False` omits the seed: sampling is then slightly faster and cannot be repeated. Raise `ConfigError` if the
+    address is not valid.
     """
 
     def __init__(
@@ -49,10 +51,6 @@ class VllmEngine:
         retries: int = 6,
         concurrency: int = 128,
     ) -> None:
-        """`seeded=False` omits the seed: sampling is then slightly faster and not repeatable.
-
-        Raises `ConfigError` for an invalid address.
-        """
         self.endpoint = Endpoint(
             policy_address(base_url),
             api_key_env=api_key_env,
@@ -67,13 +65,13 @@ class VllmEngine:
 
     @property
     def name(self) -> str:
-        """Server kind and model."""
+        """The kind of server and the model."""
         return f"vllm:{self.model}"
 
     async def generate(self, request: SampleRequest, *, extra: Mapping[str, Any] | None = None) -> Sample:
-        """One completion; `extra` are further fields of the HTTP request.
+        """Return one completion. `extra` are further fields of the HTTP request.
 
-        Raises `PolicyError` if the server is down, refuses the request, or returns no token ids.
+        Raise `PolicyError` if the server is down, refuses the request, or returns no token ids.
         """
         version = self.version
         body: dict[str, Any] = {
@@ -107,7 +105,7 @@ class VllmEngine:
     async def score(self, ids: Sequence[int]) -> Score:
         """Return the server's `prompt_logprobs` of the ids, which it computes without its prefix cache.
 
-        Raises `PolicyError` if the server is down, refuses the request, or returns none.
+        Raise `PolicyError` if the server is down, refuses the request, or returns none.
         """
         version = self.version
         body: dict[str, Any] = {
@@ -145,13 +143,13 @@ def _score(events: Events, ids: list[int], version: str) -> Score:
 
 
 def _prompt_logprob(entry: object, token: int) -> Any:
-    """Return the log-probability in an entry of `prompt_logprobs`, unchecked; an empty text if there is none."""
+    """Return the log-probability in an entry of `prompt_logprobs`, unchecked. Return an empty text if there is none."""
     found = entry.get(str(token)) if isinstance(entry, dict) else None
     return found.get("logprob", "") if isinstance(found, dict) else ""
 
 
 def _sample(events: Events, prompt: list[int], version: str) -> Sample:
-    """Return the sample in a response. Raises `MalformedResponse` if a retry may help, else `PolicyError`."""
+    """Return the sample in a response. Raise `MalformedResponse` if a retry may help, else `PolicyError`."""
     answer = events[0]
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -188,7 +186,7 @@ def _experts(value: object, positions: int) -> Experts:
         file = io.BytesIO(raw)
         np.lib.format.read_magic(file)
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        # The header may claim more than was sent, so nothing is allocated by it.
+        # The header may claim more than was sent, so it does not decide how much is allocated.
         experts = np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape)
     except (ValueError, TypeError) as error:
         raise PolicyError(f"the server returned routed_experts that cannot be read: {error}") from None
@@ -209,14 +207,14 @@ def _experts(value: object, positions: int) -> Experts:
 
 
 def _is_logprob(value: object) -> bool:
-    """Return whether a value is a log-probability; vLLM sends null for minus infinity."""
+    """Return whether a value is a log-probability. vLLM sends null for minus infinity."""
     return value is None or (type(value) in (int, float) and value <= ROUNDING)  # type: ignore[operator]
 
 
 def _cached(answer: Mapping[str, Any], prompt: int) -> int | None:
-    """Prompt ids from the prefix cache, if the server was started with `--enable-prompt-tokens-details`.
+    """Return the prompt ids from the prefix cache if the server was started with `--enable-prompt-tokens-details`.
 
-    None also for a count that a prompt of `prompt` ids cannot have.
+    Return None for a count that a prompt of `prompt` ids cannot have.
     """
     usage = answer.get("usage")
     details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
