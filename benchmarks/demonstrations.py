@@ -22,9 +22,11 @@ from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data.demonstrations.experts import OracleSettings, instructed_expert, oracle_expert
-from context_agent.synth_data.demonstrations.filters import DemonstrationReport
-from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
+from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
+from context_agent.synth_data.demonstrations.oracle import OracleSettings
+from context_agent.synth_data.demonstrations.player import DemonstrationSettings
+from context_agent.synth_data.demonstrations.report import DemonstrationReport
+from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.task import load_tasks
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from context_agent.synth_data.matching import find_quote
+from context_agent.synth_data.quotes import find_quote
 from context_agent.testing.planted_quotes import COUNTS, planted
 
 BOUND = 0.99

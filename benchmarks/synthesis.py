@@ -30,7 +30,7 @@ from pathlib import Path
 
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
-from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
+from context_agent.synth_data.links.tasks import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.task import Task
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document

@@ -17,7 +17,8 @@ import numpy as np
 
 from context_agent import BridgePolicy, MemoryCorpus
 from context_agent.retrieval.loaders import load
-from context_agent.synth_data.quality import AttemptResults, PassAtN, build_attempts, estimate_difficulty
+from context_agent.synth_data.attempts import AttemptResults, PassAtN, build_attempts
+from context_agent.synth_data.difficulty import estimate_difficulty
 from context_agent.synth_data.task import Task, load_tasks
 
 PASSES = 4

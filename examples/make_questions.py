@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from context_agent import Document, MemoryCorpus, load
-from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
+from context_agent.synth_data.links.tasks import LinkTasks, LinkTaskSettings
 
 NOTES = {
     "Brasko Weir": "Brasko Weir is a stone weir. Brasko Weir was built by Lena Ortiz. It was raised in 1994.",

@@ -11,7 +11,7 @@ import tempfile
 
 from context_agent import Document, MemoryCorpus, SearchAgent
 from context_agent.integrations.feedback import FeedbackLog, judgment, load_judgments
-from context_agent.synth_data.demonstrations.from_feedback import tasks_from_feedback
+from context_agent.synth_data.demonstrations.feedback_tasks import tasks_from_feedback
 
 QUESTION = "Which award did the director of Rope receive?"
 DOCUMENTS = [

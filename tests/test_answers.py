@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
-from context_agent.answers import (
-    INSTRUCTIONS,
-    AnswerModel,
-    CheckedAnswer,
-    NumberedPassage,
-    check_citations,
-    passages_of,
-)
+from context_agent.answers import INSTRUCTIONS, AnswerModel, CheckedAnswer, passages_of
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.chat.scripted_server import ScriptedServer, Step, fails, says
+from context_agent.text.citations import check_citations
+from context_agent.text.passages import NumberedPassage
 from context_agent.types import RankedChunk, RankedDocument
 
 LIGHT = "The tower was designed by Ketil Varga, who dovetailed every course of granite. It was lit in 1868."

@@ -33,13 +33,9 @@ if TYPE_CHECKING:
     from context_agent.integrations.feedback import FeedbackLog, Judgment
     from context_agent.retrieval.corpus import Corpus
     from context_agent.synth_data.demonstrations.experts import Expert
-    from context_agent.synth_data.demonstrations.filters import DemonstrationReport
-    from context_agent.synth_data.demonstrations.runs import (
-        DemonstrationSettings,
-        EpisodePlayer,
-        ReplayResult,
-        ReplaySettings,
-    )
+    from context_agent.synth_data.demonstrations.player import DemonstrationSettings, EpisodePlayer
+    from context_agent.synth_data.demonstrations.replay_check import ReplayResult, ReplaySettings
+    from context_agent.synth_data.demonstrations.report import DemonstrationReport
 
 LOCATION_OPTIONS = ("base_url", "api_key_env", "timeout")
 """Options of a language model that may differ between the runs of one folder."""
@@ -99,7 +95,8 @@ class ExpertOptions:
         """Return the expert, and a description of everything that its decisions depend on."""
         from context_agent.policies import load_policy
         from context_agent.policies.tokens import VocabularyCounter, templated
-        from context_agent.synth_data.demonstrations.experts import OracleSettings, instructed_expert, oracle_expert
+        from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
+        from context_agent.synth_data.demonstrations.oracle import OracleSettings
 
         model = {name: value for name, value in asdict(self.language_model).items() if value is not None}
         tokenizer = model.pop("tokenizer", None) if self.expert == "oracle" else None
@@ -195,7 +192,8 @@ def _open_player(
     expert: ExpertOptions, filters: FilterOptions, index: options.CorpusOptions, out: Path, call: CallParent
 ) -> EpisodePlayer:
     """Return what plays the episodes in a worker process."""
-    from context_agent.synth_data.demonstrations.runs import NEW, EpisodePlayer
+    from context_agent.synth_data.demonstrations.player import EpisodePlayer
+    from context_agent.synth_data.demonstrations.runs import NEW
 
     player, settings = _settings(expert, filters, keep_dropped=True)
     return EpisodePlayer(index.open(), player, out / NEW, settings)
@@ -206,7 +204,7 @@ def _settings(
 ) -> tuple[Expert, DemonstrationSettings]:
     from context_agent.harness.profile import profile
     from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-    from context_agent.synth_data.demonstrations.runs import DemonstrationSettings
+    from context_agent.synth_data.demonstrations.player import DemonstrationSettings
 
     wire_format = profile(expert_options.wire_format)
     expert, description = expert_options.load(wire_format)
@@ -262,7 +260,7 @@ class ReplayOptions:
     def settings(self) -> ReplaySettings:
         """Return the settings of the replay, with the tokenizer loaded."""
         from context_agent.policies.tokens import VocabularyCounter, templated
-        from context_agent.synth_data.demonstrations.runs import ReplaySettings
+        from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
         counter = None if self.tokenizer is None else VocabularyCounter(templated(self.tokenizer))
         return ReplaySettings(counter, recorded_profile=self.recorded_profile, any_corpus=self.any_corpus)
@@ -284,7 +282,7 @@ def replay_check(
     Reports which views differ from the record, where and why. The actions are those of the record; no policy runs. The
     exit code is 1 if an episode differs.
     """
-    from context_agent.synth_data.demonstrations.runs import ReplaySummary, check_files, trajectory_files
+    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
 
     files = trajectory_files(paths)
     settings = replay.settings()
@@ -304,7 +302,7 @@ def replay_check(
 
 def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, Any]) -> None:
     """Copies the episodes without differences to a folder to train on; lists the others as dropped."""
-    from context_agent.synth_data.demonstrations.runs import ReplayRow, write_selection
+    from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
 
     rows = [
         (ReplayRow(result.path, {**result.to_json(), "file": result.path.name}), result.difference is None)
@@ -371,7 +369,7 @@ def from_feedback(
     harness reproduce their views (see `ctx1 synth replay-check`). The exit code is 1 if a row could not be read.
     """
     from context_agent.integrations.feedback import FeedbackLog, load_judgments
-    from context_agent.synth_data.demonstrations.from_feedback import tasks_from_feedback
+    from context_agent.synth_data.demonstrations.feedback_tasks import tasks_from_feedback
     from context_agent.synth_data.task import write_tasks
 
     problems: list[str] = []
@@ -404,8 +402,12 @@ def _demonstrations(
     replay: ReplayOptions,
 ) -> dict[str, Any]:
     """Copies the selected trajectories and returns a report on all."""
-    from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters, demonstrations_from_feedback
-    from context_agent.synth_data.demonstrations.runs import ReplaySummary, write_selection
+    from context_agent.synth_data.demonstrations.feedback_demonstrations import (
+        FeedbackFilters,
+        demonstrations_from_feedback,
+    )
+    from context_agent.synth_data.demonstrations.replay_check import ReplaySummary
+    from context_agent.synth_data.demonstrations.selection import write_selection
 
     filters = FeedbackFilters(rating=chosen.min_rating, bad=chosen.max_bad, per_question=chosen.per_question)
     check = None if chosen.keep_changed else replay.settings()

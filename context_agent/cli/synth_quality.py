@@ -38,8 +38,9 @@ from context_agent.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.synth_data.quality import Extreme, PassAtN, TaskFilter
-    from context_agent.synth_data.sets.folder import CardDetails
+    from context_agent.synth_data.attempts import Extreme, PassAtN
+    from context_agent.synth_data.quality import TaskFilter
+    from context_agent.synth_data.sets.card import CardDetails
     from context_agent.synth_data.task import Task
     from context_agent.types import Document
 
@@ -150,7 +151,7 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
     if not chosen.passes:
         return None
     from context_agent.harness.profile import profile as named_profile
-    from context_agent.synth_data.quality import PassAtN, build_attempts, default_vary
+    from context_agent.synth_data.attempts import PassAtN, build_attempts, default_vary
 
     policy = agent.policy.load()
     vary = chosen.vary or default_vary(policy)
@@ -359,7 +360,7 @@ class CardOptions:
 
     def details(self) -> CardDetails:
         """Return the details, with the stages' counts read from their files."""
-        from context_agent.synth_data.sets.folder import CardDetails, stage_of
+        from context_agent.synth_data.sets.card import CardDetails, stage_of
 
         return CardDetails(tuple(stage_of(file) for file in self.stages), self.licence, self.about)
 
@@ -395,7 +396,8 @@ def split(
     also a benchmark for `ctx1 eval`; identical documents count as one. A data card is written next to the splits. The
     exit code is 1 if a row could not be read.
     """
-    from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_card, write_folder
+    from context_agent.synth_data.sets.card import write_card
+    from context_agent.synth_data.sets.folder import duplicate_documents, tasks_in_corpus, write_folder
     from context_agent.synth_data.sets.splits import CROSSING, TaskSplits, split_tasks
 
     details = card.details()
@@ -426,7 +428,7 @@ def card(folder: SetFolder, *, card: CardOptions, as_json: Json) -> int:
 
     FOLDER was made by `ctx1 synth split`, or has queries.<split>.jsonl. Details that the options omit stay unchanged.
     """
-    from context_agent.synth_data.sets.folder import write_card
+    from context_agent.synth_data.sets.card import write_card
 
     path = write_card(folder, card.details())
     output.result({"card": str(path)}, f"{path} written", as_json=as_json)
@@ -548,17 +550,17 @@ def export(
         raise click.UsageError("no target: pass --out FOLDER, or --push OWNER/SET, or both")
     if public and push is None:
         raise click.UsageError("--public needs --push OWNER/SET")
-    from context_agent.synth_data.sets import folder as exporting
+    from context_agent.synth_data.sets.export import disable_progress_bars, export_splits, push_splits
     from context_agent.synth_data.sets.folder import CARD
 
     if not sys.stderr.isatty():
-        exporting.disable_progress_bars()
+        disable_progress_bars()
     splits = _splits(tasks)
-    files = [] if out is None else exporting.export(splits, out, to)
+    files = [] if out is None else export_splits(splits, out, to)
     address = None
     if push is not None:
         card_file = tasks / CARD
-        address = exporting.push(splits, push, public=public, card=card_file if card_file.is_file() else None)
+        address = push_splits(splits, push, public=public, card=card_file if card_file.is_file() else None)
     numbers = {name: len(part) for name, part in splits.items()}
     targets = " and ".join(str(target) for target in (out, address) if target)
     output.result(

@@ -40,10 +40,11 @@ from context_agent.pruning.budget import WINDOW
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent
     from context_agent.retrieval.corpus import Corpus
-    from context_agent.synth_data.links import LinkTaskSettings
-    from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel
+    from context_agent.synth_data.links.tasks import LinkTaskSettings
+    from context_agent.synth_data.llm_stages.context import StageContext
+    from context_agent.synth_data.llm_stages.distractors import DistractorSettings
+    from context_agent.synth_data.llm_stages.model import StructuredModel
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
-    from context_agent.synth_data.llm_stages.task_stages import DistractorSettings
     from context_agent.synth_data.stages import StageFunction, StagePool, StageReport
     from context_agent.synth_data.task import Task
 
@@ -110,12 +111,12 @@ def explore(
 
     A language model explores the index from each start document.
     """
-    from context_agent.synth_data.llm_stages import task_stages
+    from context_agent.synth_data.llm_stages import writing
 
     def rows(context: StageContext) -> Rows:
-        return task_stages.draw_seeds(context.corpus, count, context.model.seed)
+        return writing.draw_seeds(context.corpus, count, context.model.seed)
 
-    return _run("explore", rows, task_stages.explore, stage)
+    return _run("explore", rows, writing.explore, stage)
 
 
 @command
@@ -124,9 +125,9 @@ def write(source: StageInput, *, stage: StageOptions) -> int:
 
     IN.jsonl is the output of `ctx1 synth explore`.
     """
-    from context_agent.synth_data.llm_stages import task_stages
+    from context_agent.synth_data.llm_stages import writing
 
-    return _run("write", _source_rows(source), task_stages.write, stage)
+    return _run("write", _source_rows(source), writing.write, stage)
 
 
 @command
@@ -135,9 +136,9 @@ def verify(source: StageInput, *, stage: StageOptions) -> int:
 
     A language model extracts the quotes, and a rule looks for them in the documents.
     """
-    from context_agent.synth_data.llm_stages import task_stages
+    from context_agent.synth_data.llm_stages import verification
 
-    return _run("verify", _source_rows(source), task_stages.verify, stage)
+    return _run("verify", _source_rows(source), verification.verify, stage)
 
 
 @command
@@ -146,9 +147,9 @@ def extend(source: StageInput, *, stage: StageOptions) -> int:
 
     Verify the tasks again afterwards.
     """
-    from context_agent.synth_data.llm_stages import task_stages
+    from context_agent.synth_data.llm_stages import writing
 
-    return _run("extend", _source_rows(source), task_stages.extend, stage)
+    return _run("extend", _source_rows(source), writing.extend, stage)
 
 
 @essential("out distractors without_model base_url model domain path url collection")
@@ -166,16 +167,16 @@ def distract(
 
     Distractors are documents that look relevant and do not contain the answer.
     """
-    from context_agent.synth_data.llm_stages import task_stages
+    from context_agent.synth_data.llm_stages import distractors as distractor_stage
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
 
-    settings = task_stages.DistractorSettings(distractors, least_distractors, check_distractors)
+    settings = distractor_stage.DistractorSettings(distractors, least_distractors, check_distractors)
     if without_model:
         if check_distractors:
             raise ConfigError("--check-distractors needs a model: remove it, or remove --without-model")
         return _distract_by_words(source, settings, stage)
 
-    work = partial(task_stages.distract, settings=settings)
+    work = partial(distractor_stage.distract, settings=settings)
     return _run("distract", _source_rows(source), work, stage, settings=distractor_settings(settings))
 
 
@@ -233,8 +234,8 @@ def _run(
 
 
 def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageOptions) -> int:
+    from context_agent.synth_data.llm_stages.distractors import distract_by_words
     from context_agent.synth_data.llm_stages.pipeline import distractor_settings
-    from context_agent.synth_data.llm_stages.task_stages import distract_by_words
     from context_agent.synth_data.stages import row_function, run_stage
 
     with (
@@ -288,7 +289,7 @@ def _open_context(stage: StageOptions, call: CallParent) -> StageContext:
 
 
 def _model(stage: StageOptions, replies: Path | CallParent) -> StructuredModel:
-    from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
+    from context_agent.synth_data.llm_stages.ledger import SpendingCap, TokenPrices
     from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 
     writer = stage.writer
@@ -303,7 +304,7 @@ def _model(stage: StageOptions, replies: Path | CallParent) -> StructuredModel:
 
 def _context(corpus: Corpus, model: StructuredModel, writer: WriterOptions) -> StageContext:
     from context_agent.synth_data.domains import load_domain
-    from context_agent.synth_data.llm_stages.model import StageContext
+    from context_agent.synth_data.llm_stages.context import StageContext
 
     return StageContext(corpus, model, load_domain(writer.domain), writer.window, writer.max_turns)
 
@@ -409,8 +410,8 @@ def tasks(
 
 def _model_tasks(stage: StageOptions, count: int, hops: Hops | None, distractors: int) -> int:
     from context_agent.synth_data.domains import load_domain
+    from context_agent.synth_data.llm_stages.distractors import DistractorSettings
     from context_agent.synth_data.llm_stages.pipeline import PipelinePlan
-    from context_agent.synth_data.llm_stages.task_stages import DistractorSettings
 
     longest = min(DEFAULT_HOPS[1], load_domain(stage.writer.domain).max_hops)
     hops = hops or (min(DEFAULT_HOPS[0], longest), longest)
@@ -422,7 +423,7 @@ def _model_tasks(stage: StageOptions, count: int, hops: Hops | None, distractors
 
 def _link_tasks(stage: StageOptions, links: LinkOptions, count: int | None, hops: Hops, distractors: int) -> int:
     from context_agent.synth_data.domains import load_domain
-    from context_agent.synth_data.links import LinkTaskSettings
+    from context_agent.synth_data.links.tasks import LinkTaskSettings
 
     settings = LinkTaskSettings(
         count=count,
@@ -454,7 +455,7 @@ def _note_shortcomings(shortcomings: Sequence[str]) -> None:
 
 def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> tuple[dict[str, Any], list[str]]:
     """Writes the tasks from the links of a corpus; returns the counts of drafts, and what no task was made of."""
-    from context_agent.synth_data.links import LinkTasks
+    from context_agent.synth_data.links.tasks import LinkTasks
     from context_agent.synth_data.task import write_tasks
 
     with output.progress("Reading", "documents") as advance:
@@ -506,13 +507,14 @@ def world(
     `ctx1 index`), queries.train.jsonl, queries.dev.jsonl and queries.test.jsonl, which share no documents, world.json
     with settings and counts, and a data card.
     """
-    from context_agent.synth_data import world as worlds
+    from context_agent.synth_data.world.closed_world import make_world
+    from context_agent.synth_data.world.files import write_world
 
-    invented = worlds.make(
+    invented = make_world(
         entities=entities, seed=seed, tasks=tasks, hops=hops, distractors=distractors, vocabulary=vocabulary
     )
     with output.progress("Inventing", "tasks") as advance:
-        about = worlds.write(invented, out, force=force, report=advance)
+        about = write_world(invented, out, force=force, report=advance)
     splits = ", ".join(f"{numbers['all']} {split}" for split, numbers in about["tasks"].items())
     text = f"{about['documents']} documents and {splits} tasks in {out}\nNext: ctx1 index {out / 'corpus.jsonl.gz'}"
     output.result({"folder": str(out), **about}, text, as_json=as_json)

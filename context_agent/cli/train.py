@@ -265,7 +265,7 @@ def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
 ) -> list[LabelledRanking]:
     """Return the rankings to judge, without the answers if the judge does not get them."""
-    from context_agent.synth_data.demonstrations.runs import trajectory_files
+    from context_agent.synth_data.demonstrations.replay_check import trajectory_files
     from context_agent.train.experimental.judge.labelled_rankings import recorded_rankings, synthetic_rankings
 
     questions: list[Question] = list(material.dev)[:count]
@@ -328,7 +328,7 @@ def bridge(
     CORPUS is an index (`ctx1 index`), or a file or folder of documents. Each line of QUESTIONS.jsonl is
     {"id": ..., "question": ..., "gold": [document ids]}. Give any number of pairs. Prints recall from five-fold
     cross-validation. With few questions, or if the new networks do not rank better, the present ones are kept and only
-    the reader is adapted. Also fits the policy's confidence. Needs no GPU.
+    the reader is adapted. Also fits the policy's confidence. Needs the extra train, but no GPU.
     """
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.train.bridge.listwise import FitRecipe

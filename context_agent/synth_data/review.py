@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from context_agent.retrieval.corpus import Corpus
-from context_agent.synth_data.matching import find_quote
+from context_agent.synth_data.quotes import find_quote
 from context_agent.synth_data.task import Support, Task
 from context_agent.types import Chunk
 from context_agent.web.review import DistractorOnPage, Segment, SegmentKind, SupportOnPage, TaskOnPage

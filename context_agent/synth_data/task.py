@@ -1,4 +1,4 @@
-"""A synthetic task: a question, and how it was made and verified. Task files, and other JSONL and JSON files.
+"""A synthetic task: a question, and how it was made and verified.
 
 In JSON a task is one object. Its fields `id, question, answer, gold, type, hops, facts` are those of a question, so
 every task file is a question file. The other fields have the names of the published format (Context-1, section 2:
@@ -7,16 +7,15 @@ level, clues, truth type, supporting items, distractors, bridging item).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from context_agent._support.journal import replace_file, replacing
 from context_agent._support.question_files import Source, load_rows, question_of
 from context_agent.errors import DataError
 from context_agent.eval.gold import normalised
+from context_agent.synth_data.row_files import write_rows
 from context_agent.types import Question
 
 
@@ -143,31 +142,6 @@ def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Tas
 def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
     """Replaces the file by these tasks, all or nothing, and returns how many. Equal tasks give equal bytes."""
     return write_rows(path, (task.to_json() for task in tasks))
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Replaces a JSONL file by these rows, all or nothing, and returns how many. Creates missing parent folders."""
-    count = 0
-    with replacing(path) as file:
-        for row in rows:
-            file.write(f"{encode_row(row)}\n".encode())
-            count += 1
-    return count
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replaces the file by this object, all or nothing."""
-    replace_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-
-
-def encode_row(row: Mapping[str, Any]) -> str:
-    """Return the row as one line of JSON. Text that UTF-8 cannot encode (a lone surrogate) is escaped."""
-    line = json.dumps(row, ensure_ascii=False)
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return json.dumps(row)
-    return line
 
 
 def _task_row(row: object, number: int, location: str) -> Task:

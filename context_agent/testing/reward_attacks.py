@@ -11,10 +11,10 @@ from context_agent.eval.gold import gold_of
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import profile
 from context_agent.swarm import Swarm
-from context_agent.synth_data import world
+from context_agent.synth_data.world.closed_world import make_world
 from context_agent.testing.actions import call, prune, rank, rank_all, restore, search, summarize
-from context_agent.train.outcome import measure_outcome
-from context_agent.train.rewards import EpisodeOutcome, RewardConfig, compute_reward
+from context_agent.train.outcome import EpisodeOutcome, measure_outcome
+from context_agent.train.rewards import RewardConfig, compute_reward
 from context_agent.types import Question
 
 LIMIT = 0.35
@@ -65,7 +65,7 @@ class SmallWorld:
 
 def make_small_world(every: int) -> SmallWorld:
     """Make tasks of two to four gold documents in a corpus of 150; `every` so many of them is played."""
-    made = world.make(entities=150, seed=5, tasks=240, hops=(2, 4))
+    made = make_world(entities=150, seed=5, tasks=240, hops=(2, 4))
     documents = {document.id: document for document in made.documents}
     questions = [task.as_question for task in made.stream("train") if len(task.gold) > 1][::every]
     return SmallWorld(MemoryCorpus(made.documents), documents, questions)

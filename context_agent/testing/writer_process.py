@@ -18,7 +18,8 @@ from typing import Any
 from context_agent import MemoryCorpus
 from context_agent._support.worker_pool import CallParent
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
 from context_agent.synth_data.task import Task
 from context_agent.testing.scripted_writer import documents

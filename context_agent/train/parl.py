@@ -9,72 +9,15 @@ serial collapse, `r_finish` prevents sub-agents that are started and finish noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
-from math import isfinite
+from dataclasses import dataclass
 from statistics import fmean
 
-from context_agent.errors import ConfigError
 from context_agent.harness.episode import StopReason
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import ToolResult
+from context_agent.train.config import ParlConfig, ParlForm
 from context_agent.train.outcome import Ending, EpisodeOutcome
-from context_agent.train.rewards import EpisodeRewardTerms, annealed
-
-
-class ParlForm(StrEnum):
-    """How the terms are combined."""
-
-    SUM = "sum"
-    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
-    MIXED = "mixed"
-    """`l r_parallel + (1 - l) 1[success] Q`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParlConfig:
-    """Weights of PARL's terms. With `parallel` and `finish` at 0, the default, the reward is the performance alone.
-
-    - `form`: how the terms are combined.
-    - `parallel`: l1, or l of the form `mixed`, at the start of training.
-    - `finish`: l2 at the start of training.
-    - `until`: share of training, in (0, 1], at which both reach 0 on a line; the paper gives no schedule.
-    - `breadth`: number of sub-agents that earns all of `r_parallel`.
-    - `success`: recall from which the form `mixed` counts an episode as a success.
-    """
-
-    form: ParlForm = ParlForm.SUM
-    parallel: float = 0.0
-    finish: float = 0.0
-    until: float = 1.0
-    breadth: int = 4
-    success: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self) if field.name != "form"):
-            if not isfinite(getattr(self, name)):
-                raise ConfigError(f"PARL setting {name} must be a finite number; got {getattr(self, name)}")
-        if self.form not in set(ParlForm):
-            raise ConfigError(f"form must be one of {', '.join(ParlForm)}; got {self.form!r}")
-        if min(self.parallel, self.finish) < 0 or not 0 < self.until <= 1 or self.breadth < 1:
-            raise ConfigError(
-                "parallel and finish must not be negative, until in (0, 1] and breadth at least 1; got "
-                f"{self.parallel}, {self.finish}, {self.until} and {self.breadth}"
-            )
-        if self.form is ParlForm.MIXED and (self.parallel > 1 or self.finish):
-            raise ConfigError("the mixed form weighs with parallel, a share of at most 1, and has no finish term")
-        if not 0 <= self.success <= 1:
-            raise ConfigError(f"success is a recall in [0, 1]; got {self.success}")
-
-    @property
-    def on(self) -> bool:
-        """True if PARL changes the reward. The form `mixed` always does: it replaces the reward with success."""
-        return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
-
-    def at(self, progress: float) -> ParlConfig:
-        """Return the weights after a share `progress`, in [0, 1], of training."""
-        share = progress / self.until
-        return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
+from context_agent.train.rewards import EpisodeRewardTerms
 
 
 @dataclass(frozen=True, slots=True)

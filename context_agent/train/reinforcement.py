@@ -80,13 +80,15 @@ def train(
             curriculum=config.curriculum,
             judge=judge,
         )
-        demonstrations = open_demonstrations(config, loaded.renderer, data.questions, note)
+        demonstrations = None
+        if config.rollouts.demonstrations:
+            demonstrations = open_demonstrations(config, loaded.renderer, data.questions, note)
         rollouts: RolloutSource = Rollouts(
             stack.enter_context(open_agent(engine)),
             data.questions,
             config.drawing,
             curriculum=config.curriculum,
-            demonstration_count=demonstrations.count,
+            demonstration_count=None if demonstrations is None else demonstrations.count,
             budget_of=config.episodes.training_budget,
             rank=run.rank,
             ranks=run.ranks,

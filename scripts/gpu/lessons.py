@@ -20,12 +20,15 @@ from context_agent import MemoryCorpus
 from context_agent.harness.profile import profile as named_profile
 from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.retrieval.loaders import load
-from context_agent.synth_data import world as worlds
-from context_agent.synth_data.demonstrations.experts import OracleSettings, oracle_expert
+from context_agent.synth_data.demonstrations.experts import oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
+from context_agent.synth_data.demonstrations.oracle import OracleSettings
+from context_agent.synth_data.demonstrations.player import DemonstrationSettings
+from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.sets.folder import CORPUS, queries_path
 from context_agent.synth_data.task import Task, load_tasks, write_tasks
+from context_agent.synth_data.world.closed_world import make_world
+from context_agent.synth_data.world.files import write_world
 from context_agent.tokens import TokenCounter
 
 DOCUMENTS = "documents.jsonl"
@@ -80,7 +83,7 @@ def write_invented(out: Path, *, entities: int, tasks: int) -> Mapping[str, Path
     """Write two invented worlds in the form of question sets. Return their folders by name."""
     folders = {name: out / name for name in SETS}
     for seed, folder in enumerate(folders.values()):
-        worlds.write(worlds.make(entities=entities, tasks=tasks, hops=(1, 2), seed=seed), folder)
+        write_world(make_world(entities=entities, tasks=tasks, hops=(1, 2), seed=seed), folder)
     return folders
 
 

@@ -33,7 +33,7 @@ from context_agent.policies.tokens.engines.vllm import VllmEngine
 from context_agent.policies.tokens.packaged import model_folder
 from context_agent.policies.tokens.prompt import calls, expand
 from context_agent.policies.tokens.template import LinesRenderer
-from context_agent.synth_data import world as worlds
+from context_agent.synth_data.world.closed_world import make_world
 from context_agent.train.config import RunConfig
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.estimate import GB, estimate_run
@@ -156,7 +156,7 @@ def episodes(scale: Scale, engine: Engine, model: str) -> tuple[list[Trajectory]
     """Play episodes in the profile lean, all at once. Return them with everything that the engine sampled."""
     import transformers
 
-    world = worlds.make(entities=sizes(scale).entities, hops=(2, 2))
+    world = make_world(entities=sizes(scale).entities, hops=(2, 2))
     recorder = Recorder(engine)
     renderer = LinesRenderer(transformers.AutoTokenizer.from_pretrained(model), name=model)
     policy = TokenPolicy(recorder, renderer, temperature=1.0, max_tokens=64)

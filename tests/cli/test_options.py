@@ -16,10 +16,10 @@ from context_agent.harness.episode import Limits
 from context_agent.harness.profile import NAMES
 from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.loaders.options import LoadOptions
-from context_agent.synth_data.demonstrations.experts import OracleSettings
+from context_agent.synth_data.demonstrations.feedback_demonstrations import FeedbackFilters
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-from context_agent.synth_data.demonstrations.from_feedback import FeedbackFilters
-from context_agent.synth_data.llm_stages.model import TURNS
+from context_agent.synth_data.demonstrations.oracle import OracleSettings
+from context_agent.synth_data.llm_stages.context import TURNS
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from context_agent.cli.app import run
-from context_agent.synth_data.task import encode_row, load_tasks, write_tasks
+from context_agent.synth_data.row_files import encode_row
+from context_agent.synth_data.task import load_tasks, write_tasks
 from tests.support import ctx1_process
 from tests.support.demo_corpus import passages
 from tests.support.tasks import chained, task, task_in

@@ -17,7 +17,7 @@ from context_agent.errors import ContextAgentError, TrajectoryError
 from context_agent.integrations.feedback import FeedbackLog, load_judgments
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data import judgements
-from context_agent.synth_data.matching import LONGEST_QUOTE, find_quote
+from context_agent.synth_data.quotes import LONGEST_QUOTE, find_quote
 from context_agent.synth_data.review import tasks_on_page
 from context_agent.synth_data.task import load_tasks
 from context_agent.types import Chunk

@@ -3,16 +3,9 @@
 import pytest
 
 from context_agent import Document, MemoryCorpus
-from context_agent.synth_data.matching import (
-    MatchStep,
-    chunks_stating,
-    count_quotes,
-    find_quote,
-    numbers_in,
-    reveals_answer,
-    states_answer,
-    states_fact,
-)
+from context_agent.synth_data.answers import reveals_answer, states_answer
+from context_agent.synth_data.facts import chunks_stating, numbers_in, states_fact
+from context_agent.synth_data.quotes import MatchStep, count_quotes, find_quote
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.testing.planted_quotes import COUNTS, planted
 

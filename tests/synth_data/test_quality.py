@@ -11,19 +11,11 @@ import pytest
 
 from context_agent import Action, BridgePolicy, Document, MemoryCorpus, ScriptedPolicy
 from context_agent.errors import ConfigError, PolicyError
-from context_agent.synth_data import quality
-from context_agent.synth_data.quality import (
-    AttemptResults,
-    PassAtN,
-    build_attempts,
-    default_vary,
-    estimate_difficulty,
-    filter_tasks,
-    find_duplicates,
-    label_difficulty,
-    rival_margin,
-    shingles,
-)
+from context_agent.synth_data import duplicates
+from context_agent.synth_data.attempts import AttemptResults, PassAtN, build_attempts, default_vary
+from context_agent.synth_data.difficulty import estimate_difficulty, label_difficulty, rival_margin
+from context_agent.synth_data.duplicates import find_duplicates, shingles
+from context_agent.synth_data.quality import filter_tasks
 from context_agent.synth_data.stages import dropped_path
 from context_agent.synth_data.task import load_tasks, question_key
 from context_agent.testing import actions
@@ -186,8 +178,8 @@ def test_few_pairs_of_questions_are_compared(monkeypatch):
         compared += 1
         return similarity(left, right)
 
-    similarity = quality._jaccard
-    monkeypatch.setattr(quality, "_jaccard", counting_jaccard)
+    similarity = duplicates._jaccard
+    monkeypatch.setattr(duplicates, "_jaccard", counting_jaccard)
     draw = random.Random(0)
     words = [f"word{number}" for number in range(5000)]
     tasks = [

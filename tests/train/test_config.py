@@ -11,10 +11,9 @@ from context_agent.harness.profile import default
 from context_agent.harness.profile import profile as named_profile
 from context_agent.train.agents import episode_profile
 from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest
-from context_agent.train.config import Loss
+from context_agent.train.config import Loss, ParlForm
 from context_agent.train.curriculum import CurriculumStage
 from context_agent.train.estimate import estimate_run
-from context_agent.train.parl import ParlForm
 from context_agent.train.rewards import RewardConfig, RewardPreset
 from context_agent.train.run_file import parse_run, read_run
 

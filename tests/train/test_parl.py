@@ -22,11 +22,10 @@ from context_agent.testing.actions import search
 from context_agent.testing.token_episodes import QUESTION, small_corpus
 from context_agent.train import run_file
 from context_agent.train.agents import build_agent
+from context_agent.train.config import ParlConfig, ParlForm
 from context_agent.train.outcome import Ending, EpisodeOutcome
 from context_agent.train.parl import (
     Delegation,
-    ParlConfig,
-    ParlForm,
     delegation_metrics,
     delegation_of,
     finish_term,

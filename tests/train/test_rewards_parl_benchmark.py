@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.train.parl import ParlConfig
+from context_agent.train.config import ParlConfig
 from context_agent.train.rewards import RewardConfig, RewardPreset
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "parl.py"

@@ -20,10 +20,9 @@ from many episodes of a single search ends its own after one.
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from typing import Any
 
@@ -74,6 +73,8 @@ class ExpertEpisode:
 
 DROP_RULES = ("malformed", "lost", "short", "repeated", "low", "zero")
 """The rules that drop an episode, in order."""
+
+
 KEPT_KINDS = ("high", "low", "zero")
 """The kinds of kept episodes: above both thresholds, sampled from below them, without any gold."""
 
@@ -207,121 +208,3 @@ def _beyond(
     for episode in episodes:
         by_task[episode.task].append(episode)
     return [extra.file for group in by_task.values() for extra in sorted(group, key=order)[most:]]
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeMeans:
-    """Means over episodes, except `hops`, which counts them. None if nothing was measured.
-
-    `prune_accuracy` is over the episodes with a prune; `chunks_per_prune` divides all pruned chunks by all prunes.
-    """
-
-    episodes: int
-    trajectory_recall: float | None
-    output_recall: float | None
-    precision: float | None
-    prune_accuracy: float | None
-    turns: float | None
-    tokens: float | None
-    searches: float | None
-    prunes: float | None
-    chunks_per_prune: float | None
-    restores: float | None
-    hops: Mapping[str, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
-        """Return the means of these episodes."""
-        prunes = sum(episode.prunes for episode in episodes)
-        return EpisodeMeans(
-            episodes=len(episodes),
-            **{name: _mean(getattr(episode, name) for episode in episodes) for name in _MEANS},
-            chunks_per_prune=sum(episode.pruned for episode in episodes) / prunes if prunes else None,
-            hops={str(hops): count for hops, count in sorted(Counter(episode.hops for episode in episodes).items())},
-        )
-
-
-_MEANS = (
-    "trajectory_recall",
-    "output_recall",
-    "precision",
-    "prune_accuracy",
-    "turns",
-    "tokens",
-    "searches",
-    "prunes",
-    "restores",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DemonstrationReport:
-    """The result of a run. `unplayed` counts the unfinished episodes by reason: no gold, a server that failed.
-
-    `dropped` counts by rule, in the order of the rules; `kept` by kind. `resumed` episodes were finished in earlier
-    runs, `again` episodes were played again because their files were missing or cut.
-    """
-
-    tasks: int
-    episodes: int
-    unplayed: Mapping[str, int]
-    kept: Mapping[str, int]
-    dropped: Mapping[str, int]
-    played_figures: EpisodeMeans
-    kept_figures: EpisodeMeans
-    filters: DemonstrationFilters
-    resumed: int = 0
-    again: int = 0
-
-    @staticmethod
-    def of(
-        verdicts: Sequence[FilterVerdict],
-        *,
-        tasks: int,
-        unplayed: Mapping[str, int],
-        filters: DemonstrationFilters,
-        **counts: int,
-    ) -> DemonstrationReport:
-        """Return the report of these verdicts."""
-        return DemonstrationReport(
-            tasks=tasks,
-            episodes=len(verdicts),
-            unplayed=dict(unplayed),
-            kept=_counts_by_name(KEPT_KINDS, (verdict.reason for verdict in verdicts if verdict.keep)),
-            dropped=_counts_by_name(DROP_RULES, (verdict.reason for verdict in verdicts if not verdict.keep)),
-            played_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts]),
-            kept_figures=EpisodeMeans.of([verdict.episode for verdict in verdicts if verdict.keep]),
-            filters=filters,
-            **counts,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain data, with its keys in a fixed order."""
-        return asdict(self)
-
-    def settled(self) -> dict[str, Any]:
-        """Return the report without `resumed` and `again`, so that a resumed run writes the same file."""
-        return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
-
-    def figures(self) -> list[tuple[str, str, str]]:
-        """Return the rows of a table: a measure, its value over the played episodes, and over the kept ones."""
-        both = asdict(self.played_figures), asdict(self.kept_figures)
-        return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
-
-
-def _counts_by_name(names: Iterable[str], values: Iterable[str]) -> dict[str, int]:
-    counts = Counter(values)
-    return {name: counts[name] for name in names}
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return statistics.fmean(measured) if measured else None
-
-
-def _cell(value: float | Mapping[str, int] | None) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {count:,}" for key, count in value.items()) or "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

@@ -14,16 +14,10 @@ from typing import Any
 
 from context_agent._support.question_files import load_rows
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.llm_stages.model import StageContext
-from context_agent.synth_data.llm_stages.task_stages import (
-    DistractorSettings,
-    distract,
-    draw_seeds,
-    explore,
-    extend,
-    verify,
-    write,
-)
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distractors import DistractorSettings, distract
+from context_agent.synth_data.llm_stages.verification import verify
+from context_agent.synth_data.llm_stages.writing import draw_seeds, explore, extend, write
 from context_agent.synth_data.stages import (
     ProgressCallback,
     StageFunction,

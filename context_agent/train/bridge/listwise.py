@@ -1,8 +1,8 @@
-"""Trains small networks that score the rows of a group, by hand-written backward passes. Needs only numpy.
+"""Trains small networks that score the rows of a group against each other. Needs torch; the networks run on numpy.
 
-The loss of a group is, for every right row, the negative log of its softmax share against the wrong rows, averaged over
-the right rows, plus a share of binary cross entropy that keeps the outputs readable as probabilities. AdamW with a
-warm-up and a cosine decay.
+The listwise loss of a group is, for every right row, the negative log of its softmax share against the wrong rows,
+averaged over the right rows (after Cao et al., 2007, equation 3, with one right row at a time). A share of binary cross
+entropy keeps the outputs readable as probabilities.
 """
 
 from __future__ import annotations
@@ -14,81 +14,30 @@ from itertools import pairwise
 
 import numpy as np
 
-from context_agent.errors import DataError
+from context_agent.errors import DataError, MissingExtraError
 from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.networks import Layers, Network, Scaling
 
-LayerWeights = list[tuple[Floats, Floats]]
-"""Weights (inputs, outputs) and biases (outputs,) of each layer, changed in place; ReLU between layers."""
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise MissingExtraError("torch", "train") from None
 
-
-def initial_layers(sizes: Sequence[int], draw: np.random.Generator) -> LayerWeights:
-    """He initialization (He et al., 2015)."""
-    layers = []
-    for inputs, outputs in pairwise(sizes):
-        weight = draw.standard_normal((inputs, outputs)) * math.sqrt(2 / inputs)
-        layers.append((weight.astype(np.float32), np.zeros(outputs, dtype=np.float32)))
-    return layers
-
-
-def forward(
-    layers: LayerWeights, inputs: Floats, dropout: float = 0.0, draw: np.random.Generator | None = None
-) -> tuple[Floats, list[tuple[Floats, Floats]]]:
-    """Return the logits, and each layer's input with the slope of its activation. `draw` is needed for dropout
-    alone.
-    """
-    trace: list[tuple[Floats, Floats]] = []
-    hidden, active = inputs, np.ones_like(inputs)
-    for weight, bias in layers[:-1]:
-        trace.append((hidden, active))
-        before = hidden @ weight + bias
-        active = np.asarray(before > 0, dtype=np.float32)
-        if draw is not None and dropout > 0:
-            active *= (draw.random(before.shape, dtype=np.float32) >= dropout) / np.float32(1 - dropout)
-        hidden = before * active
-    trace.append((hidden, active))
-    weight, bias = layers[-1]
-    return (hidden @ weight + bias)[:, 0], trace
-
-
-def backward(layers: LayerWeights, trace: Sequence[tuple[Floats, Floats]], slope: Floats) -> LayerWeights:
-    """Return the gradient of each layer, given the loss's slope by each logit."""
-    gradients: LayerWeights = []
-    back = slope[:, None]
-    for (weight, _), (hidden, active) in zip(reversed(layers), reversed(trace), strict=True):
-        gradients.append((hidden.T @ back, back.sum(axis=0)))
-        back = (back @ weight.T) * active
-    return gradients[::-1]
-
-
-class AdamW:
-    """AdamW (Loshchilov and Hutter, 2019) over the layers, in place; gradients are cut to a norm of 1."""
-
-    def __init__(self, layers: LayerWeights, *, rate: float, decay: float = 0.0) -> None:
-        self._parts = [part for layer in layers for part in layer]
-        self.mean = [np.zeros_like(part) for part in self._parts]
-        self.square = [np.zeros_like(part) for part in self._parts]
-        self.steps = 0
-        self._rate, self._decay = rate, decay
-
-    def step(self, gradients: LayerWeights, share: float = 1.0) -> None:
-        """One update at `share` of the full rate."""
-        flat = [part for layer in gradients for part in layer]
-        norm = math.sqrt(sum(float((part**2).sum()) for part in flat))
-        self.steps += 1
-        rate = self._rate * share
-        cut = min(1.0, 1.0 / (norm + 1e-6))
-        for at, gradient in enumerate(flat):
-            self.mean[at] += 0.1 * (gradient * cut - self.mean[at])
-            self.square[at] += 0.001 * ((gradient * cut) ** 2 - self.square[at])
-            corrected = self.mean[at] / (1 - 0.9**self.steps)
-            spread = np.sqrt(self.square[at] / (1 - 0.999**self.steps)) + 1e-8
-            self._parts[at] -= rate * (corrected / spread + self._decay * self._parts[at])
+MAX_GRADIENT_NORM = 1.0
+"""Norm to which the gradient of a batch is clipped."""
+WARMUP_SHARE = 0.15
+"""Share of the steps in which the learning rate rises."""
 
 
 @dataclass(frozen=True)
 class ListwiseGroup:
-    """Rows that compete: features (n, F), NaN where missing, labels (n,) of 0 and 1, and the group's weight."""
+    """Rows that compete with each other.
+
+    - `rows`: features, shape (n, inputs); NaN where a feature is missing.
+    - `labels`: 1 for a right row, 0 for a wrong one, shape (n,).
+    - `weight`: weight of the group in the loss.
+    """
 
     rows: Floats
     labels: Floats
@@ -97,21 +46,33 @@ class ListwiseGroup:
 
 @dataclass(frozen=True)
 class FitRecipe:
-    """How a network is trained. The values were chosen by five-fold cross-validation over the three benchmark sets."""
+    """How a network is trained. The values were chosen by five-fold cross-validation over the three benchmark sets.
+
+    - `hidden`: widths of the hidden layers.
+    - `members`: networks whose mean is the result.
+    - `epochs`: passes over the groups.
+    - `steps`: fewest and most optimizer steps, however many groups there are.
+    - `batch`: groups of a step.
+    - `learning_rate`: peak learning rate of AdamW.
+    - `weight_decay`: decoupled weight decay of AdamW.
+    - `dropout`: probability that a hidden unit is dropped.
+    - `input_dropout`: probability that an input is missing from a whole batch, so that no feature alone carries the
+      ranking.
+    - `optional_dropout`: probability that all optional inputs are missing from a batch, as they are where vectors are
+      useless.
+    - `cross_entropy`: weight of the binary cross entropy.
+    """
 
     hidden: tuple[int, ...] = (64, 32)
     members: int = 3
     epochs: int = 25
     steps: tuple[int, int] = (250, 1500)
-    """Steps at least and at most, however many groups there are."""
     batch: int = 32
-    rate: float = 3e-3
-    decay: float = 1e-3
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-3
     dropout: float = 0.15
-    blackout: float = 0.1
-    """Chance that an input is missing from a whole batch: no single feature may carry the ranking."""
-    blind: float = 0.15
-    """Chance that the `optional` inputs are all missing from a batch, as they are where vectors are useless."""
+    input_dropout: float = 0.1
+    optional_dropout: float = 0.15
     cross_entropy: float = 0.1
 
 
@@ -123,10 +84,20 @@ def fit(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Network:
-    """Return the mean of `recipe.members` networks. `optional` numbers the inputs that may all be missing at once.
+    """Train a network on groups of rows. Equal arguments give equal networks on one machine.
 
-    Groups without a right or without a wrong row teach nothing and are dropped. Deterministic for a seed.
-    Raises `DataError` if no group is left.
+    Args:
+        groups: The groups. Those without a right or without a wrong row teach nothing and are left out.
+        recipe: How to train.
+        optional: Indices of the inputs that may all be missing at once.
+        seed: Seed of the initial weights, the order of the groups and the dropout.
+        progress: Receives the share of the members that are trained.
+
+    Returns:
+        The mean of `recipe.members` networks.
+
+    Raises:
+        DataError: If no group has both right and wrong rows.
     """
     informative = [group for group in groups if 0 < group.labels.sum() < len(group.labels)]
     if not informative:
@@ -139,89 +110,125 @@ def fit(
     scaling = Scaling.of(np.concatenate([group.rows for group in informative]), may_miss)
     data = _FitData.of(informative, scaling, sorted(optional))
     members = []
-    for member in range(recipe.members):
-        members.append(_fit_member(data, recipe, np.random.default_rng((seed, member))))
-        if progress is not None:
-            progress((member + 1) / recipe.members)
+    # The caller's random state stays as it is.
+    with torch.random.fork_rng(devices=[]):
+        for member in range(recipe.members):
+            torch.manual_seed(1_000 * seed + member)
+            members.append(_fit_member(data, recipe))
+            if progress is not None:
+                progress((member + 1) / recipe.members)
     return Network(scaling, tuple(members))
+
+
+def listwise_loss(
+    logits: torch.Tensor,
+    right: torch.Tensor,
+    present: torch.Tensor,
+    weights: torch.Tensor,
+    cross_entropy: float,
+) -> torch.Tensor:
+    """Return the mean loss of padded groups.
+
+    Args:
+        logits: Scores, shape (groups, longest).
+        right: True for right rows, of the same shape.
+        present: False for padding, of the same shape.
+        weights: Weights of the groups, shape (groups,).
+        cross_entropy: Weight of the binary cross entropy.
+
+    Returns:
+        The loss, a scalar.
+    """
+    wrong = torch.logsumexp(logits.masked_fill(right | ~present, -math.inf), dim=1, keepdim=True)
+    against_wrong = (torch.logaddexp(logits, wrong) - logits) * right
+    entropy = nn.functional.binary_cross_entropy_with_logits(logits, right.to(logits.dtype), reduction="none")
+    losses = against_wrong.sum(1) / right.sum(1) + cross_entropy * (entropy * present).sum(1)
+    return (weights * losses).mean()
+
+
+def initial_network(widths: Sequence[int], dropout: float) -> nn.Sequential:
+    """Return linear layers with ReLU and dropout between them, initialized as in He et al. (2015)."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        linear = nn.Linear(inputs, outputs)
+        nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers[:-2])
 
 
 @dataclass(frozen=True)
 class _FitData:
-    """All rows scaled, where each group begins, and the inputs that blindness blanks and flags."""
+    """All rows, scaled, and where each group begins. `blank` and `flags` are the columns of optional inputs."""
 
-    inputs: Floats
-    labels: Floats
-    starts: list[int]
-    weights: Floats
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    starts: torch.Tensor
+    sizes: torch.Tensor
+    weights: torch.Tensor
     blank: list[int]
     flags: list[int]
 
     @classmethod
     def of(cls, groups: Sequence[ListwiseGroup], scaling: Scaling, optional: Sequence[int]) -> _FitData:
-        starts = np.cumsum([0] + [len(group.labels) for group in groups]).tolist()
+        sizes = torch.tensor([len(group.labels) for group in groups])
         flagged = np.flatnonzero(scaling.optional > 0).tolist()
-        weights = np.array([group.weight for group in groups], dtype=np.float32)
+        weights = torch.tensor([group.weight for group in groups], dtype=torch.float32)
         return cls(
-            inputs=np.concatenate([scaling(group.rows) for group in groups]),
-            labels=np.concatenate([group.labels for group in groups]).astype(np.float32),
-            starts=starts,
+            inputs=torch.from_numpy(np.concatenate([scaling(group.rows) for group in groups]).astype(np.float32)),
+            labels=torch.from_numpy(np.concatenate([group.labels for group in groups])) > 0,
+            starts=sizes.cumsum(0) - sizes,
+            sizes=sizes,
             weights=weights / weights.mean(),
             blank=[int(column) for column in optional],
             flags=[len(scaling.mean) + flagged.index(int(column)) for column in optional],
         )
 
-    def batch(self, chosen: Sequence[int]) -> tuple[Floats, Floats, list[slice], Floats]:
-        """Inputs and labels of some groups, where each lies in them, and their weights."""
-        spans = [(self.starts[group], self.starts[group + 1]) for group in chosen]
-        rows = np.concatenate([np.arange(start, end) for start, end in spans])
-        ends = np.cumsum([end - start for start, end in spans]).tolist()
-        group_slices = [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-        return self.inputs[rows], self.labels[rows], group_slices, self.weights[list(chosen)]
+    def batch(self, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the row of each place of some groups, and whether there is one, both of shape (groups, longest)."""
+        sizes = self.sizes[chosen, None]
+        places = torch.arange(int(sizes.max()))
+        return (self.starts[chosen, None] + places).clamp(max=len(self.labels) - 1), places < sizes
 
 
-def _fit_member(data: _FitData, recipe: FitRecipe, draw: np.random.Generator) -> Layers:
-    layers = initial_layers((data.inputs.shape[1], *recipe.hidden, 1), draw)
-    adam = AdamW(layers, rate=recipe.rate, decay=recipe.decay)
+def _fit_member(data: _FitData, recipe: FitRecipe) -> Layers:
+    network = initial_network((data.inputs.shape[1], *recipe.hidden, 1), recipe.dropout)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     count = len(data.weights)
-    an_epoch = -(-count // recipe.batch)
-    steps = min(max(recipe.steps[0], recipe.epochs * an_epoch), recipe.steps[1])
+    steps_per_epoch = -(-count // recipe.batch)
+    steps = min(max(recipe.steps[0], recipe.epochs * steps_per_epoch), recipe.steps[1])
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_share(step, steps))
     for step in range(steps):
-        if step % an_epoch == 0:
-            order = draw.permutation(count)
-        first = step % an_epoch * recipe.batch
-        inputs, labels, spans, weights = data.batch(order[first : first + recipe.batch].tolist())
-        inputs = _drop_inputs(inputs, data, recipe, draw)
-        logits, trace = forward(layers, inputs, recipe.dropout, draw)
-        slope = _loss_gradient(logits, labels, spans, weights, recipe.cross_entropy)
-        adam.step(backward(layers, trace, slope), _rate_share(step, steps))
-    return tuple((weight, bias) for weight, bias in layers)
+        if step % steps_per_epoch == 0:
+            order = torch.randperm(count)
+        first = step % steps_per_epoch * recipe.batch
+        chosen = order[first : first + recipe.batch]
+        rows, present = data.batch(chosen)
+        logits = network(_drop_inputs(data.inputs[rows], data, recipe))[..., 0]
+        right = data.labels[rows] & present
+        loss = listwise_loss(logits, right, present, data.weights[chosen], recipe.cross_entropy)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT_NORM)
+        optimizer.step()
+        schedule.step()
+    return tuple(
+        (layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy())
+        for layer in network
+        if isinstance(layer, nn.Linear)
+    )
 
 
-def _drop_inputs(inputs: Floats, data: _FitData, recipe: FitRecipe, draw: np.random.Generator) -> Floats:
-    inputs = inputs * np.asarray(draw.random(inputs.shape[1]) >= recipe.blackout, dtype=np.float32)
-    if data.blank and draw.random() < recipe.blind:
-        inputs[:, data.blank] = 0
-        inputs[:, data.flags] = 1
+def _drop_inputs(inputs: torch.Tensor, data: _FitData, recipe: FitRecipe) -> torch.Tensor:
+    """Return the inputs of a batch, shape (groups, longest, inputs), with some columns missing."""
+    inputs = inputs * (torch.rand(inputs.shape[-1]) >= recipe.input_dropout)
+    if data.blank and torch.rand(()) < recipe.optional_dropout:
+        inputs[..., data.blank] = 0
+        inputs[..., data.flags] = 1
     return inputs
 
 
-def _loss_gradient(logits: Floats, labels: Floats, spans: Sequence[slice], weights: Floats, share: float) -> Floats:
-    """Return the loss's derivative by each logit."""
-    slope = np.zeros_like(logits)
-    for span, weight in zip(spans, weights.tolist(), strict=True):
-        mine, right = logits[span], labels[span] > 0
-        power = np.exp(mine - mine.max())
-        wrong = power[~right].sum()
-        against = 1.0 / (power[right] + wrong + 1e-12)
-        part = np.where(right, 0.0, power * against.sum())
-        part[right] = -wrong * against
-        slope[span] = weight * part / right.sum()
-        slope[span] += weight * share * (1.0 / (1.0 + np.exp(-np.clip(mine, -30, 30))) - labels[span])
-    return slope / np.float32(len(spans))
-
-
 def _rate_share(step: int, steps: int) -> float:
-    """Share of the full rate: linear warm-up over the first 15 % of the steps, then a cosine to zero."""
-    warm = max(1, int(0.15 * steps))
+    """Return the share of the peak learning rate: a linear warm-up, then a cosine to zero."""
+    warm = max(1, int(WARMUP_SHARE * steps))
     return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))

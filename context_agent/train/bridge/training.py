@@ -55,7 +55,7 @@ COSINES = ("cosine_z", "cosine_gap", "clause_cosine", "clause_cosine_gap", "rest
 READING_LAYERS = (24, 12)
 
 
-EXPANSION_RECIPE = FitRecipe(hidden=(32,), members=2, epochs=15, cross_entropy=0.5, blackout=0.05)
+EXPANSION_RECIPE = FitRecipe(hidden=(32,), members=2, epochs=15, cross_entropy=0.5, input_dropout=0.05)
 
 
 @dataclass(frozen=True)

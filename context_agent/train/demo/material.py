@@ -26,12 +26,15 @@ from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.loaders import load
-from context_agent.synth_data import world as worlds
-from context_agent.synth_data.demonstrations.experts import OracleSettings, oracle_expert
+from context_agent.synth_data.demonstrations.experts import oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-from context_agent.synth_data.demonstrations.runs import DemonstrationSettings, make_demonstrations
+from context_agent.synth_data.demonstrations.oracle import OracleSettings
+from context_agent.synth_data.demonstrations.player import DemonstrationSettings
+from context_agent.synth_data.demonstrations.runs import make_demonstrations
 from context_agent.synth_data.sets.folder import CORPUS, queries_path
 from context_agent.synth_data.task import load_tasks
+from context_agent.synth_data.world.closed_world import make_world
+from context_agent.synth_data.world.files import write_world
 from context_agent.tokens import TokenCounter
 from context_agent.train.config import DataConfig, Notify, OnUpdate
 from context_agent.train.data import open_corpus
@@ -127,7 +130,7 @@ class DemoMaterial:
         counter = VocabularyCounter(templated(self.model))
         if self.source is None and not self.folder.is_dir():
             tasks = QUESTIONS_PER_ENTITY * self.entities
-            worlds.write(worlds.make(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
+            write_world(make_world(entities=self.entities, tasks=tasks, hops=HOPS), self.folder)
         report = index_documents(load(self._corpus_file()), self.index)
         note(f"{report.chunks:,} chunks indexed from {self.folder}")
         with open_corpus(DataConfig(path=str(self.index))) as corpus:

@@ -53,8 +53,6 @@ class Demonstrations:
         A group of which no sampled episode was completed gets none: there is nothing to compare it with. Raises
         `TrajectoryError` for a file that is no longer readable.
         """
-        if not self._config.demonstrations:
-            return played
         pairs = zip(played.requests, played.results, strict=True)
         groups = {group_of(request.episode): request.question for request, result in pairs if is_complete(result)}
         additions = [pair for group, question in groups.items() for pair in self._episodes(group, question)]
@@ -83,14 +81,12 @@ class Demonstrations:
 def open_demonstrations(
     run: RunConfig, renderer: TokenRenderer, questions: Sequence[Question], note: Notify
 ) -> Demonstrations:
-    """Return the run's demonstrations, none if `rollouts.demonstrations` is 0.
+    """Return the run's demonstrations.
 
     An unreadable, cut or aborted trajectory is reported and skipped; one of another question is counted. Raises
     `DataError` for one of another profile or tokenizer or of a larger window, and if no question has any.
     """
     files: dict[str, list[Path]] = {}
-    if not run.rollouts.demonstrations:
-        return Demonstrations(files, renderer, run.rollouts)
     texts = {question.id: question.question for question in questions}
     unmatched = 0
     for path in stored_trajectories(run.data):

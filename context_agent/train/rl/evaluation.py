@@ -12,8 +12,7 @@ from context_agent.harness.trajectory_file import write
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import RewardConfig, compute_reward
 from context_agent.train.rl.rollouts import RolloutRequest, is_complete, play_episodes
-from context_agent.train.rl.scoring import ScoredEpisode
-from context_agent.train.rl.step_metrics import episode_metrics
+from context_agent.train.rl.scoring import ScoredEpisode, episode_metrics
 from context_agent.types import Question
 
 DEV_METRICS = (

@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from context_agent.errors import DataError
 from context_agent.harness.trajectory_file import write
+from context_agent.policies.tokens.engines import Finish
+from context_agent.policies.tokens.prompt import calls
 from context_agent.train.advantages import EpisodeAdvantages, EpisodeReward, group_advantages
-from context_agent.train.batches import StepRows, WeightedRow, fresh_rows, minibatches
+from context_agent.train.batches import StepRows, WeightedRow, fresh_rows, minibatches, trained_tokens
 from context_agent.train.config import RolloutConfig
 from context_agent.train.metrics_log import MetricsLog
 from context_agent.train.rl.canary import Canary
@@ -26,8 +29,7 @@ from context_agent.train.rl.evaluation import DevEvaluator
 from context_agent.train.rl.loop_driver import CHECKPOINT
 from context_agent.train.rl.rollouts import PlayedEpisodes, RolloutRequest, RolloutSource, played_together
 from context_agent.train.rl.row_trainer import RowTrainer
-from context_agent.train.rl.scoring import EpisodeScorer, ScoredEpisode
-from context_agent.train.rl.step_metrics import step_metrics
+from context_agent.train.rl.scoring import EpisodeScorer, ScoredEpisode, ScoredEpisodes, episode_metrics
 from context_agent.train.rl.weight_sync import WeightSync
 from context_agent.train.rows import TrainingRow, decay_weights, sampled_rows
 
@@ -247,3 +249,52 @@ def weighted_rows(
             for row, weights in zip(rows, decay_weights(rows, gamma), strict=True)
         ]
     return tuple(weighted)
+
+
+def demonstration_metrics(
+    episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
+) -> dict[str, float]:
+    """Return how many demonstrations the groups of a step have and how many are trained on, with the mean of their
+    rewards.
+
+    Empty if there is none.
+    """
+    demonstrations = [episode for episode in episodes if episode.demonstrated]
+    if not demonstrations:
+        return {}
+    demonstration_rows = [item for item in rows if item.demonstrated]
+    return {
+        "demonstrations/episodes": float(len(demonstrations)),
+        "demonstrations/trained": float(sum(episode.id in advantages.by_episode for episode in demonstrations)),
+        "demonstrations/rows": float(len(demonstration_rows)),
+        "demonstrations/tokens": float(trained_tokens(demonstration_rows)),
+        "demonstrations/reward": fmean(episode.reward.total for episode in demonstrations),
+        "demonstrations/recall": fmean(episode.outcome.recall for episode in demonstrations),
+    }
+
+
+def step_metrics(
+    played: PlayedEpisodes, scored: ScoredEpisodes, advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
+) -> dict[str, float]:
+    """Metrics of a step, by name: those of the sampled episodes, and some of the demonstrations by other names."""
+    episodes = [episode for episode in scored.episodes if not episode.demonstrated]
+    sampled_rows = [item for item in rows if not item.demonstrated]
+    sampled_calls = [call for episode in episodes for call in calls(episode.trajectory)]
+    sampled = sum(len(call.output) for call in sampled_calls)
+    counts = {
+        "groups_equal": len(advantages.equal),
+        "episodes_trained": sum(episode.id in advantages.by_episode for episode in episodes),
+        "rows": len(sampled_rows),
+        "replies_truncated": sum(call.finish == Finish.LENGTH for call in sampled_calls),
+        "tokens_sampled": sampled,
+        "tokens_trained": trained_tokens(sampled_rows),
+    }
+    return {
+        **episode_metrics(episodes),
+        **demonstration_metrics(scored.episodes, advantages, rows),
+        **{name: float(count) for name, count in counts.items()},
+        **scored.metrics,
+        "rollout_seconds": played.seconds,
+        "sampled_per_second": sampled / max(played.seconds, 1e-9),
+        **played.metrics,
+    }

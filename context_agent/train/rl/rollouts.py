@@ -172,7 +172,7 @@ class Rollouts:
         config: RolloutConfig,
         *,
         curriculum: Curriculum | None = None,
-        demonstration_count: Callable[[Question], int] = lambda _: 0,
+        demonstration_count: Callable[[Question], int] | None = None,
         budget_of: Callable[[int], Budget | None] = lambda _: None,
         rank: int = 0,
         ranks: int = 1,
@@ -193,7 +193,8 @@ class Rollouts:
                 f"rollouts.groups = {config.groups} cannot be shared by {ranks} ranks: use at least {ranks} groups"
             )
         self._agent, self._questions, self._config = agent, list(questions), config
-        self._curriculum, self._demonstration_count = curriculum or Curriculum(), demonstration_count
+        self._curriculum = curriculum or Curriculum()
+        self._demonstration_count = demonstration_count or (lambda _: 0)
         self._rank, self._ranks = rank, ranks
         self._budget_of = budget_of
         self._play = play or self._play_here

@@ -1,18 +1,21 @@
-"""Scores the episodes of a step by gold, by a judge, or both."""
+"""Scores the episodes of a step by gold, by a judge, or both; and means over scored episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, pstdev
 from typing import Protocol
 
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.eval.gold import Gold, gold_of, has_gold
+from context_agent.harness.tools import SPAWN
 from context_agent.harness.trajectory import Trajectory
 from context_agent.retrieval.corpus import Corpus
+from context_agent.train.config import ParlConfig
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.outcome import EpisodeOutcome, measure_outcome
-from context_agent.train.parl import ParlConfig, delegation_of, with_parl
+from context_agent.train.parl import delegation_metrics, delegation_of, with_parl
 from context_agent.train.rewards import EpisodeRewardTerms, RewardConfig, compute_reward
 from context_agent.train.rl.rollouts import EpisodeResult, PlayedEpisodes, RolloutRequest, is_complete
 from context_agent.types import Question
@@ -138,3 +141,36 @@ def _first_error(results: Sequence[EpisodeResult]) -> str:
     errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
     error = next((error for error in errors if error), None)
     return f" ({error})" if error else ""
+
+
+def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+    """Means over episodes: the reward and each of its terms, recall, pruning, turns and calls.
+
+    Recall and precision are means over the episodes whose question has gold, and absent if none has. Metrics of
+    sub-agents (`delegation_metrics`) are present if the episodes could start some.
+    """
+    outcomes = [episode.outcome for episode in episodes]
+    with_gold = [outcome for outcome in outcomes if outcome.golden]
+    totals = [episode.reward.total for episode in episodes]
+    metrics = {
+        "reward": fmean(totals),
+        "reward_deviation": pstdev(totals),
+        "answered": fmean(float(bool(outcome.answered)) for outcome in outcomes),
+        "finished": fmean(float(outcome.ending == "finished") for outcome in outcomes),
+        "turns": fmean(outcome.turns for outcome in outcomes),
+        "calls": fmean(sum(outcome.calls) for outcome in outcomes),
+        "searches": fmean(len(outcome.queries) for outcome in outcomes),
+        "pruned": fmean(outcome.pruned for outcome in outcomes),
+        "pruning": fmean(float(outcome.pruned > 0) for outcome in outcomes),
+        "mistakes": fmean(outcome.mistakes for outcome in outcomes),
+    }
+    if any(SPAWN in episode.trajectory.header.profile.tools for episode in episodes):
+        metrics |= delegation_metrics([episode.trajectory for episode in episodes])
+    if with_gold:
+        metrics["recall"] = fmean(outcome.recall for outcome in with_gold)
+        metrics["precision"] = fmean(outcome.precision for outcome in with_gold)
+        metrics["trajectory_recall"] = fmean(outcome.seen for outcome in with_gold)
+    if pruned := sum(outcome.pruned for outcome in with_gold):
+        metrics["prune_accuracy"] = 1 - sum(outcome.pruned_gold for outcome in with_gold) / pruned
+    terms = episodes[0].reward.terms
+    return metrics | {f"term/{name}": fmean(episode.reward.terms[name] for episode in episodes) for name in terms}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pydantic import PositiveInt
 
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.synth_data.world import make as make_world
+from context_agent.synth_data.world.closed_world import make_world
 from context_agent.train.toy.words import SWARM_WORDS
 from context_agent.types import Document, Question
 

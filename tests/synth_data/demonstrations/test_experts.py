@@ -8,7 +8,7 @@ from context_agent.eval.gold import gold_of
 from context_agent.harness.profile import context_1, default
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.view import ActionTaken, Block, EditApplied
-from context_agent.synth_data.demonstrations.experts import OraclePolicy, OracleSettings
+from context_agent.synth_data.demonstrations.oracle import OraclePolicy, OracleSettings
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.train.rows import demonstrated_rows
 from context_agent.types import Question

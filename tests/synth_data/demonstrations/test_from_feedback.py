@@ -11,13 +11,13 @@ import pytest
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.integrations.feedback import FeedbackLog, Judgment, judgment
-from context_agent.synth_data.demonstrations.from_feedback import (
+from context_agent.synth_data.demonstrations.feedback_demonstrations import (
     FeedbackFilters,
     FeedbackSelection,
     demonstrations_from_feedback,
-    tasks_from_feedback,
 )
-from context_agent.synth_data.demonstrations.runs import ReplaySettings
+from context_agent.synth_data.demonstrations.feedback_tasks import tasks_from_feedback
+from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 from context_agent.synth_data.task import load_tasks, write_tasks
 from context_agent.testing.actions import call, rank, search
 

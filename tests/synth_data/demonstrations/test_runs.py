@@ -30,15 +30,10 @@ from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.pruning.budget import Budget
 from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
-from context_agent.synth_data.demonstrations.runs import (
-    DemonstrationSettings,
-    ReplayRow,
-    ReplaySummary,
-    check_files,
-    make_demonstrations,
-    trajectory_files,
-    write_selection,
-)
+from context_agent.synth_data.demonstrations.player import DemonstrationSettings
+from context_agent.synth_data.demonstrations.replay_check import ReplaySummary, check_files, trajectory_files
+from context_agent.synth_data.demonstrations.runs import make_demonstrations
+from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
 from context_agent.testing.actions import search
 from context_agent.testing.documents import linked_documents
 from context_agent.testing.embedders import HashEmbedder

@@ -13,9 +13,10 @@ from context_agent import MemoryCorpus
 from context_agent.eval.gold import gold_of
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distractors import DistractorSettings
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks
-from context_agent.synth_data.llm_stages.task_stages import DistractorSettings
 from context_agent.synth_data.task import load_tasks
 
 SAMPLES = Path(__file__).parent / "samples"

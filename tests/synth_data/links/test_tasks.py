@@ -13,9 +13,9 @@ from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.synth_data.links import LinkTasks, LinkTaskSettings
 from context_agent.synth_data.links.link_graph import LinkGraph
-from context_agent.synth_data.matching import find_quote
+from context_agent.synth_data.links.tasks import LinkTasks, LinkTaskSettings
+from context_agent.synth_data.quotes import find_quote
 from context_agent.synth_data.task import write_tasks
 from context_agent.text.words import words
 from context_agent.types import Chunk
@@ -96,7 +96,7 @@ def test_the_same_in_two_processes(tmp_path):
     )
     program = (
         "import sys, json; from pathlib import Path; from context_agent import Document, MemoryCorpus;"
-        "from context_agent.synth_data.links import LinkTasks;"
+        "from context_agent.synth_data.links.tasks import LinkTasks;"
         "from context_agent.synth_data.task import write_tasks;"
         "rows = map(json.loads, Path(sys.argv[1]).read_text().splitlines());"
         "corpus = MemoryCorpus((Document(r['id'], r['text'], r['title']) for r in rows), calibration=False);"

@@ -9,8 +9,9 @@ from context_agent import Document, MemoryCorpus
 from context_agent.errors import ConfigError
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
-from context_agent.synth_data.llm_stages.task_stages import DistractorSettings, distract, distract_by_words
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distractors import DistractorSettings, distract, distract_by_words
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.stages import DropRow
 from context_agent.testing.writer_process import row_of
 from tests.support.tasks import task

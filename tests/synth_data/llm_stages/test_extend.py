@@ -7,8 +7,9 @@ import pytest
 
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
-from context_agent.synth_data.llm_stages.task_stages import extend
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.writing import extend
 from context_agent.synth_data.stages import DropRow
 from context_agent.testing.writer_process import corpus, row_of
 from tests.support.tasks import task
@@ -62,8 +63,8 @@ def test_a_task_gets_a_bridge_two_documents_and_a_new_answer(tmp_path):
 
 
 def test_a_third_hop_keeps_its_place_in_the_name():
-    from context_agent.synth_data.llm_stages.model import DocumentExcerpt
-    from context_agent.synth_data.llm_stages.task_stages import WrittenTask, extended_task
+    from context_agent.synth_data.llm_stages.excerpts import DocumentExcerpt
+    from context_agent.synth_data.llm_stages.writing import WrittenTask, extended_task
 
     class NoTypes:
         def truth_type(self, name):

@@ -10,22 +10,11 @@ from pydantic import BaseModel
 from context_agent.errors import ConfigError, DataError
 from context_agent.policies.chat.replies import usage_bounds
 from context_agent.policies.chat.scripted_server import ScriptedServer, fails, says
-from context_agent.synth_data.llm_stages.cached_model import (
-    CostLedger,
-    ReplyCache,
-    SpendingCap,
-    TokenPrices,
-)
-from context_agent.synth_data.llm_stages.model import (
-    PROMPTS,
-    InvalidReply,
-    PromptPart,
-    PromptTemplates,
-    StructuredModel,
-    StructuredModelOptions,
-    fence,
-    read_object,
-)
+from context_agent.synth_data.llm_stages.json_reply import read_object
+from context_agent.synth_data.llm_stages.ledger import CostLedger, SpendingCap, TokenPrices
+from context_agent.synth_data.llm_stages.model import InvalidReply, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.reply_cache import ReplyCache
+from context_agent.synth_data.llm_stages.templates import PROMPTS, PromptPart, PromptTemplates, fence
 from context_agent.synth_data.stages import DropRow, StageHalted
 
 PARTS = [PromptPart("DOCUMENT", "Some text.")]

@@ -14,10 +14,11 @@ import pytest
 from context_agent import Document, MemoryCorpus
 from context_agent._support.worker_pool import ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, DataError
-from context_agent.synth_data.llm_stages.cached_model import SpendingCap, TokenPrices
+from context_agent.synth_data.answers import reveals_answer, states_answer
+from context_agent.synth_data.llm_stages.ledger import SpendingCap, TokenPrices
 from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, PipelinePlan, make_tasks, stages_folder
-from context_agent.synth_data.llm_stages.task_stages import draw_seeds
-from context_agent.synth_data.matching import find_quote, reveals_answer, states_answer
+from context_agent.synth_data.llm_stages.writing import draw_seeds
+from context_agent.synth_data.quotes import find_quote
 from context_agent.synth_data.stages import StageWorker, dropped_path
 from context_agent.synth_data.task import load_tasks
 from context_agent.testing.scripted_writer import COAXED, INVENTED, ORDERED, TOLD, documents

@@ -9,9 +9,12 @@ from functools import partial
 import pytest
 
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.model import StageContext, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.distractors import DistractorSettings, distract
+from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.llm_stages.pipeline import PipelinePlan, make_tasks, run_llm_stage
-from context_agent.synth_data.llm_stages.task_stages import DistractorSettings, distract, extend, verify, write
+from context_agent.synth_data.llm_stages.verification import verify
+from context_agent.synth_data.llm_stages.writing import extend, write
 from context_agent.testing.writer_process import corpus, row_of
 from tests.support.real_server import need_serving, serving_model
 from tests.support.tasks import task

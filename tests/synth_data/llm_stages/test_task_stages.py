@@ -10,23 +10,11 @@ from context_agent import Document, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.synth_data.domains import load_domain
-from context_agent.synth_data.llm_stages.model import (
-    DocumentExcerpt,
-    InvalidReply,
-    StageContext,
-    StructuredModel,
-    StructuredModelOptions,
-    read_excerpt,
-)
-from context_agent.synth_data.llm_stages.task_stages import (
-    ExtractedQuotes,
-    WrittenTask,
-    check_quotes,
-    check_written,
-    quotes_needed,
-    verify,
-    write,
-)
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.excerpts import DocumentExcerpt, read_excerpt
+from context_agent.synth_data.llm_stages.model import InvalidReply, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.verification import ExtractedQuotes, check_quotes, quotes_needed, verify
+from context_agent.synth_data.llm_stages.writing import WrittenTask, check_written, write
 from context_agent.synth_data.stages import DropRow
 from context_agent.testing.writer_process import row_of
 from tests.support.tasks import task

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from context_agent.errors import ConfigError
-from context_agent.synth_data.sets.folder import dataset, export, features
+from context_agent.synth_data.sets.export import dataset, export_splits, features
 from context_agent.synth_data.task import write_tasks
 from tests.support import ctx1_process
 from tests.support.tasks import FULL, task, task_in
@@ -23,7 +23,7 @@ SPLITS = {"train": [FULL, task("b", "d1")], "test": [BARE]}
 
 
 def test_parquet_is_read_back(tmp_path):
-    files = export(SPLITS, tmp_path / "out", "parquet")
+    files = export_splits(SPLITS, tmp_path / "out", "parquet")
     assert [file.name for file in files] == ["train.parquet", "test.parquet"]
     loaded = datasets.load_dataset(
         "parquet", data_files={file.stem: str(file) for file in files}, cache_dir=str(tmp_path / "cache")
@@ -33,7 +33,7 @@ def test_parquet_is_read_back(tmp_path):
 
 
 def test_a_datasets_folder_is_read_back(tmp_path):
-    export(SPLITS, tmp_path / "out", "datasets")
+    export_splits(SPLITS, tmp_path / "out", "datasets")
     loaded = datasets.load_from_disk(str(tmp_path / "out"))
     assert {name: [task_in(row) for row in part] for name, part in loaded.items()} == SPLITS
 
@@ -42,7 +42,7 @@ def test_types_stay_where_every_list_is_empty(tmp_path):
     """A table of empty lists gets no types from its data, so splits written separately could not be concatenated."""
     import pyarrow.parquet
 
-    export({"train": [BARE], "test": [FULL]}, tmp_path / "out", "parquet")
+    export_splits({"train": [BARE], "test": [FULL]}, tmp_path / "out", "parquet")
     empty_schema, full_schema = (
         pyarrow.parquet.read_schema(tmp_path / "out" / f"{name}.parquet") for name in ("train", "test")
     )
@@ -54,7 +54,7 @@ def test_types_stay_where_every_list_is_empty(tmp_path):
 def test_equal_tasks_give_equal_parquet(tmp_path):
     digests = []
     for name in ("one", "two"):
-        files = export(SPLITS, tmp_path / name, "parquet")
+        files = export_splits(SPLITS, tmp_path / name, "parquet")
         digests.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
     assert digests[0] == digests[1]
 
@@ -62,7 +62,7 @@ def test_equal_tasks_give_equal_parquet(tmp_path):
 def test_a_folder_with_something_in_it_is_refused(tmp_path):
     (tmp_path / "train.parquet").write_text("old")
     with pytest.raises(ConfigError, match="not empty"):
-        export(SPLITS, tmp_path, "parquet")
+        export_splits(SPLITS, tmp_path, "parquet")
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -99,7 +99,7 @@ def test_what_a_kill_left_is_no_obstacle(tmp_path):
         partial.mkdir()
         (partial / "other.parquet").write_text("half of a ")
         out.mkdir()
-        files = export(SPLITS, out, to)
+        files = export_splits(SPLITS, out, to)
         assert sorted(files) == sorted(path for path in out.rglob("*") if path.is_file())
         assert out / "other.parquet" not in files
         assert not partial.exists()

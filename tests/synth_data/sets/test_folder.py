@@ -12,13 +12,11 @@ from context_agent.errors import DataError
 from context_agent.eval.benchmarks.registry import load_benchmark
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data.quality import filter_tasks
+from context_agent.synth_data.sets.card import ABOUT, data_card, stage_of
 from context_agent.synth_data.sets.folder import (
-    ABOUT,
     check_folder,
-    data_card,
     duplicate_documents,
     load_splits,
-    stage_of,
     tasks_in_corpus,
     write_corpus,
     write_folder,

@@ -14,15 +14,16 @@ import pytest
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError
 from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
-from context_agent.synth_data import world
-from context_agent.synth_data.matching import find_quote
+from context_agent.synth_data.quotes import find_quote
 from context_agent.synth_data.task import load_tasks
+from context_agent.synth_data.world.closed_world import make_world
+from context_agent.synth_data.world.files import write_world
 from context_agent.synth_data.world.schema import FULL
 
 
 @pytest.fixture(scope="module")
 def made():
-    return world.make(entities=600, seed=4)
+    return make_world(entities=600, seed=4)
 
 
 def texts(made):
@@ -31,8 +32,9 @@ def texts(made):
 
 def test_equal_settings_give_equal_bytes_whatever_the_hash_seed(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from context_agent.synth_data import world;"
-        "world.write(world.make(entities=120, seed=7), Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; from context_agent.synth_data.world.closed_world import make_world; "
+        "from context_agent.synth_data.world.files import write_world; "
+        "write_world(make_world(entities=120, seed=7), Path(sys.argv[1]))"
     )
     for seed in ("1", "2"):
         subprocess.run(
@@ -49,7 +51,7 @@ def test_equal_settings_give_equal_bytes_whatever_the_hash_seed(tmp_path):
 
 
 def test_another_seed_gives_another_world():
-    first, second = (world.make(entities=60, seed=seed) for seed in (1, 2))
+    first, second = (make_world(entities=60, seed=seed) for seed in (1, 2))
     assert [document.text for document in first.documents] != [document.text for document in second.documents]
 
 
@@ -198,7 +200,7 @@ def test_one_search_does_not_answer_several_hops(made):
 
 
 def test_namesakes_are_told_apart_wherever_they_are_named():
-    large_world = world.make(entities=2_000, seed=1)
+    large_world = make_world(entities=2_000, seed=1)
     ambiguous = [entity for entity in large_world.graph.entities if entity.ambiguous]
     assert ambiguous
     assert len({entity.title for entity in large_world.graph.entities}) == 2_000
@@ -216,7 +218,7 @@ def test_namesakes_are_told_apart_wherever_they_are_named():
 
 
 def test_the_small_vocabulary_is_closed_and_its_documents_are_one_sentence():
-    small_world = world.make(entities=700, seed=2, vocabulary="small")
+    small_world = make_world(entities=700, seed=2, vocabulary="small")
     words = {word for document in small_world.documents for word in f"{document.title} {document.text}".split()}
     assert all(document.text.count(" .") == 1 for document in small_world.documents)
     words |= {word for task in small_world.tasks for word in (*task.question.split(), *task.answer.split())}
@@ -226,7 +228,7 @@ def test_the_small_vocabulary_is_closed_and_its_documents_are_one_sentence():
 
 
 def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
-    description = world.write(made, tmp_path / "w")
+    description = write_world(made, tmp_path / "w")
     with gzip.open(tmp_path / "w" / "corpus.jsonl.gz", "rt", encoding="utf-8") as rows:
         corpus = [json.loads(row) for row in rows]
     assert [row["id"] for row in corpus] == [document.id for document in made.documents]
@@ -253,7 +255,7 @@ def test_a_folder_is_laid_out_as_question_data_is(tmp_path, made):
 )
 def test_what_cannot_be_made_is_refused_with_the_way_out(tmp_path, settings, said):
     with pytest.raises(ConfigError, match=said):
-        world.write(world.make(**settings), tmp_path / "w")
+        write_world(make_world(**settings), tmp_path / "w")
     assert not list(tmp_path.iterdir())
 
 
@@ -261,8 +263,8 @@ def test_what_a_kill_left_is_no_obstacle(tmp_path, made):
     partial = tmp_path / ".w.partial"
     partial.mkdir()
     (partial / "queries.train.jsonl").write_text("half of a ")
-    world.write(made, tmp_path / "w")
-    world.write(made, tmp_path / "other")
+    write_world(made, tmp_path / "w")
+    write_world(made, tmp_path / "other")
     files = {path.name: path.read_bytes() for path in (tmp_path / "w").iterdir()}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
     assert {path.name for path in tmp_path.iterdir()} == {"w", "other"}
@@ -270,18 +272,18 @@ def test_what_a_kill_left_is_no_obstacle(tmp_path, made):
 
 def test_the_number_named_in_a_refusal_can_be_made():
     with pytest.raises(ConfigError) as caught:
-        _ = world.make(entities=60, tasks=100_000).tasks
+        _ = make_world(entities=60, tasks=100_000).tasks
     limit = int(re.search(r"about (\d+) tasks", str(caught.value))[1])
-    assert len(world.make(entities=60, tasks=limit).tasks) == limit
+    assert len(make_world(entities=60, tasks=limit).tasks) == limit
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    small = world.make(entities=50)
+    small = make_world(entities=50)
     with pytest.raises(ConfigError, match="not empty"):
-        world.write(small, tmp_path)
-    world.write(small, tmp_path, force=True)
+        write_world(small, tmp_path)
+    write_world(small, tmp_path, force=True)
     assert (tmp_path / "mine.txt").read_text() == "mine"
     assert (tmp_path / "world.json").exists()
     with pytest.raises(ConfigError, match="is a file"):
-        world.write(small, tmp_path / "mine.txt")
+        write_world(small, tmp_path / "mine.txt")

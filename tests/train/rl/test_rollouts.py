@@ -15,10 +15,10 @@ from context_agent.policies.tokens.engines import FakeEngine, Sample, SampleRequ
 from context_agent.policies.tokens.prompt import TokenCall, calls
 from context_agent.pruning.view import ActionTaken
 from context_agent.train import rewards
-from context_agent.train.config import EpisodeConfig, RolloutConfig
+from context_agent.train.config import EpisodeConfig, ParlConfig, RolloutConfig
 from context_agent.train.curriculum import Curriculum, CurriculumStage
 from context_agent.train.outcome import Ending
-from context_agent.train.parl import Delegation, ParlConfig
+from context_agent.train.parl import Delegation
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.rollouts import Rollouts
 from context_agent.train.toy.environment import ToyEnvironment

@@ -17,8 +17,9 @@ from typing import Any, Protocol, Self
 from pydantic import BaseModel, Field, model_validator
 
 from context_agent.errors import PolicyError
-from context_agent.synth_data.llm_stages.cached_model import CapReached, SpendingCap, TokenPrices
-from context_agent.synth_data.llm_stages.model import InvalidReply, PromptPart, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.ledger import CapReached, SpendingCap, TokenPrices
+from context_agent.synth_data.llm_stages.model import InvalidReply, StructuredModel, StructuredModelOptions
+from context_agent.synth_data.llm_stages.templates import PromptPart
 from context_agent.synth_data.stages import DropRow, StageHalted
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.rubric import Rubric, load_rubric

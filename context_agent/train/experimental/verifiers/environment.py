@@ -34,8 +34,7 @@ from context_agent.train.experimental.verifiers.traces import PLUGIN, RECORD, re
 from context_agent.train.outcome import is_aborted, measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.rollouts import RolloutRequest, play_episode
-from context_agent.train.rl.scoring import ScoredEpisode
-from context_agent.train.rl.step_metrics import episode_metrics
+from context_agent.train.rl.scoring import ScoredEpisode, episode_metrics
 from context_agent.train.run_file import read_run
 from context_agent.types import Question
 

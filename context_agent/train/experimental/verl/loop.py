@@ -25,8 +25,7 @@ from context_agent.train.experimental.verl.worker import VerlEngine, WorkerConte
 from context_agent.train.outcome import measure_outcome
 from context_agent.train.rewards import compute_reward
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, episode_request, is_complete, play_episodes
-from context_agent.train.rl.scoring import ScoredEpisode
-from context_agent.train.rl.step_metrics import episode_metrics
+from context_agent.train.rl.scoring import ScoredEpisode, episode_metrics
 from context_agent.train.rows import TrainingRow, sampled_rows
 
 try:

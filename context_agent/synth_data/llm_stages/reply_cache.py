@@ -1,11 +1,7 @@
-"""A model endpoint that stores every reply, never sends the same request twice, and stays below a spending cap.
+"""A model endpoint that stores every reply and never sends the same request twice.
 
 Every reply is appended to a file and synced to disk before it is used. A request that has a stored reply is not sent,
 so a killed run that is started again repeats only the unanswered requests and sees the same replies.
-
-Room for a call is reserved before it is sent, by an upper bound: a prompt has at most as many tokens as the request has
-bytes, and the request limits the reply. So the cap holds however many calls run at once. When a call returns, what it
-used replaces its reservation.
 """
 
 from __future__ import annotations
@@ -13,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -27,140 +21,13 @@ from context_agent._support.http import BACKGROUND, Endpoint, Refusal
 from context_agent._support.http_body import Events
 from context_agent._support.journal import AppendLog
 from context_agent._support.worker_pool import CallParent
-from context_agent.errors import ConfigError, DataError, ServerError
+from context_agent.errors import DataError, ServerError
 from context_agent.policies.chat.replies import Reply, read_reply, rejected_key_message, usage_bounds
+from context_agent.synth_data.llm_stages.ledger import CostLedger
 from context_agent.synth_data.stages import StageHalted
 
 MOST_FAILURES = 8
 """Failed calls in a row, each after all its retries, that end the run: the server is down."""
-MILLION = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPrices:
-    """Price of a million input and output tokens, in the currency of the cap."""
-
-    input: float = 0.0
-    output: float = 0.0
-
-    def cost(self, prompt: int, completion: int) -> float:
-        """Return the cost of this many tokens."""
-        return (prompt * self.input + completion * self.output) / MILLION
-
-
-@dataclass(frozen=True, slots=True)
-class SpendingCap:
-    """The most that all runs with the same reply cache may spend together. None means no limit."""
-
-    cost: float | None = None
-    tokens: int | None = None
-    calls: int | None = None
-
-
-class CapReached(StageHalted):
-    """The next call could exceed the spending cap."""
-
-
-@dataclass(slots=True)
-class SpendingClaim:
-    """Tokens reserved for a call; `settle` replaces the bound by what it used."""
-
-    prompt: int
-    completion: int
-    calls: int = 0
-
-    def settle(self, prompt: int, completion: int) -> None:
-        """Sets the tokens that the call used."""
-        self.prompt, self.completion, self.calls = prompt, completion, 1
-
-
-class CostLedger:
-    """The tokens of all calls, and the claims of those in progress. For use in one event loop."""
-
-    def __init__(self, prices: TokenPrices | None = None, cap: SpendingCap | None = None) -> None:
-        """Raises `ConfigError` for negative numbers, and for a cap on cost without prices."""
-        self.prices = prices or TokenPrices()
-        self.cap = cap or SpendingCap()
-        amounts = (self.prices.input, self.prices.output, self.cap.cost or 0, self.cap.tokens or 0, self.cap.calls or 0)
-        if min(amounts) < 0:
-            raise ConfigError(f"prices and caps must not be negative; got {amounts}")
-        if self.cap.cost is not None and not (self.prices.input or self.prices.output):
-            raise ConfigError(
-                "a cap on cost needs prices: give the cost of a million input and output tokens (--price-in, "
-                "--price-out)"
-            )
-        self.calls = self.prompt = self.completion = 0
-        self.reused = 0
-        """Replies of this run that came from the cache."""
-        self._claims: list[SpendingClaim] = []
-        self._changed = asyncio.Condition()
-
-    @property
-    def cost(self) -> float:
-        """The cost of the finished calls."""
-        return self.prices.cost(self.prompt, self.completion)
-
-    def add(self, prompt: int, completion: int) -> None:
-        """Adds a call of an earlier run."""
-        self._enter(SpendingClaim(prompt, completion, calls=1))
-
-    @asynccontextmanager
-    async def reserve(self, prompt: int, completion: int) -> AsyncIterator[SpendingClaim]:
-        """Reserves room for a call of at most this many tokens.
-
-        Waits while calls in progress hold the room, and raises `CapReached` if waiting cannot free enough. A claim that
-        is not settled costs nothing: its call failed.
-        """
-        claim = SpendingClaim(prompt, completion)
-        async with self._changed:
-            while not self._fits(claim):
-                if not self._claims:
-                    raise CapReached(self._cap_message(claim))
-                await self._changed.wait()
-            self._claims.append(claim)
-        try:
-            yield claim
-        finally:
-            # Before anything is awaited, so that a cancelled call leaves no claim behind.
-            self._claims.remove(claim)
-            if claim.calls:
-                self._enter(claim)
-            async with self._changed:
-                self._changed.notify_all()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the totals for a report, with `cost` if there are prices."""
-        totals: dict[str, Any] = {
-            "calls": self.calls,
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
-            "reused": self.reused,
-        }
-        return {**totals, "cost": round(self.cost, 6)} if self.prices != TokenPrices() else totals
-
-    def _enter(self, claim: SpendingClaim) -> None:
-        self.calls += claim.calls
-        self.prompt += claim.prompt
-        self.completion += claim.completion
-
-    def _fits(self, claim: SpendingClaim) -> bool:
-        prompt = self.prompt + claim.prompt + sum(active.prompt for active in self._claims)
-        completion = self.completion + claim.completion + sum(active.completion for active in self._claims)
-        within = self.cap.tokens is None or prompt + completion <= self.cap.tokens
-        within = within and (self.cap.calls is None or self.calls + len(self._claims) < self.cap.calls)
-        return within and (self.cap.cost is None or self.prices.cost(prompt, completion) <= self.cap.cost)
-
-    def _cap_message(self, claim: SpendingClaim) -> str:
-        calls = f"{self.calls}" if self.cap.calls is None else f"{self.calls} of {self.cap.calls:,}"
-        spent = f"{self.prompt + self.completion:,} tokens in {calls} calls"
-        if self.cap.cost is not None:
-            spent += f" for {self.cost:.4f} of {self.cap.cost:g}"
-        if self.cap.tokens is not None:
-            spent += f" of {self.cap.tokens:,}"
-        return (
-            f"the cap is reached: {spent} are spent, and the next call could use {claim.prompt + claim.completion:,} "
-            "tokens. Raise the cap and run the same command again: stored replies are not requested again"
-        )
 
 
 class ReplyCache:

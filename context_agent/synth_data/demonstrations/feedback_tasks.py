@@ -1,0 +1,224 @@
+"""Tasks from user feedback on served searches.
+
+A task is a question that was asked. Its gold are the documents judged relevant to it, its distractors those judged
+irrelevant. All searches with the same question count together. A judge's later verdict on a document replaces the
+earlier one. If judges disagree the majority decides, and a tie leaves the document out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from context_agent.errors import TrajectoryError
+from context_agent.integrations.feedback import FeedbackLog, Judgment
+from context_agent.retrieval.corpus import Corpus
+from context_agent.synth_data.task import Task
+
+ORIGIN = "feedback"
+
+
+NO_TRAJECTORY = "the trajectory is not there"
+
+
+NO_IDS = "names no document"
+
+
+NOT_RELEVANT = "no document judged relevant"
+
+
+NOT_IN_INDEX = "no relevant document is in the index"
+
+
+DocumentOf = Callable[[str], str | None]
+"""The document of a document's or passage's id; None if the index has neither."""
+
+
+@dataclass(slots=True)
+class FeedbackReport:
+    """Counts of a feedback log. `judgments` and `questions` count the dropped ones by reason.
+
+    `conflicts` counts the documents on which judges disagreed, `ties` those of them that were left out, `missing` the
+    judged ids that the index lacks, `replaced` the verdicts that their judge changed later.
+    """
+
+    read: int = 0
+    tasks: int = 0
+    judgments: Counter[str] = field(default_factory=Counter)
+    questions: Counter[str] = field(default_factory=Counter)
+    conflicts: int = 0
+    ties: int = 0
+    missing: int = 0
+    replaced: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "judgments": self.read,
+            "tasks": self.tasks,
+            "dropped_judgments": dict(sorted(self.judgments.items())),
+            "dropped_questions": dict(sorted(self.questions.items())),
+            "conflicts": self.conflicts,
+            "ties": self.ties,
+            "missing": self.missing,
+            "replaced": self.replaced,
+        }
+
+
+@dataclass(slots=True)
+class _JudgedQuestion:
+    """A question, and each judge's last verdict on each document: True for relevant."""
+
+    question: str
+    votes: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
+    trajectories: dict[str, None] = field(default_factory=dict)
+    ratings: list[int] = field(default_factory=list)
+    conflicts: int = 0
+    lost: bool = False
+    """Whether a relevant document is not in the index."""
+
+
+def tasks_from_feedback(
+    judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus
+) -> tuple[list[Task], FeedbackReport]:
+    """Return the tasks in the order in which their questions were first judged, and the report."""
+    cases, report = _judged_questions(judgments, trajectories, corpus)
+    tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
+    report.tasks = len(tasks)
+    return tasks, report
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionVerdicts:
+    """The settled verdicts on the documents of each judged question."""
+
+    by_question: Mapping[str, Mapping[str, bool]]
+
+    def key(self, question: str) -> str:
+        """Return a key that equal questions share."""
+        return _question_key(question)
+
+    def of(self, question: str) -> Mapping[str, bool]:
+        """True for a relevant document, False for an irrelevant one; ties and unjudged documents are missing."""
+        return self.by_question.get(_question_key(question), {})
+
+
+def question_verdicts(judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
+    """Return the settled verdicts over all searches and judges."""
+    cases, _ = _judged_questions(judgments, trajectories, corpus)
+    return QuestionVerdicts({key: _majority(case)[0] for key, case in cases.items()})
+
+
+def _judged_questions(
+    judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus
+) -> tuple[dict[str, _JudgedQuestion], FeedbackReport]:
+    report = FeedbackReport()
+    cases: dict[str, _JudgedQuestion] = {}
+    document_of = _document_lookup(corpus)
+    for judgment in judgments:
+        report.read += 1
+        try:
+            question = trajectories.header(judgment.trajectory).question
+        except TrajectoryError:
+            report.judgments[NO_TRAJECTORY] += 1
+            continue
+        if not (judgment.relevant or judgment.irrelevant):
+            report.judgments[NO_IDS] += 1
+            continue
+        _add_judgment(
+            cases.setdefault(_question_key(question), _JudgedQuestion(question)), judgment, document_of, report
+        )
+    return cases, report
+
+
+def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: DocumentOf, report: FeedbackReport) -> None:
+    """Adds a judgment. A judgment without a user counts as a judge of its own."""
+    judge = f"user:{judgment.user}" if judgment.user else f"judgment:{judgment.id}"
+    case.trajectories[judgment.trajectory] = None
+    if judgment.rating is not None:
+        case.ratings.append(judgment.rating)
+    verdicts: dict[str, bool] = {}
+    # A document with a relevant passage is relevant, whatever its other passages are.
+    for ids, verdict in ((judgment.irrelevant, False), (judgment.relevant, True)):
+        for relevant_id in ids:
+            document = document_of(relevant_id)
+            if document is None:
+                report.missing += 1
+                case.lost = case.lost or verdict
+            else:
+                verdicts[document] = verdict
+    for document, verdict in verdicts.items():
+        report.replaced += case.votes[document].get(judge, verdict) != verdict
+        case.votes[document][judge] = verdict
+
+
+def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
+    verdicts, ties = _majority(case)
+    gold = [document for document, relevant in verdicts.items() if relevant]
+    distractors = [document for document, relevant in verdicts.items() if not relevant]
+    report.ties += ties
+    report.conflicts += case.conflicts
+    if not gold:
+        report.questions[NOT_IN_INDEX if case.lost else NOT_RELEVANT] += 1
+        return None
+    digest = blake2b(_question_key(case.question).encode("utf-8", "surrogatepass"), digest_size=8)
+    return Task(
+        id=f"feedback-{digest.hexdigest()}",
+        question=case.question,
+        answer="",
+        gold=tuple(gold),
+        type=ORIGIN,
+        hops=0,
+        distractors=tuple(distractors),
+        origin=ORIGIN,
+        labels={ORIGIN: _label(case)},
+    )
+
+
+def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
+    """Return the majority verdict on each document, and the number of ties. Stores the number of conflicts in the
+    case.
+    """
+    verdicts: dict[str, bool] = {}
+    case.conflicts = 0
+    for document, votes in case.votes.items():
+        relevant = sum(votes.values())
+        irrelevant = len(votes) - relevant
+        case.conflicts += bool(relevant and irrelevant)
+        if relevant != irrelevant:
+            verdicts[document] = relevant > irrelevant
+    return verdicts, len(case.votes) - len(verdicts)
+
+
+def _label(case: _JudgedQuestion) -> Mapping[str, Any]:
+    judges = {judge for votes in case.votes.values() for judge in votes}
+    return {
+        "trajectories": list(case.trajectories),
+        "judges": len(judges),
+        "conflicts": case.conflicts,
+        "ratings": case.ratings,
+    }
+
+
+def _document_lookup(corpus: Corpus) -> DocumentOf:
+    documents: dict[str, str | None] = {}
+
+    def document_of(item_id: str) -> str | None:
+        if item_id not in documents:
+            documents[item_id] = item_id if corpus.read(item_id) else _owner(corpus, item_id)
+        return documents[item_id]
+
+    return document_of
+
+
+def _owner(corpus: Corpus, chunk_id: str) -> str | None:
+    chunks: Sequence[Any] = corpus.get([chunk_id])
+    return str(chunks[0].document_id) if chunks else None
+
+
+def _question_key(question: str) -> str:
+    """Questions that differ only in case and spacing are equal."""
+    return " ".join(question.split()).casefold()

@@ -1,0 +1,73 @@
+"""A policy whose actions name blocks by their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
+from context_agent.harness.profile import Profile
+from context_agent.pruning.view import Block, View
+from context_agent.retrieval.corpus import Corpus
+from context_agent.types import Action, RankedId, ToolCall
+
+
+class LabellingPolicy:
+    """A policy whose actions name blocks by label, as one that is shown labels would."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.counter = inner.counter
+
+    def instructions(self, profile: Profile) -> str | Instructions:
+        """Return the inner policy's instructions."""
+        return self._inner.instructions(profile)
+
+    def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
+        """Return the inner policy's actor, with its actions relabelled."""
+        return LabellingActor(self._inner.open(question, corpus, profile=profile, seed=seed))
+
+
+class LabellingActor:
+    """The inner actor; chunk ids become labels, and arguments that the lean format cannot write are left out."""
+
+    def __init__(self, inner: Actor) -> None:
+        self._inner = inner
+
+    async def act(self, view: View) -> Action:
+        """Return the inner actor's action."""
+        action = await self._inner.act(view)
+        ranking = None if action.ranking is None else _labelled_ranking(action.ranking, view)
+        return replace(action, calls=tuple(_labelled_call(call, view) for call in action.calls), ranking=ranking)
+
+    def partial(self, view: View) -> tuple[RankedId, ...]:
+        """Return the inner actor's ranking for this view; empty if it has none."""
+        return self._inner.partial(view) if isinstance(self._inner, PartialRanker) else ()
+
+
+def _labelled_call(call: ToolCall, view: View) -> ToolCall:
+    if not isinstance(call.arguments, dict):
+        return call
+    labels = {block.id: _named(block) for block in (*view.pruned, *view.blocks)}
+    arguments = {
+        name: [labels.get(item, item) for item in value] if isinstance(value, list) else value
+        for name, value in call.arguments.items()
+        if name != "limit"
+    }
+    return ToolCall(call.name, arguments, call.id)
+
+
+def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId, ...]:
+    labels = {name: _named(block) for block in view.blocks for name in (block.document_id, block.id)}
+    return tuple(replace(item, id=labels.get(item.id, item.id)) for item in ranking)
+
+
+def _named(block: Block) -> str:
+    """Return the block's label behind its title, as its header has them; a long title is left out."""
+    title, _, _ = block.header.partition(block.label)
+    return f"{title}{block.label}" if len(title) <= LONGEST_NAME else block.label
+
+
+LONGEST_NAME = 80
+"""Characters up to which a title is written ahead of a label."""

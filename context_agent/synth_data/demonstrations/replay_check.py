@@ -1,0 +1,152 @@
+"""Replays recorded trajectories, and reports the first view that differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent.errors import ConfigError, DataError, TrajectoryError
+from context_agent.eval.rerun import Cause, Difference, rerun
+from context_agent.harness.profile import Profile
+from context_agent.harness.trajectory import Trajectory
+from context_agent.harness.trajectory_file import read
+from context_agent.harness.trajectory_folder import is_trajectory
+from context_agent.retrieval.corpus import Corpus
+from context_agent.tokens import TokenCounter
+from context_agent.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """What a record is compared with; see `eval.rerun.rerun`."""
+
+    counter: TokenCounter | None = None
+    profile: Profile | None = None
+    recorded_profile: bool = False
+    any_corpus: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """A file and the first difference of its replay; None if all views are equal.
+
+    `question`, and the `version` of the harness that recorded it, are empty for a file that cannot be read.
+    """
+
+    path: Path
+    difference: Difference | None
+    question: str = ""
+    version: str = ""
+    turns: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row of a report."""
+        row: dict[str, Any] = {"file": str(self.path), "question": self.question, "version": self.version}
+        if self.difference is None:
+            return {**row, "same": True, "turns": self.turns}
+        difference = self.difference
+        return {
+            **row,
+            "same": False,
+            "cause": difference.cause.value,
+            "turn": difference.turn,
+            "detail": difference.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySummary:
+    """Counts of equal and different episodes, the latter by cause, and of the versions that recorded them."""
+
+    checked: int
+    same: int
+    causes: dict[str, int]
+    versions: dict[str, int]
+    version: str = __version__
+
+    @staticmethod
+    def of(results: Sequence[ReplayResult]) -> ReplaySummary:
+        """Return the counts of these results, with causes in the order of `Cause`."""
+        counted = Counter(result.difference.cause for result in results if result.difference is not None)
+        causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
+        versions = Counter(result.version or "unknown" for result in results)
+        return ReplaySummary(len(results), len(results) - counted.total(), causes, dict(sorted(versions.items())))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as plain data."""
+        return {
+            "checked": self.checked,
+            "same": self.same,
+            "differ": self.checked - self.same,
+            "causes": self.causes,
+            "recorded_by": self.versions,
+            "version": self.version,
+        }
+
+
+async def check_files(
+    paths: Iterable[Path],
+    corpus: Corpus,
+    terms: ReplaySettings | None = None,
+    *,
+    advance: Callable[[int, int | None], None] = lambda done, total: None,
+) -> list[ReplayResult]:
+    """Replays each file's episode. A file that cannot be read counts as a difference."""
+    files = list(paths)
+    results = []
+    for number, path in enumerate(files, start=1):
+        results.append(await check_file(path, corpus, terms or ReplaySettings()))
+        advance(number, len(files))
+    return results
+
+
+async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
+    """Replays a file's episode. Raises `CorpusError` for a corpus that cannot be used."""
+    trajectory = read_or_problem(path)
+    if isinstance(trajectory, str):
+        return ReplayResult(path, Difference(Cause.UNSOUND, -1, trajectory))
+    difference = await rerun(
+        trajectory,
+        corpus,
+        counter=terms.counter,
+        profile=terms.profile,
+        recorded_profile=terms.recorded_profile,
+        any_corpus=terms.any_corpus,
+    )
+    header = trajectory.header
+    turns = 0 if trajectory.end is None else trajectory.end.turns
+    return ReplayResult(path, difference, header.question, header.version, turns)
+
+
+def read_or_problem(path: Path) -> Trajectory | str:
+    """Return the trajectory of a file, or the reason why it cannot be read."""
+    try:
+        return read(path)
+    except (TrajectoryError, RecursionError, AttributeError, ConfigError) as error:
+        return str(error)
+
+
+def trajectory_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the trajectory files among these files and in these folders, each once, ordered by path.
+
+    Files that are named themselves are not examined. Raises `DataError` for a path that does not exist, and if there is
+    no trajectory.
+    """
+    files = dict.fromkeys(file for path in paths for file in _files_in(path))
+    if not files:
+        raise DataError(
+            f"no trajectory in {', '.join(map(str, paths))}: record some with `ctx1 serve --trajectories FOLDER`"
+        )
+    return list(files)
+
+
+def _files_in(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    if path.is_dir():
+        yield from (file for file in sorted(path.rglob("*.jsonl")) if file.is_file() and is_trajectory(file))
+    else:
+        yield path

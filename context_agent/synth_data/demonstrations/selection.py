@@ -1,0 +1,60 @@
+"""A folder of selected trajectories, as `ctx1 train sft` reads it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from context_agent._support.journal import replacing
+from context_agent._support.small_files import parse_json
+from context_agent.errors import ConfigError
+from context_agent.synth_data.demonstrations.runs import DROPPED, EPISODES, INDEX, KEPT, REPORT
+from context_agent.synth_data.row_files import write_json, write_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRow:
+    """A trajectory file, with its row in the list of kept or dropped ones."""
+
+    path: Path
+    row: dict[str, Any]
+
+
+def write_selection(
+    folder: Path, selected: Sequence[ReplayRow], dropped: Sequence[ReplayRow], report: dict[str, Any]
+) -> None:
+    """Copies the kept files to `folder`, as `ctx1 train sft` reads it, with lists of kept and dropped ones and a
+    report.
+
+    Files that an earlier call kept and this one does not are deleted. Raises `ConfigError` for a folder of `ctx1 synth
+    trajectories`, and for two files of the same name.
+    """
+    if (folder / EPISODES).exists():
+        raise ConfigError(f"{folder} holds the episodes of `ctx1 synth trajectories`: name another folder")
+    names = Counter(row.path.name for row in selected)
+    if (twice := next((name for name, count in names.items() if count > 1), None)) is not None:
+        raise ConfigError(f"{names[twice]} files have the name {twice}: check their folders one at a time")
+    target = folder / KEPT
+    target.mkdir(parents=True, exist_ok=True)
+    for row in selected:
+        with row.path.open("rb") as source, replacing(target / row.path.name) as copy:
+            shutil.copyfileobj(source, copy)
+    for name in _indexed_names(folder / INDEX) - set(names):
+        (target / name).unlink(missing_ok=True)
+    write_rows(folder / INDEX, ({"file": row.path.name, **row.row} for row in selected))
+    write_rows(folder / DROPPED, ({"file": row.path.name, **row.row} for row in dropped))
+    write_json(folder / REPORT, report)
+
+
+def _indexed_names(index: Path) -> set[str]:
+    """Return the file names in an earlier list: only those files were copied by an earlier call."""
+    names = set()
+    for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
+        with suppress(ValueError, TypeError, KeyError):
+            names.add(str(parse_json(line)["file"]))
+    return {name for name in names if Path(name).name == name}

@@ -1,0 +1,117 @@
+"""Near-duplicates among tasks: the same gold documents and nearly the same question.
+
+Similarity is the exact Jaccard index of the questions' character n-grams. Only tasks with the same gold are compared,
+so questions of a template about different documents stay. The prefix filter (Chaudhuri, Ganti and Kaushik 2006) leaves
+few pairs to compare. Two tasks with the same question are duplicates whatever their gold: they cannot both be right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from context_agent.errors import ConfigError
+from context_agent.synth_data.task import Task, question_key
+
+LIKENESS = 0.7
+"""Jaccard index from which two questions about the same documents are near-duplicates."""
+
+
+SHINGLE = 4
+"""Characters of an n-gram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A task that repeats an earlier one, with that task's id and their similarity, 0 to 1."""
+
+    task: Task
+    of: str
+    likeness: float
+
+    @property
+    def reason(self) -> str:
+        """Why the task is dropped."""
+        return f"asks what {self.of} asks (likeness {self.likeness:.2f})"
+
+
+def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
+    """Return the tasks that repeat an earlier, kept task, in order. A task without gold is only compared word for word.
+
+    Raises `ConfigError` for a likeness outside (0, 1].
+    """
+    if not 0 < likeness <= 1:
+        raise ConfigError(f"likeness must be above 0 and at most 1; got {likeness}")
+    shingled = [shingles(task.question) for task in tasks]
+    ranks = _by_rarity(shingled)
+    first_ids: dict[str, str] = {}
+    blocks: dict[frozenset[str], _QuestionIndex] = defaultdict(lambda: _QuestionIndex(likeness))
+    repeated = []
+    for task, grams in zip(tasks, shingled, strict=True):
+        text = question_key(task.question)
+        if text in first_ids:
+            repeated.append(Duplicate(task, first_ids[text], 1.0))
+            continue
+        first_ids[text] = task.id
+        if not task.gold:
+            continue
+        block = blocks[frozenset(task.gold)]
+        ordered = sorted(grams, key=ranks.__getitem__)
+        nearest = block.nearest(grams, ordered)
+        if nearest is not None:
+            repeated.append(Duplicate(task, *nearest))
+            del first_ids[text]
+            continue
+        block.add(task.id, grams, ordered)
+    return repeated
+
+
+def shingles(text: str) -> frozenset[str]:
+    """Return the n-grams of the text, padded with a space at both ends; never empty."""
+    padded = f" {question_key(text)} "
+    return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
+
+
+class _QuestionIndex:
+    """Questions about the same documents, indexed by the rare n-grams that similar questions must share."""
+
+    def __init__(self, likeness: float) -> None:
+        self._likeness = likeness
+        self._members: list[tuple[str, frozenset[str]]] = []
+        self._postings: dict[str, list[int]] = defaultdict(list)
+
+    def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
+        """Return the id and similarity of the most similar question, the earliest of equals.
+
+        None if none is similar enough.
+        """
+        rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
+        scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
+        return max(
+            (candidate for candidate in scored if candidate[1] >= self._likeness),
+            key=lambda candidate: candidate[1],
+            default=None,
+        )
+
+    def add(self, name: str, grams: frozenset[str], ordered: Sequence[str]) -> None:
+        for gram in self._prefix(ordered):
+            self._postings[gram].append(len(self._members))
+        self._members.append((name, grams))
+
+    def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
+        """Return the |x| - ceil(likeness * |x|) + 1 rarest n-grams: similar sets share an n-gram in their prefixes."""
+        # A hair less than the exact product: rounding up must not shorten the prefix.
+        return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
+
+
+def _jaccard(grams_a: frozenset[str], grams_b: frozenset[str]) -> float:
+    shared = len(grams_a & grams_b)
+    return shared / (len(grams_a) + len(grams_b) - shared)
+
+
+def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
+    """Return a rank for each n-gram, the rarest first, equals in alphabetical order: one order for all sets."""
+    counts = Counter(gram for grams in shingled for gram in grams)
+    return {gram: rank for rank, (gram, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0])))}

@@ -1,0 +1,86 @@
+"""Whether a chunk states a fact.
+
+If a corpus repeats itself, a fact is found by any chunk that states it, so the gold of a fact is a list of chunk ids. A
+chunk states a quote if it has the quote's words, or if one of its sentences or table rows has every number of the quote
+and most of its other words. A quote without numbers is only restated by its words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from context_agent.retrieval.corpus import CANDIDATES, Corpus
+from context_agent.synth_data.answers import SCALES
+from context_agent.text.sentences import sentences
+from context_agent.types import Chunk
+
+SHARED_WORDS = 0.6
+"""Share of a quote's other words that a sentence must have, besides all its numbers."""
+
+
+SHORTEST_WORD = 3
+"""Letters from which a word counts."""
+
+
+_FIGURE = re.compile(
+    rf"(?<![\w.])(\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|\d+(?:\.\d+)?)\s*(%|(?:percent|{'|'.join(SCALES)})\b)?",
+    re.I,
+)
+
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tuple[str, ...]:
+    """Ids of the chunks that state the quote among the hits of a search for it, ordered by document and position."""
+    return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, k=limit)))
+
+
+def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
+    """Ids of the chunks that state the quote, ordered by document and position."""
+    stating = {(chunk.document_id, chunk.index, chunk.id) for chunk in chunks if states_fact(chunk.text, quote)}
+    return tuple(chunk_id for _, _, chunk_id in sorted(stating))
+
+
+def states_fact(text: str, quote: str) -> bool:
+    """Return whether the text states what the quote states."""
+    folded = _joined_words(quote)
+    if not folded:
+        return False
+    if f" {folded} " in f" {_joined_words(text)} ":
+        return True
+    numbers, words = numbers_in(quote), _content_words(quote)
+    return bool(numbers) and any(
+        numbers <= numbers_in(sentence) and len(words & _content_words(sentence)) >= SHARED_WORDS * len(words)
+        for sentence in sentences(text)
+    )
+
+
+def numbers_in(text: str) -> frozenset[str]:
+    """Return the numbers of a text in comparable form: `$1.2 million` is `1200000`; a percentage keeps its sign."""
+    numbers = set()
+    for match in _FIGURE.finditer(text):
+        value, unit = float(match[1].replace(",", "")), (match[2] or "").lower()
+        if unit in ("%", "percent"):
+            numbers.add(f"{value:.12g}%")
+        else:
+            numbers.add(f"{value * SCALES.get(unit, 1):.12g}")
+    return frozenset(numbers)
+
+
+def _joined_words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _content_words(text: str) -> frozenset[str]:
+    """Return the words that carry meaning, cut to six letters so that inflections agree; units belong to the
+    numbers.
+    """
+    folded = (word.casefold() for word in _LETTERS.findall(text))
+    return frozenset(word[:6] for word in folded if len(word) >= SHORTEST_WORD and word not in _UNCOUNTED)
+
+
+_UNCOUNTED = frozenset(
+    "the and for was were are has had have been with from that this its our which percent approximately about".split()
+) | frozenset(SCALES)

@@ -1,0 +1,133 @@
+"""The stage `distract`: adds documents that look relevant and do not contain the answer.
+
+The queries come from a model, or else from the question and its clues, and the corpus' own search runs them. A
+document is rejected if any of its chunks states the answer in any form or reveals it, or if it states a fact of the
+task; a model can judge the rest. Distractors that the task already has pass the same checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from context_agent.errors import ConfigError
+from context_agent.retrieval.corpus import Corpus
+from context_agent.synth_data.answers import reveals_answer
+from context_agent.synth_data.llm_stages.context import StageContext
+from context_agent.synth_data.llm_stages.excerpts import EXCERPT_CHUNKS, DocumentExcerpt, document_chunks
+from context_agent.synth_data.llm_stages.model import InvalidReply
+from context_agent.synth_data.llm_stages.templates import PromptPart
+from context_agent.synth_data.stages import DropRow, KeptRows, off_loop
+from context_agent.synth_data.task import Task, task_of
+from context_agent.text.sentences import sentences
+from context_agent.types import Chunk
+
+DISTRACTORS = 10
+"""Distractors of a task (the value of the published pipeline)."""
+
+
+QUERY_COUNT = 5
+"""Queries that the model is asked for."""
+
+
+HITS_PER_QUERY = 20
+
+
+class SearchQueries(BaseModel):
+    """The model's queries."""
+
+    queries: list[str]
+
+
+class AnswerVerdict(BaseModel):
+    """The model's verdict on a document."""
+
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DistractorSettings:
+    """Most and fewest distractors of a task, and whether a model judges each of them."""
+
+    count: int = DISTRACTORS
+    least: int = 1
+    checked: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.count:
+            raise ConfigError(f"at least {self.least} of {self.count} distractors are impossible: lower the minimum")
+
+
+async def distract(context: StageContext, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
+    """Return the task with distractors found by a model's queries. Raises `DropRow`."""
+    task = task_of(row, f"task {row.get('id')!r}")
+    proposal = await context.ask(
+        "distract",
+        [PromptPart("QUESTION", task.question), PromptPart("CLUES", task.clues)],
+        SearchQueries,
+        _check_queries,
+        count=QUERY_COUNT,
+    )
+    queries = [query for query in proposal.queries if query.strip()][: 2 * QUERY_COUNT]
+    return await _with_distractors(context.corpus, task, queries, settings, context if settings.checked else None)
+
+
+async def distract_by_words(corpus: Corpus, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
+    """Return the task with distractors found by the question and the sentences of the clues. Raises `DropRow`."""
+    task = task_of(row, f"task {row.get('id')!r}")
+    queries = [task.question, *sentences(task.clues)]
+    return await _with_distractors(corpus, task, [query for query in queries if query.strip()], settings, None)
+
+
+async def _with_distractors(
+    corpus: Corpus, task: Task, queries: Sequence[str], settings: DistractorSettings, judge: StageContext | None
+) -> KeptRows:
+    if not task.answer.strip():
+        raise DropRow("no answer", "distractors cannot be checked without an answer")
+    fact_chunks = await off_loop(corpus, lambda: corpus.get([chunk for fact in task.facts for chunk in fact]))
+    proving = {*task.gold, *(chunk.document_id for chunk in fact_chunks)}
+    distractors: list[str] = []
+    for document in [*task.distractors, *await _candidates(corpus, queries)]:
+        if len(distractors) == settings.count:
+            break
+        if document in proving or document in distractors:
+            continue
+        if await _lacks_answer(corpus, task, document, judge):
+            distractors.append(document)
+    if len(distractors) < settings.least:
+        raise DropRow("too few distractors", f"{len(distractors)} found, {settings.least} needed")
+    return KeptRows((replace(task, distractors=tuple(distractors)).to_json(),))
+
+
+async def _candidates(corpus: Corpus, queries: Sequence[str]) -> list[str]:
+    """Return the documents of all hits, ordered by rank: the first hit of each query, then the second of each, and so
+    on.
+    """
+    results = await off_loop(corpus, lambda: [corpus.search(query, k=HITS_PER_QUERY) for query in queries])
+    ranked = [hits[rank].chunk.document_id for rank in range(HITS_PER_QUERY) for hits in results if rank < len(hits)]
+    return list(dict.fromkeys(ranked))
+
+
+async def _lacks_answer(corpus: Corpus, task: Task, document: str, judge: StageContext | None) -> bool:
+    """Return whether no chunk of the document reveals the answer, by rule and, with a judge, by the model's verdict."""
+    try:
+        chunks = await document_chunks(corpus, document)
+    except DropRow:
+        return False
+    if any(reveals_answer(chunk.indexed_text, task.answer, task.aliases) for chunk in chunks):
+        return False
+    return judge is None or not await _answers_question(judge, task, chunks)
+
+
+async def _answers_question(judge: StageContext, task: Task, chunks: Sequence[Chunk]) -> bool:
+    excerpt = DocumentExcerpt(chunks[0].document_id, chunks[0].title, tuple(chunks[:EXCERPT_CHUNKS]))
+    parts = [PromptPart("QUESTION", task.question), PromptPart("ANSWER", task.answer), excerpt.part("DOCUMENT")]
+    return (await judge.ask("check", parts, AnswerVerdict)).answers
+
+
+def _check_queries(proposal: SearchQueries) -> None:
+    if not any(query.strip() for query in proposal.queries):
+        raise InvalidReply("no queries", "at least one query is needed")

@@ -1,0 +1,150 @@
+"""Exports of a task set: parquet files, a `datasets` folder, or an upload to the hub.
+
+Exported columns have fixed types even if a list is empty in every row. `labels` differ from set to set and are a column
+of JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from context_agent._support.journal import replacing_folder
+from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.synth_data.task import Task
+
+if TYPE_CHECKING:
+    from datasets import DatasetDict, Features
+
+
+ExportFormat = Literal["parquet", "datasets"]
+
+
+def export_splits(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) -> list[Path]:
+    """Writes `<out>/<split>.parquet` for each split, or `out` for `datasets.load_from_disk`; returns the files.
+
+    The folder appears whole or not at all. Raises `ConfigError` if it exists and is not empty, so that no old split
+    stays.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} exists and is not empty: use another folder")
+    tables = dataset(splits)
+    with replacing_folder(out) as partial:
+        files = _write_parquet(tables, partial) if to == "parquet" else _write_datasets(tables, partial)
+    return [out / path.relative_to(partial) for path in files]
+
+
+def _write_parquet(tables: DatasetDict, folder: Path) -> list[Path]:
+    for name, part in tables.items():
+        part.to_parquet(str(folder / f"{name}.parquet"))
+    return [folder / f"{name}.parquet" for name in tables]
+
+
+def _write_datasets(tables: DatasetDict, folder: Path) -> list[Path]:
+    tables.save_to_disk(str(folder))
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
+    """Return the splits in memory. Raises `ConfigError` for text that UTF-8 cannot encode."""
+    datasets = _datasets()
+    columns = features()
+    try:
+        return datasets.DatasetDict(
+            {
+                name: datasets.Dataset.from_list(
+                    [table_row(task) for task in tasks], features=columns, split=datasets.NamedSplit(name)
+                )
+                for name, tasks in splits.items()
+            }
+        )
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a text cannot be encoded as UTF-8: {error}") from error
+
+
+def features() -> Features:
+    """Return the columns of a task."""
+    datasets = _datasets()
+    text, number = datasets.Value("string"), datasets.Value("int64")
+    texts = datasets.List(text)
+    support = {
+        "id": text,
+        "chunks": texts,
+        "clue_quotes": texts,
+        "item_quotes": texts,
+        "contains_truth": datasets.Value("bool"),
+        "truth_quotes": texts,
+    }
+    columns = {"id": text, "question": text, "answer": text, "gold": texts, "type": text, "hops": number}
+    columns |= {"facts": datasets.List(texts), "level": number, "clues": text, "truth_type": text}
+    columns |= {"supporting": datasets.List(support), "distractors": texts, "bridge": text, "domain": text}
+    columns |= {"origin": text, "split": text, "labels": text}
+    return datasets.Features(columns)
+
+
+def table_row(task: Task) -> dict[str, Any]:
+    """Return the task as a row of the table."""
+    return {**task.to_json(), "labels": json.dumps(task.labels, sort_keys=True)}
+
+
+def push_splits(
+    splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None
+) -> str:
+    """Uploads the splits to the hub as `owner/set`, private by default, and returns the address.
+
+    The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` if the hub refuses the name or
+    the token, `DataError` if it cannot be reached.
+    """
+    tables = dataset(splits)
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+
+    hint = "log in with `hf auth login`, or set HF_TOKEN to a token that may write"
+    try:
+        tables.push_to_hub(name, private=not public)
+        if card is not None:
+            _push_card(name, card)
+    except LocalTokenNotFoundError as error:
+        raise ConfigError(f"no token for the hub: {hint}") from error
+    except HFValidationError as error:
+        raise ConfigError(f"{name!r} is not a valid name for the hub: use the form owner/set") from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        advice = f": {hint}" if status in {401, 403} else ""
+        raise ConfigError(f"the hub refused {name} (status {status}){advice}") from error
+    except Exception as error:
+        # The client's own errors of connection: which library they are of changes with its versions.
+        raise DataError(f"{name} was not uploaded to the hub: {_first_line(error)}") from error
+    return f"{HfApi().endpoint}/datasets/{name}"
+
+
+def disable_progress_bars() -> None:
+    """Disables the progress bars of `datasets` in this process."""
+    _datasets().disable_progress_bars()
+
+
+def _push_card(name: str, card: Path) -> None:
+    """Uploads the card's text below the front matter of the push; that of the folder names other files."""
+    from huggingface_hub import DatasetCard
+
+    local = DatasetCard(card.read_text(encoding="utf-8"))
+    pushed = DatasetCard.load(name)
+    pushed.text = local.text
+    for key in ("license", "license_name"):
+        if (value := getattr(local.data, key, None)) is not None:
+            setattr(pushed.data, key, value)
+    pushed.push_to_hub(name, repo_type="dataset")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _datasets() -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "datasets") from error
+    return datasets
