@@ -22,7 +22,7 @@ from context_agent._support.question_files import read_rows
 from context_agent.errors import DataError
 from context_agent.eval.statistics import Figure, roc_auc
 from context_agent.pruning.adapted_reader import AdaptedReader
-from context_agent.pruning.passages import Passage
+from context_agent.pruning.blocks import Passage
 from context_agent.pruning.relevance import reader_pair
 from context_agent.train.bridge.reader_head import fit_head
 

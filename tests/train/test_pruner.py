@@ -15,7 +15,7 @@ from context_agent.cli.app import run
 from context_agent.errors import ConfigError, DataError
 from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.adapted_reader import AdaptedReader
-from context_agent.pruning.passages import Passage
+from context_agent.pruning.blocks import Passage
 from context_agent.train.pruner import MIN_PASSAGES, LabeledPassage, adapt, read_record
 
 PREFIX = "the row of"
