@@ -109,7 +109,9 @@ class Assessing(ScriptedPolicy):
         return Assessor()
 
 
-@pytest.mark.parametrize(("confidence", "sufficient"), [(1.0, True), (0.34, True), (0.33, False), (0.0, False), (None, None)])
+@pytest.mark.parametrize(
+    ("confidence", "sufficient"), [(1.0, True), (0.34, True), (0.33, False), (0.0, False), (None, None)]
+)
 def test_the_evidence_suffices_if_it_probably_does(
     corpus: MemoryCorpus, tmp_path: Path, confidence: float | None, sufficient: bool | None
 ) -> None:

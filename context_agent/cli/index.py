@@ -54,7 +54,12 @@ class ChunkOptions:
     SECTION: ClassVar[str] = "Chunks"
 
     embedder: Annotated[
-        str | None, Option(f"Embedder of the chunks: {options.EMBEDDERS}", metavar="SPEC", default="static")
+        str | None,
+        Option(
+            f"Embedder of the chunks: {options.EMBEDDERS}",
+            metavar="SPEC",
+            default="that of the index; static for a new one",
+        ),
     ] = None
     chunk_size: Annotated[int | None, Option("Maximum number of tokens in a chunk.", COUNT, default="512")] = None
     overlap: Annotated[int, Option("Number of tokens that neighbouring chunks share.", COUNT_OR_ZERO)] = 0

@@ -30,13 +30,15 @@ from context_agent.errors import (
     CorpusEmptyError,
     CorpusError,
     CorpusLockedError,
+    CorpusNotFoundError,
     DimensionError,
 )
 from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.retrieval.chroma.client import ClientReader
 from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
-from context_agent.retrieval.chroma.connection import chroma_errors, connect, disk_full, writing
+from context_agent.retrieval.chroma.connection import chroma_errors, connect, disk_full, find, writing
+from context_agent.retrieval.chroma.database import DATABASE_FILE, read_collection
 from context_agent.retrieval.chroma.location import (
     OWN_FOLDER,
     WRITER_LOCK,
@@ -47,14 +49,14 @@ from context_agent.retrieval.chroma.location import (
 )
 from context_agent.retrieval.chroma.record_writer import BATCH_CHUNKS, RecordWriter, delete_records
 from context_agent.retrieval.chroma.repair import UNFINISHED_MARK, remember_vectors, repair_vectors
-from context_agent.retrieval.chroma.stored_embedder import check_writable
+from context_agent.retrieval.chroma.stored_embedder import check_writable, stored_embedder
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, Span
 from context_agent.retrieval.document_checks import check_document
 from context_agent.retrieval.embedders import STATIC, as_embedder
 from context_agent.retrieval.embedders.query_vectors import query_vectors
 from context_agent.retrieval.index.bm25 import Bm25Retriever
 from context_agent.retrieval.index.layouts import OwnLayout, add_stored_vectors, build, current_snapshot, snapshot_entry
-from context_agent.retrieval.index.manifest import Chunking, Manifest
+from context_agent.retrieval.index.manifest import MANIFEST_KEY, Chunking, Manifest, parse_manifest
 from context_agent.retrieval.index.publication import MAKER_LOCK, Publication, StoredCollection, publish
 from context_agent.retrieval.index.reader import SnapshotReader
 from context_agent.retrieval.index.records import chunks_to_store, digest_in, digest_of, record_id, stored_chunk
@@ -174,8 +176,8 @@ def index_documents(
         path: The folder of the index.
         url: The address of a Chroma server. The lock then holds on this machine only.
         collection: The name of the collection.
-        embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. By default the static
-            one. It cannot change between runs.
+        embedder: An embedder, a spec for `load_embedder`, or a function from texts to vectors. It cannot change between
+            runs. By default that of the index stays, and a new index gets `static`.
         chunk_size: Tokens of a chunk at most. By default 512.
         overlap: Tokens that a chunk repeats from the one before it.
         counter: Counts tokens.
@@ -200,7 +202,7 @@ def index_documents(
         CorpusError: If a document id occurs twice with different content, an index cannot hold a document, or another
             program made the collection.
         DimensionError: If the embedder makes vectors of another length than before.
-        ConfigError: If the embedder is another than before.
+        ConfigError: If the embedder is another than before, or one that must be passed.
 
     Example:
         from context_agent import Document, index_documents
@@ -209,8 +211,6 @@ def index_documents(
         print(report.added, report.chunks)
     """
     location = Location.of(path, url, headers=headers, tenant=tenant, database=database)
-    spec = STATIC if embedder is None else embedder if isinstance(embedder, str) else ""
-    embedder = as_embedder(STATIC if embedder is None else embedder)
     if language is not None:
         require_language(language)
     counter = counter if counter is not None else HarmonyCounter()
@@ -223,6 +223,10 @@ def index_documents(
         writing(location),
         chroma_errors(location),
     ):
+        if embedder is None:
+            embedder = _stored_embedder(location, collection) or STATIC
+        spec = embedder if isinstance(embedder, str) else ""
+        embedder = as_embedder(embedder)
         repair_vectors(location, collection, cache, embedder)
         first = Manifest(embedder.name, embedder.dimension, chunking, spec)
         with closing(cast("Any", connect(location))) as client:
@@ -244,6 +248,26 @@ def index_documents(
             remember_vectors(location.path, collection, root)
         (root / UNFINISHED_MARK).unlink(missing_ok=True)
         return report
+
+
+def _stored_embedder(location: Location, name: str) -> Embedder | None:
+    """Return the embedder that an existing index was made with; None if there is nothing in the collection."""
+    if location.path is not None:
+        if not (location.path / DATABASE_FILE).exists():
+            return None
+        try:
+            stored = read_collection(location.path, name)
+        except CorpusNotFoundError:
+            return None
+        manifest = None if stored.empty else parse_manifest(name, stored.metadata.get(MANIFEST_KEY))
+    else:
+        with closing(cast("Any", connect(location))) as client:
+            try:
+                collection = find(client, location, name)
+            except CorpusNotFoundError:
+                return None
+            manifest = read_manifest(collection) if collection.count() else None
+    return None if manifest is None else stored_embedder(name, manifest)
 
 
 class _IndexingRun:

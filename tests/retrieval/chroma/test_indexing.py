@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.errors import CorpusEmptyError
+from context_agent.errors import ConfigError, CorpusEmptyError
 from context_agent.retrieval.chroma import indexing
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
@@ -240,3 +240,17 @@ def test_adding_little_to_a_large_index_lists_no_records_and_keeps_the_weights(
     assert run(tmp_path, people(1, start=100))[0] == 101
     with pytest.raises(AssertionError, match="whole index"):
         run(tmp_path, people(40, start=200))
+
+
+@pytest.mark.parametrize("embedder", [None, "static", "minilm"])
+def test_an_index_keeps_its_embedder(tmp_path: Path, embedder: str | None) -> None:
+    index_documents([Document("1", "A heron waits.")], tmp_path / "index", embedder=embedder)
+    assert index_documents([Document("2", "A heron waits by the water.")], tmp_path / "index").added == 1
+    with ChromaCorpus.open(tmp_path / "index") as corpus:
+        assert corpus.embedder.name.startswith(f"{embedder or 'static'}-")
+
+
+def test_an_index_of_an_embedder_that_must_be_passed_says_so(tmp_path: Path) -> None:
+    index_documents(people(3), tmp_path / "index", embedder=HashEmbedder())
+    with pytest.raises(ConfigError, match="--embedder"):
+        index_documents(people(4), tmp_path / "index")
