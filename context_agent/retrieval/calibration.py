@@ -11,10 +11,10 @@ must come back. Each query is asked twice. *With* the word, it is the question o
 *Without* it, it is the question of a user who describes the subject. Then no retriever can match the word; each has to
 find the subject by what is said about it.
 
-A working retriever's weight is the geometric mean, over both kinds of queries, of its odds of finding a related chunk:
-s / (1 - s) for a share of successes s. So a retriever counts by how far it moves the odds that a hit is relevant.
-Probes still share more words with what they look for than a user's questions do, which favors BM25. So a working
-retriever has at least `MIN_WORKING_WEIGHT` of the best one's weight.
+A working retriever's weight is the geometric mean of its odds of finding a related chunk, over both kinds of queries.
+The odds are s / (1 - s) for a share of successes s. So a retriever counts by how far it moves the odds that a hit is
+relevant. Probes still share more words with what they look for than a user's questions do, which favors BM25. So a
+working retriever has at least `MIN_WORKING_WEIGHT` of the best one's weight.
 """
 
 from __future__ import annotations

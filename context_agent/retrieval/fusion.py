@@ -2,9 +2,9 @@
 
 Each retriever's scores for a query are scaled to 0..1. The sum is weighted by how good the retriever is in this corpus.
 Unlike ranks, scores keep what a retriever says about this query. If its first hit stands out clearly, it decides the
-order; if all its hits score alike, it has little influence (Bruch, Gai and Ingber, "An Analysis of Fusion Functions for
-Hybrid Retrieval", ACM TOIS 2023). Rankings without comparable scores, such as those of several queries, are fused by
-reciprocal rank.
+order. If all its hits score alike, it has little influence. The method is that of Bruch, Gai and Ingber, "An Analysis
+of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023. Rankings without comparable scores, such as those of several
+queries, are fused by reciprocal rank.
 
 The weights that `calibration` measures are those of an ordinary question. A question may use words that the corpus does
 not have: it names a company whose filings are headed by a ticker. No probe made of the corpus's own words can be such a

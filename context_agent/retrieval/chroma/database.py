@@ -1,6 +1,6 @@
 """What the database of a local Chroma folder says about a collection, read with SQLite and without Chroma.
 
-A process that opens a folder with Chroma's client writes to it, even if it only queries: Chroma applies pending log
+A process that opens a folder with Chroma's client writes to it, even if it only queries. Chroma applies pending log
 entries, and saves the vector index once it has applied enough of them. If another process indexes meanwhile, this
 destroys the vector index. So readers open Chroma's database read-only with SQLite, and read all other files only as
 private copies.

@@ -1,8 +1,8 @@
 """BM25 on tantivy, in memory or in a folder, with incremental additions and deletions.
 
 The analyzer lower-cases, folds accents, and drops the stop words and endings of a text's language. The title counts
-twice: on the train queries of 2wiki, hotpotqa and musique, recall@5 is .682, .752 and .508 with the title twice, and
-.668, .745 and .469 with the title once. A word is a run of letters and digits. `text.scripts` cuts scripts without
+twice. On the train queries of 2wiki, hotpotqa and musique, recall@5 is .682, .752 and .508 with the title twice. With
+the title once it is .668, .745 and .469. A word is a run of letters and digits. `text.scripts` cuts scripts without
 spaces into terms. Scores use tantivy's fixed k1 = 1.2 and b = 0.75.
 
 An index may hold texts in several languages. Each text is analyzed in its own language, so a word of a query has a form

@@ -1,10 +1,11 @@
 """Approximate dense search in a large segment, through a graph of near vectors in a file beside it.
 
-Exact dense search reads every vector. The graph (HNSW: Malkov and Yashunin, "Efficient and Robust Approximate Nearest
-Neighbor Search Using Hierarchical Navigable Small World Graphs", TPAMI 2018; library: usearch) leads to the nearest
-vectors after a few hundred comparisons of 8-bit vectors. What it returns is scored by the vectors as stored. The writer
-makes a graph when the corpus has `APPROXIMATE_FROM` chunks, for segments of `MIN_GRAPH_ROWS` rows or more. It uses one
-core, so the same rows give the same graph. Without the package usearch, no graph is made, and none is used.
+Exact dense search reads every vector. The graph leads to the nearest vectors after a few hundred comparisons of 8-bit
+vectors. What it returns is scored by the vectors as stored. The graph is an HNSW (Malkov and Yashunin, "Efficient and
+Robust Approximate Nearest Neighbor Search Using Hierarchical Navigable Small World Graphs", TPAMI 2018), made by
+usearch. The writer makes a graph when the corpus has `APPROXIMATE_FROM` chunks, for segments of `MIN_GRAPH_ROWS` rows
+or more. It uses one core, so the same rows give the same graph. Without the package usearch, no graph is made, and none
+is used.
 
 usearch follows the numbers in its file without checking them, and an index folder may come from a stranger. So
 `VectorGraph` checks the whole file before its first search, which takes .5 s for a million rows. The format is that of
@@ -122,7 +123,7 @@ def _empty(dimension: int) -> Index:
 
 
 def _bytes(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Vectors in 8 bits, each scaled to its largest number, which the cosine does not see."""
+    """Return vectors in 8 bits, each scaled by its largest number. A cosine does not depend on this scale."""
     vectors = np.nan_to_num(vectors)
     largest = np.abs(vectors).max(axis=-1, keepdims=True)
     return np.rint(vectors / np.where(largest > 0, largest, 1) * 127).astype(np.int8)

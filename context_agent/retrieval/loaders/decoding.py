@@ -1,9 +1,15 @@
 """Bytes to text.
 
-`decode` tries, in this order: the encoding that the caller names; the one of a byte order mark (UTF-8, UTF-16, UTF-32);
-UTF-8; UTF-8 with a few damaged characters, which are replaced; Windows-1252, if the bytes above ASCII are no more than
-Western European text has. Bytes with a NUL but no byte order mark, or with many control characters, are not text. Text
-in a legacy encoding of another script raises an error, because it would be read as gibberish.
+`decode` tries these encodings in turn:
+
+1. the one that the caller names
+2. the one of a byte order mark (UTF-8, UTF-16, UTF-32)
+3. UTF-8
+4. UTF-8 with a few damaged characters, which are replaced
+5. Windows-1252, if the bytes above ASCII are no more than Western European text has
+
+Bytes with a NUL but no byte order mark, or with many control characters, are not text. Text in a legacy encoding of
+another script raises an error, because it would be read as gibberish.
 """
 
 from __future__ import annotations
