@@ -24,12 +24,14 @@ from context_agent.pruning.blocks import Passage, is_log_entry
 from context_agent.pruning.words import PassageWords, Scores, labeled, query_of, term_id, terms
 from context_agent.text.sentences import loose_sentences
 
-MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 40, 112, 220
+MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 128, 320, 60
 """Texts that are compared with the task by their embeddings: one for each `TOKENS_COMPARED` tokens, within bounds."""
-MIN_READ, MAX_READ, TOKENS_READ = 18, 40, 450
+MIN_READ, MAX_READ, TOKENS_READ = 12, 32, 800
 """Texts that the reader reads: one for each `TOKENS_READ` tokens, within bounds."""
-READ_CHARACTERS, LINE_CHARACTERS = 200, 100
-"""Most characters that the models get of a passage, and of a sentence of another one beside it."""
+GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 120, 200, 100
+"""Most characters of a passage that is compared, of one that is read, and of a sentence of another one beside it."""
+MIN_ASKED = 0.1
+"""Share of the weight of the task's words from which a part of a passage is about them."""
 STEP_WEIGHT = 0.3
 """Weight of a word of the latest step beside one of the task; halved with each step before."""
 LEADS, LEAD_WEIGHT = 5, 0.3
@@ -52,6 +54,8 @@ _MEMBER_END = re.compile(r",\s*+(?=[\"'{\[])|(?<=[}>])\s*+(?=[{<])")
 _MARKS = re.compile(r"[\"'{}\[\]|<>]+")
 """What ends a member of a record, and marks around its keys and values."""
 
+PLAIN_FORMS = ("text", "string")
+"""Forms of passages that are no records."""
 Vector = NDArray[np.float32]
 STATIC_VECTORS, EMBEDDINGS = TextCache[Vector](8_192), TextCache[Vector](8_192)
 ODDS = TextCache[float](16_384)
@@ -129,11 +133,13 @@ class _Words:
         scores: The score of each passage, shape (n,).
         standard: The sum of the standard scores by words and by meaning, shape (n,).
         weights: The weight of each word for the goal.
+        asked: The weight of each word of the task.
     """
 
     scores: Scores
     standard: Scores
     weights: dict[int, float]
+    asked: dict[int, float]
 
     @classmethod
     def of(cls, passages: Sequence[Passage], goal: Goal) -> _Words:
@@ -144,7 +150,8 @@ class _Words:
         query |= {term: LEAD_WEIGHT for row in leads for term in words.rare_terms(row) if term not in query}
         meaning = _meaning(passages, goal.task)
         scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(meaning))
-        return cls(scores, _standard(alone) + _standard(meaning), words.term_weights(query))
+        asked = words.term_weights(query_of([(goal.task, 1.0)]))
+        return cls(scores, _standard(alone) + _standard(meaning), words.term_weights(query), asked)
 
 
 def _query(goal: Goal) -> dict[int, float]:
@@ -198,7 +205,7 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
     """
     words = _Words.of(passages, goal)
     tokens = sum(passage.tokens for passage in passages)
-    excerpts = _Excerpts(passages, words.weights)
+    excerpts = _Excerpts(passages, words)
     count = min(max(MIN_COMPARED, tokens // TOKENS_COMPARED), MAX_COMPARED)
     scores = words.standard + SIMILARITY_WEIGHT * _similarity(excerpts, _order(words.scores), goal.task, count)
     order = _order(scores)
@@ -213,21 +220,42 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 class _Excerpts:
     """The passages as the models get them: shortened to what covers most of the goal's words."""
 
-    def __init__(self, passages: Sequence[Passage], weights: Mapping[int, float]) -> None:
-        self.passages, self._weights = passages, weights
+    def __init__(self, passages: Sequence[Passage], words: _Words) -> None:
+        self.passages, self._words = passages, words
+        self._asked = MIN_ASKED * sum(words.asked.values())
         self._texts: dict[int, str] = {}
 
     def __getitem__(self, row: int) -> str:
         if row not in self._texts:
-            self._texts[row] = _excerpt(self.passages[row], self._weights)
+            self._texts[row] = _excerpt(self.passages[row], self._words.weights)
         return self._texts[row]
 
-    def distinct(self, rows: Iterable[int], count: int) -> dict[str, list[int]]:
+    def gist(self, row: int) -> str:
+        """Return the part of a passage that has most of the task's words, and the longest one without what varies."""
+        passage = self.passages[row]
+        parts = loose_sentences(_plain(passage))
+        if not parts:
+            return ""
+        longest = max(parts, key=len)
+        worth = {part: _covered(part, self._words.asked) for part in parts}
+        best = max(parts, key=worth.__getitem__)
+        said = [
+            part for part in dict.fromkeys(parts) if part is longest or (part is best and worth[part] > self._asked)
+        ]
+        if passage.form not in PLAIN_FORMS:
+            # Records of which only numbers differ are compared once.
+            said = [part if worth[part] > self._asked else _VARIABLE.sub("", part) for part in said]
+        text = " ".join(said)
+        return reading.titled(passage.label, ". ", " ".join(text.split()))[:GIST_CHARACTERS]
+
+    @staticmethod
+    def distinct(rows: Iterable[int], count: int, text_of: Callable[[int], str]) -> dict[str, list[int]]:
         """Return the first `count` texts of these rows that differ, each with the rows that have it."""
         found: dict[str, list[int]] = {}
         for row in rows:
-            if len(found) < count or self[row] in found:
-                found.setdefault(self[row], []).append(row)
+            text = text_of(row)
+            if len(found) < count or text in found:
+                found.setdefault(text, []).append(row)
         return found
 
 
@@ -240,7 +268,7 @@ def _similarity(excerpts: _Excerpts, order: Sequence[int], task: str, count: int
         task: The task.
         count: The number of texts that are compared. Passages with other texts are one deviation below the mean.
     """
-    rows = excerpts.distinct(order, count)
+    rows = excerpts.distinct(order, count, excerpts.gist)
     vectors = EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)
     scores = np.full(len(order), np.nan)
     for cosine, same in zip(_cosines(vectors), rows.values(), strict=True):
@@ -254,7 +282,7 @@ def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int)
     """Return the texts of the passages around the rank at which they fill the room, each with the rows that have it."""
     fitting = int(np.searchsorted(np.cumsum([excerpts.passages[row].tokens for row in order]), room))
     outward = sorted(range(len(order)), key=lambda rank: abs(2 * rank + 1 - 2 * fitting))
-    return excerpts.distinct((order[rank] for rank in outward), count)
+    return excerpts.distinct((order[rank] for rank in outward), count, excerpts.__getitem__)
 
 
 def reader_pair(task: str, passage: Passage) -> tuple[str, str]:
@@ -317,7 +345,7 @@ def _excerpt(passage: Passage, weights: Mapping[int, float]) -> str:
 
 def _plain(passage: Passage) -> str:
     """Return the text of a passage without what is the same or means nothing in all of its kind."""
-    if passage.form not in ("text", "string"):
+    if passage.form not in PLAIN_FORMS:
         return _MARKS.sub(" ", _MEMBER_END.sub("\n", passage.text))
     if is_log_entry(passage.text):
         return _VARIABLE.sub(" ", passage.text)
