@@ -30,24 +30,6 @@ START = """ctx1 searches your own documents in several steps.
 
 ctx1 --help lists all commands, ctx1 COMMAND --help the options of one."""
 
-ALIASES = {
-    "query": "search",
-    "find": "search",
-    "retrieve": "search",
-    "answer": "ask",
-    "chat": "ask",
-    "add": "index",
-    "ingest": "index",
-    "evaluate": "eval",
-    "benchmark": "eval",
-    "server": "serve",
-    "show": "view",
-    "check": "doctor",
-    "settings": "config",
-    "completions": "completion",
-}
-"""Other names that people try for a command."""
-
 HELP = """Multi-step search over your own documents: index them, ask questions, get ranked documents.
 
 \b
@@ -143,7 +125,6 @@ cli = CommandGroup(
         },
     },
     HELP,
-    aliases=ALIASES,
     start_page=START,
 )
 cli.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -184,17 +184,18 @@ class CommandGroup(click.Group):
         sections: Mapping[str, Mapping[str, str]],
         help: str,
         *,
-        aliases: Mapping[str, str] | None = None,
         start_page: str = "",
     ) -> None:
-        """`sections` has, by heading, the commands' names and `module:attribute`.
+        """Make a group whose commands are imported when they are used.
 
-        `aliases` maps other names to those of commands. Without a command, the group prints its `start_page`, by
-        default its help.
+        Args:
+            name: The name of the group on the command line.
+            sections: By heading, the name of each command and where it is, as `module:attribute`.
+            help: The text above the list of commands.
+            start_page: What the group prints without a command. By default it prints its help.
         """
         super().__init__(name, help=help, invoke_without_command=True, callback=_without_command)
         self.sections = sections
-        self.aliases = aliases or {}
         self.start_page = start_page
         self._locations = {name: location for commands in sections.values() for name, location in commands.items()}
 
@@ -214,9 +215,8 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with aliases, and with the nearest name for a command that does not exist."""
-        name = self.aliases.get(args[0], args[0])
-        args = [name, *args[1:]]
+        """Return the command. For a name that does not exist, the error says the nearest one."""
+        name = args[0]
         if name not in self._locations and not name.startswith("-"):
             raise click.UsageError(f"no command {name!r}{_nearest(name, self._locations)}", ctx)
         return super().resolve_command(ctx, args)

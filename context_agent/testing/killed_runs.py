@@ -137,7 +137,7 @@ def watch(ledger: Ledger) -> None:
     def write_and_log(self: Any, records: Sequence[Any]) -> None:
         write(self, records)
         for record in records:
-            if record["kind"] == "done":
+            if record["kind"] == "finished":
                 ledger.add("finished", id=record["header"]["id"], trace=_trace(_logged_trajectory(record)))
             else:
                 calls = [_code(call["sample"]["ids"]) for call in record["calls"]]

@@ -107,6 +107,6 @@ def _summary(recorded: list[WholeCall], distances: Mapping[str, Mapping[int, flo
 def recorded_calls(path: Path) -> Iterator[WholeCall]:
     """Yield the calls of the finished episodes in a log of asynchronous rollouts."""
     for record in read_log(path, checksum=True).records:
-        if record["kind"] == "done":
+        if record["kind"] == "finished":
             trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
             yield from expand(calls(trajectory))

@@ -99,23 +99,6 @@ def test_a_bare_group_prints_its_help(inside, group):
     assert process.stdout.startswith(f"Usage: ctx1 {group}")
 
 
-def test_every_alias_is_another_name_of_a_command():
-    from context_agent.cli.app import ALIASES, cli
-
-    commands = set(cli.list_commands(None))
-    assert set(ALIASES.values()) <= commands
-    assert not set(ALIASES) & commands
-
-
-@pytest.mark.parametrize("alias", ["query", "find"])
-def test_a_command_is_found_by_another_name(inside, alias):
-    process = inside(alias, "who?", "--index", "none", "--top-k", 3)
-    assert process.returncode == 1
-    assert process.stderr.startswith("ctx1: ")
-    assert "none" in process.stderr
-    assert "ctx1 index" in process.stderr
-
-
 @pytest.mark.parametrize(
     ("message", "printed"),
     [

@@ -29,9 +29,6 @@ from typing import Any
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import StopReason
 
-FIELD_KEYS = {"expert": "teacher"}
-"""Keys in files that differ from the field's name."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExpertEpisode:
@@ -61,14 +58,13 @@ class ExpertEpisode:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of the episode. The expert's name is stored as `teacher`."""
-        return {FIELD_KEYS.get(name, name): value for name, value in asdict(self).items()}
+        """Return the row of the episode."""
+        return asdict(self)
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
         """Return the episode of a row. Raises `KeyError` if a field is missing."""
-        names = (field.name for field in fields(ExpertEpisode))
-        return ExpertEpisode(**{name: row[FIELD_KEYS.get(name, name)] for name in names})
+        return ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
 
 
 DROP_RULES = ("malformed", "lost", "short", "repeated", "low", "zero")

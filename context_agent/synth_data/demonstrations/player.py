@@ -54,7 +54,7 @@ class DemonstrationSettings:
     def journaled(self, corpus: Corpus) -> dict[str, object]:
         """Return what must be equal for a run to resume another: all that an episode depends on besides its task."""
         return {
-            "teacher": self.expert,
+            "expert": self.expert,
             "corpus": corpus.name,
             "profile": self.profile.to_json(),
             "budget": asdict(self.budget),

@@ -1,7 +1,7 @@
 """Runs that turn tasks into a folder of demonstrations. A killed run resumes.
 
     FOLDER/kept/*.jsonl        the trajectories that the filters kept: the input of supervised training
-    FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, expert (key `teacher`)
+    FOLDER/trajectories.jsonl  a line for each of them: task, file, recalls, turns, tokens, expert
     FOLDER/dropped/*.jsonl     the other trajectories; FOLDER/dropped.jsonl has the rule that each broke
     FOLDER/report.json         the counts by rule, and the means of both
     FOLDER/episodes.jsonl      a line for each episode, with its journal, from which a rerun resumes

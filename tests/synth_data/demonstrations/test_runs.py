@@ -97,7 +97,7 @@ def test_what_is_kept_is_listed_and_can_be_taught(tmp_path, corpus):
         trajectory = read(tmp_path / "kept" / row["file"])
         trajectory.verify()
         assert trajectory.header.question_id == row["task"]
-        assert trajectory.header.policy == row["teacher"]
+        assert trajectory.header.policy == row["expert"]
         assert trajectory.end.turns == row["turns"]
         assert demonstrated_rows(trajectory, HarmonyRenderer())
         assert {"trajectory_recall", "output_recall", "tokens"} <= set(row)

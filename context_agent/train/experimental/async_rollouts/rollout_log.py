@@ -205,11 +205,11 @@ class RolloutLog:
     def _apply(self, record: JsonObject) -> None:
         """Updates the episodes and groups by one record."""
         match record["kind"]:
-            case "done":
+            case "finished":
                 trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
                 self.finished[trajectory.header.id] = trajectory
                 self.paused.pop(trajectory.header.id, None)
-            case "parked":
+            case "paused":
                 before = self.paused.get(record["episode"], ())[: record["first"]]
                 self.paused[record["episode"]] = (*before, *map(RecordedCall.of, record["calls"]))
             case "consumed":
@@ -225,9 +225,9 @@ class RolloutLog:
 
         def is_needed(record: JsonObject) -> bool:
             match record["kind"]:
-                case "done":
+                case "finished":
                     return group_of(record["header"]["id"]) not in trained
-                case "parked":
+                case "paused":
                     return group_of(record["episode"]) not in trained
                 case "consumed":
                     current = self.consumed.get(record["step"])
@@ -242,9 +242,9 @@ class RolloutLog:
 def finished_record(trajectory: Trajectory) -> JsonObject:
     """Return the record of a finished episode."""
     events = [encode(event) for event in trajectory.events]
-    return {"kind": "done", "header": encode_header(trajectory.header), "events": events}
+    return {"kind": "finished", "header": encode_header(trajectory.header), "events": events}
 
 
 def paused_record(episode: str, first: int, calls: Sequence[RecordedCall]) -> JsonObject:
     """Return the record of an unfinished episode: its calls from the `first` on, which the log does not have yet."""
-    return {"kind": "parked", "episode": episode, "first": first, "calls": [asdict(call) for call in calls]}
+    return {"kind": "paused", "episode": episode, "first": first, "calls": [asdict(call) for call in calls]}

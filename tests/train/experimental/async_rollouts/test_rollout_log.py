@@ -100,7 +100,7 @@ def test_a_file_cut_at_any_byte_gives_what_is_before_the_cut(tmp_path: Path) -> 
         assert any("incomplete" in note for note in notes) == (length not in ends)
         with open_log(path) as journal:
             assert set(journal.finished) == episodes
-        finished_count = sum(b'"kind":"done"' in line for line in data[:length].split(b"\n")[:-1])
+        finished_count = sum(b'"kind":"finished"' in line for line in data[:length].split(b"\n")[:-1])
         assert len(episodes) == finished_count
 
     check_cut()
