@@ -104,14 +104,14 @@ def test_plain_folders_pass(tmp_path: Path) -> None:
     ],
 )
 def test_an_adapter_whose_settings_do_more_than_describe_it_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be used|holds no LoRA adapter"):
+    with pytest.raises(ConfigError, match=r"cannot be used|no LoRA adapter"):
         check_adapter(adapter(tmp_path / "a", **change))
 
 
 @pytest.mark.parametrize("text", ["[" * 3_000_000, '{"peft_type":' * 1_000_000, "[]", "1", "nul", "", " " * 5_000_000])
 def test_settings_that_are_no_small_object_are_refused(tmp_path: Path, text: str) -> None:
     (adapter(tmp_path / "a") / "adapter_config.json").write_text(text)
-    with pytest.raises(ConfigError, match="holds no LoRA adapter"):
+    with pytest.raises(ConfigError, match="no LoRA adapter"):
         check_adapter(tmp_path / "a")
     folder = model(tmp_path / "m")
     (folder / "tokenizer_config.json").write_text(text)

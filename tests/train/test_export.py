@@ -103,7 +103,7 @@ def test_an_export_is_whole_or_not_there(adapters: Path, tmp_path: Path, monkeyp
     (tmp_path / "taken" / "notes").write_text("mine")
     with pytest.raises(ConfigError, match="exists and is not empty"):
         export.export(adapters, tmp_path / "taken")
-    with pytest.raises(ConfigError, match="holds no model"):
+    with pytest.raises(ConfigError, match="no model"):
         export.export(tmp_path / "taken", tmp_path / "out")
 
     def full(*_: Any) -> None:

@@ -61,7 +61,7 @@ def test_adapters_of_another_base_or_another_spelling_are_refused(tmp_path: Path
         started_from(run_in(tmp_path / "rewards", name="other"), lessons)
     with pytest.raises(ConfigError, match=r"model\.renderer = 'template', this run has 'harmony'"):
         started_from(run_in(tmp_path / "rewards", renderer="harmony"), lessons)
-    with pytest.raises(ConfigError, match="holds no model"):
+    with pytest.raises(ConfigError, match="no model"):
         started_from(run_in(tmp_path / "rewards"), tmp_path)
 
 

@@ -114,7 +114,7 @@ class TestAdapters:
     def test_an_adapter_of_another_base_or_none_is_refused(self, tiny: Any, tmp_path: Path) -> None:
         from context_agent.policies.tokens.packaged import with_adapter
 
-        with pytest.raises(ConfigError, match="holds no LoRA adapter"):
+        with pytest.raises(ConfigError, match="no LoRA adapter"):
             with_adapter(tiny, tmp_path, base="tiny-1")
         (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/models/other-2"}))
         with pytest.raises(ConfigError, match="trained on other-2, not on tiny-1"):
