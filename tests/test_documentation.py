@@ -165,6 +165,15 @@ def test_links_out_of_docs_are_rewritten_for_the_site(hooks: Any, page: str, lin
     assert hooks.with_site_links(link, page) == in_site
 
 
+def test_the_site_shows_the_example_of_a_docstring_as_code() -> None:
+    pytest.importorskip("griffe")
+    examples = loaded_script("site_examples")
+    docstring = "Search.\n\nExample:\n    >>> search()['a']\n    1\n\nRaises:\n    ConfigError: Never."
+    assert examples.with_fenced_examples(docstring) == (
+        "Search.\n\nExample:\n    ```python\n    >>> search()['a']\n    1\n    ```\n\nRaises:\n    ConfigError: Never."
+    )
+
+
 @pytest.mark.parametrize("path", ["docs/how-to/index.md", "SECURITY.md", "tests/security/README.md"])
 def test_a_page_of_the_site_is_traced_to_its_file(hooks: Any, path: str) -> None:
     assert hooks.repository_path(hooks.site_path(path)) == path
