@@ -408,7 +408,7 @@ def split(
     usable, absent = tasks_in_corpus(task_list, documents) if corpus else (task_list, [])
     set_name = name or out.resolve().name
     parts = split_tasks(
-        usable, set_name, shares=share_by_split, seed=seed, giants=giants, twins=duplicate_documents(documents)
+        usable, set_name, shares=share_by_split, seed=seed, oversized=giants, duplicates=duplicate_documents(documents)
     )
     all_parts = TaskSplits(
         parts.splits, (*absent, *parts.dropped), parts.components, parts.largest, parts.cut, parts.spread

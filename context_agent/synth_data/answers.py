@@ -100,13 +100,13 @@ def _any_stands(phrases: Sequence[str], text: str) -> bool:
 
 
 def _stands_unspaced(form: str, text: str) -> bool:
-    """For scripts that put no spaces between words."""
+    """Return whether a text in a script without spaces contains the form."""
     return not form.isascii() and form in text and any(char >= "\u0e00" for char in form)
 
 
 @lru_cache(maxsize=256)
 def _canonical(text: str) -> str:
-    """Normalized text with ungrouped numbers in digits."""
+    """Return the normalized text with ungrouped numbers in digits."""
     ungrouped = _GROUPED.sub("", text)
     scaled = _SCALED.sub(lambda match: _scaled(match[1], match[2]), ungrouped)
     return normalize(scaled)

@@ -78,7 +78,7 @@ class PassAtN:
             raise ConfigError(f"the recall threshold must be above 0 and at most 1; got {self.threshold}")
 
     async def run(self, task: Task) -> AttemptResults:
-        """Runs the attempts one after another. Raises what a search raises, and `PolicyError` for a failed search."""
+        """Run the attempts one after another. Raises what a search raises, and `PolicyError` for a failed search."""
         gold = gold_of(task.as_question, self.attempts[0].agent.corpus)
         results = []
         for attempt in self.attempts:
@@ -133,7 +133,7 @@ class PassAtN:
         return ", ".join(f"{attempt.label}: recall {recall:.2f}" for attempt, recall in pairs)
 
     def close(self) -> None:
-        """Closes the agents."""
+        """Close the agents."""
         for attempt in self.attempts:
             attempt.agent.close()
 
@@ -150,7 +150,7 @@ def build_attempts(
     rollouts: int = 1,
     trajectories: Path | None = None,
 ) -> tuple[Attempt, ...]:
-    """`count` attempts that differ in what `vary` names; the other arguments are those of `SearchAgent`.
+    """Return `count` attempts that differ in what `vary` names. Other arguments are those of `SearchAgent`.
 
     Raises `ConfigError` if the attempts would repeat the same search.
     """
@@ -214,7 +214,7 @@ def _with_fewer_searches(policy: BridgePolicy, searches: int) -> BridgePolicy:
 
 
 def _search_counts(most: int, count: int) -> Sequence[int]:
-    """`count` numbers of searches up to `most`, in a geometric progression."""
+    """Return `count` numbers of searches up to `most`, in a geometric progression."""
     rungs = [round(most ** (at / (count - 1))) for at in range(count)] if count > 1 else [most]
     if len(set(rungs)) < count:
         raise ConfigError(f"{count} attempts cannot differ within {most} searches: use fewer passes")

@@ -89,7 +89,7 @@ def rival_margin(task: Task, corpus: Corpus) -> float | None:
 
 
 def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
-    """For each document in the corpus the cosine of its nearest chunk."""
+    """Return the cosine of the nearest chunk of each document in the corpus."""
     best = []
     for document in documents:
         chunks = corpus.read(document)

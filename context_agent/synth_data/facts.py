@@ -33,12 +33,12 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tuple[str, ...]:
-    """Ids of the chunks that state the quote among the hits of a search for it, ordered by document and position."""
+    """Return the ids of the chunks that state the quote, among the hits of a search for it, in document order."""
     return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, k=limit)))
 
 
 def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
-    """Ids of the chunks that state the quote, ordered by document and position."""
+    """Return the ids of the chunks that state the quote, ordered by document and position."""
     stating = {(chunk.document_id, chunk.index, chunk.id) for chunk in chunks if states_fact(chunk.text, quote)}
     return tuple(chunk_id for _, _, chunk_id in sorted(stating))
 

@@ -48,7 +48,7 @@ async def filter_tasks(
     pool: StagePool | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
-    """Writes the tasks that stay to `out`; see `stages.run_stage` for the files beside it and the errors.
+    """Write the tasks that stay to `out`; see `stages.run_stage` for the files beside it and the errors.
 
     With a `pool`, its processes do the work; their context is a `TaskFilter`. `likeness=None` keeps near-duplicates. A
     task with a failed attempt is dropped as failed and tried again by the next run. A task is also processed again if

@@ -11,7 +11,7 @@ from context_agent._support.journal import replace_file, replacing
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Replaces a JSONL file by these rows, all or nothing, and returns how many. Creates missing parent folders."""
+    """Replace a JSONL file by these rows, all or nothing, and return how many. Creates missing parent folders."""
     count = 0
     with replacing(path) as file:
         for row in rows:
@@ -21,7 +21,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replaces the file by this object, all or nothing."""
+    """Replace the file by this object, all or nothing."""
     replace_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -95,7 +95,7 @@ class StageWorker:
     open_context: Callable[[CallParent], Any]
 
     def open(self, call: CallParent) -> Callable[[tuple[StageFunction, Mapping[str, Any]]], Callable[[], RowOutcome]]:
-        """Opens the context, once for all rows."""
+        """Open the context, once for all rows."""
         context = self.open_context(call)
         return lambda job: lambda: asyncio.run(job[0](context, row=job[1]))
 
@@ -116,7 +116,7 @@ async def run_stage(
     depends_on: Callable[[Mapping[str, Any]], str] | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
-    """Applies the function to every input that the journal does not have, and writes the outputs in input order.
+    """Apply the function to every input that the journal does not have, and write the outputs in input order.
 
     The files have the same bytes whatever the concurrency, and whether or not the run was interrupted. An exception
     drops its row with the exception's type as the reason; it is not journaled, so the next run tries the row again.
@@ -149,7 +149,7 @@ def journal_path(out: Path) -> Path:
 
 
 def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
-    """Removes the inputs with a lost output row from the journal, so that the next run processes them again.
+    """Remove the inputs with a lost output row from the journal, so that the next run processes them again.
 
     Returns how many. For stages whose output rows refer to files. Raises `DataError` as `run_stage` does.
     """

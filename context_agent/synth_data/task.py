@@ -140,7 +140,7 @@ def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Tas
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
-    """Replaces the file by these tasks, all or nothing, and returns how many. Equal tasks give equal bytes."""
+    """Replace the file by these tasks, all or nothing, and return how many. Equal tasks give equal bytes."""
     return write_rows(path, (task.to_json() for task in tasks))
 
 

@@ -114,7 +114,7 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
 
 
 def trained_tokens(items: Iterable[WeightedRow]) -> int:
-    """Sampled ids that the rows train."""
+    """Return how many sampled ids the rows train."""
     return sum(item.row.trained for item in items)
 
 
@@ -124,7 +124,7 @@ def update_number(version: str) -> int | None:
 
 
 def row_age(row: TrainingRow, update: int) -> int:
-    """Updates since the row's first token was sampled; 0 for a version that is not the number of an update."""
+    """Return the updates since the row's first token was sampled. A version that is not a number has the age 0."""
     sampled_at = update_number(row.policy_version)
     return 0 if sampled_at is None else update - sampled_at
 
@@ -154,7 +154,7 @@ class StepRows:
     substeps: Sequence[Sequence[WeightedRow]] = field(default_factory=list)
 
     def save(self, folder: Path, rank: int) -> None:
-        """Writes the rank's rows, one a line."""
+        """Write the rank's rows, one a line."""
         with open_private(_rows_file(folder, rank), "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
             for index, rows in enumerate(self.substeps):

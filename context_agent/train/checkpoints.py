@@ -125,7 +125,7 @@ class Checkpoints:
         return self.folder / f".{_name(step)}.partial"
 
     def commit(self, step: int) -> Path:
-        """Makes the written checkpoint durable and visible, and drops the oldest beyond `keep`. Raises `OSError`."""
+        """Make the written checkpoint durable and visible, and drop the oldest beyond `keep`. Raises `OSError`."""
         partial, final = self.partial_path(step), self.folder / _name(step)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
@@ -144,17 +144,17 @@ class Checkpoints:
         return final
 
     def discard(self, step: int) -> None:
-        """Deletes the files of a failed checkpoint."""
+        """Delete the files of a failed checkpoint."""
         shutil.rmtree(self.partial_path(step), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Deletes what a killed process left half-written or half-deleted."""
+        """Delete what a killed process left half-written or half-deleted."""
         for pattern in (".step-*.partial", ".step-*.old"):
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _drop(self, path: Path) -> None:
-        """Renames first, so that a kill leaves no folder that looks like a complete checkpoint."""
+        """Rename first, so that a kill leaves no folder that looks like a complete checkpoint."""
         aside = self.folder / f".{path.name}.old"
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
@@ -162,7 +162,7 @@ class Checkpoints:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """Names all of a run's settings that a resumed one must share."""
+    """Name all of a run's settings that a resumed one must share."""
     text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))
     return sha256(text.encode()).hexdigest()[:16]
 

@@ -65,7 +65,7 @@ class Curriculum:
 
 
 def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
-    """`count` questions for a step: each once while there are enough, then again from the start of another order."""
+    """Draw the questions of a step. If there are fewer than `count`, draw all again in another order."""
     chosen: list[Question] = []
     order = random.Random(f"{seed}:{step}")
     while len(chosen) < count:

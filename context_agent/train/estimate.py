@@ -168,7 +168,7 @@ class RunEstimate:
         return result
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; bytes and seconds."""
+        """Return the estimate as plain data, in bytes and seconds."""
         return {
             "parameters": self.shape.parameters,
             "active": self.shape.active,
@@ -250,12 +250,12 @@ def memory_needs(
 
 
 def longest_row(run: RunConfig) -> int:
-    """Tokens of the longest expected row: the whole window, unless the run file sets fewer."""
+    """Return the tokens of the longest expected row: the window, unless the run file sets fewer."""
     return run.expected.longest_row or run.episodes.window
 
 
 def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
-    """Weights of the adapters: rank times inputs plus outputs of each matrix (arXiv 2106.09685), per expert."""
+    """Return the number of adapter weights: rank times inputs plus outputs of each matrix (arXiv 2106.09685)."""
     queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
     widths = {
         "q_proj": shape.hidden + queries,
@@ -273,7 +273,7 @@ def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
 
 
 def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str | None, checkpointed: bool) -> float:
-    """Bytes for one row's backward pass.
+    """Return the bytes of one row's backward pass.
 
     Checkpointed (arXiv 1604.06174): each layer's input, and all of one layer while it is run again. A layer: about 4
     tensors of the hidden size, queries, keys and values twice, 3 tensors of the inner size for each chosen expert
@@ -288,12 +288,12 @@ def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str 
 
 
 def attention_score_bytes(shape: ModelShape, tokens: int, width: int) -> float:
-    """Bytes of a layer's attention scores where they are held whole: quadratic in the row."""
+    """Return the bytes of a layer's attention scores, which are quadratic in the row's length."""
     return float(shape.heads * tokens * tokens * width)
 
 
 def logit_bytes(shape: ModelShape, tokens: int) -> float:
-    """Bytes of the tile of logits, and of its gradient, that the fused output layer holds at a time (32 bits)."""
+    """Return the bytes of the logits, and of their gradient, that the fused output layer holds at a time (32 bits)."""
     return float(2 * 4 * min(tokens, LOGIT_ROWS) * min(shape.vocabulary, LOGIT_WIDTH))
 
 

@@ -24,11 +24,11 @@ class MetricsLog:
             self._write(line)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes a line: the step, then the metrics by name."""
+        """Write a line: the step, then the metrics by name."""
         self._write({"step": step, **metrics})
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, line: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ class EpisodeOutcome:
     - `gold_shown`, `gold_kept`: the shown chunks that are gold, and those of them in the final view.
     - `mistakes`: calls that could not run.
     - `spent`: the share of the budget of turns and tokens that was spent, from 0 to 1.
-    - `golden`: whether the question has gold.
+    - `has_gold`: whether the question has gold.
     - `judged`: a judge's verdict on the ranking, from 0 to 1, or None.
     """
 
@@ -80,7 +80,7 @@ class EpisodeOutcome:
     gold_kept: int = 0
     mistakes: int = 0
     spent: float = 0.0
-    golden: bool = True
+    has_gold: bool = True
     judged: float | None = None
 
     @property
@@ -159,7 +159,7 @@ def measure_outcome(
         gold_kept=len(replay.gold & replay.final_view),
         mistakes=replay.spent.mistakes,
         spent=_share_spent(trajectory, returned),
-        golden=bool(gold),
+        has_gold=bool(gold),
         judged=judged,
     )
 

@@ -43,7 +43,7 @@ def train(
     advance: OnUpdate | None = None,
     pool: RolloutPool | None = None,
 ) -> TrainingResult:
-    """Trains a policy by reinforcement learning, from the start or from the newest checkpoint.
+    """Train a policy by reinforcement learning, from the start or from the newest checkpoint.
 
     A `pool`, which opens a `RolloutSetup` of the run, plays the episodes of the steps in other processes.
     Raises `ConfigError` for settings that cannot work, `DataError` for questions or rewards that nothing can be learned

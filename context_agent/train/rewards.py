@@ -145,7 +145,7 @@ class RewardConfig:
 
     @property
     def published(self) -> bool:
-        """Whether the gains are those of the published formula."""
+        """True if the gains are those of the published formula."""
         return self.preset == RewardPreset.CONTEXT_1
 
 

@@ -56,7 +56,7 @@ class RowFolder:
         return self.path / PARQUET
 
     def check(self, tokenizer: str) -> None:
-        """Raises `DataError` where the rows were made by another tokenizer than this one."""
+        """Raise `DataError` where the rows were made by another tokenizer than this one."""
         if self.tokenizer != tokenizer:
             raise DataError(
                 f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, the model's is "
@@ -65,7 +65,7 @@ class RowFolder:
 
 
 def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokenizer: str) -> RowFolder:
-    """Writes the rows as they come. The folder counts as written when its `rows.json` is there."""
+    """Write the rows as they come. The folder counts as written when its `rows.json` is there."""
     folder = Path(folder)
     private_folder(folder)
     require_files(folder.glob("*"), links=False)
@@ -94,7 +94,7 @@ def open_folder(folder: str | Path) -> RowFolder:
         require_files(folder.glob("*"))
         return RowFolder(folder, **read_json(folder / ABOUT))
     except (OSError, ValueError, TypeError, DataError) as error:
-        raise DataError(f"{folder} is no folder of rows, or was not written to its end: {error}") from error
+        raise DataError(f"{folder} is not a complete rows folder: {error}. Run the step again") from error
 
 
 def read_parquet(path: str | Path) -> Iterator[TrainingRow]:

@@ -53,7 +53,7 @@ class _GrowingRow:
     experts: Experts | None = None
 
     def add(self, call: WholeCall) -> None:
-        """Appends what the call's prompt has beyond the row, then its output."""
+        """Append what the call's prompt has beyond the row, then its output."""
         fresh = call.prompt[len(self.ids) :]
         output = call.call.output
         self.version = _older_version(self.version, call.call.version)
@@ -100,7 +100,7 @@ def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list
 def demonstrated_rows(
     trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | None = None
 ) -> list[TrainingRow]:
-    """Rows that teach a model the actions of any policy's episode, as if the model had sampled them.
+    """Return rows that teach a model the actions of any policy's episode, as if the model had sampled them.
 
     The prompts are what the model would have been sent for the episode's views; log-probabilities are 0. The same
     row building as for sampled episodes, so supervised and reinforced training see the same sequences.

@@ -126,7 +126,7 @@ def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
 
 
 def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
-    """Refuses names that the table does not have, at any depth."""
+    """Refuse names that the table does not have, at any depth."""
     hints = typing.get_type_hints(table)
     for name, value in data.items():
         if name not in hints:

@@ -109,7 +109,7 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """TRL's loss, a scalar, for `input_ids` and `labels` of shape (rows, tokens).
+        """Return TRL's loss, a scalar, for `input_ids` and `labels` of shape (rows, tokens).
 
         Without a GPU, TRL computes the logits of every position. Here only the positions with a label get logits, in
         demonstrations a twentieth of all; the loss and its gradient stay the same.
@@ -160,7 +160,7 @@ class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no typ
 
 
 def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
-    """TRL's configuration: loss on the sampled ids alone, no truncation, no packing.
+    """Return TRL's configuration: loss on the sampled ids alone, no truncation, no packing.
 
     The balance loss of mixtures of experts, on by default for gpt-oss, is off. `settings` go to `SFTConfig`.
     """
@@ -177,7 +177,7 @@ def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
 def train(
     run: RunConfig, *, resume: bool = False, note: Notify = print, advance: OnUpdate | None = None
 ) -> TrainingResult:
-    """Trains on demonstrations, from the start or from the newest checkpoint.
+    """Train on demonstrations, from the start or from the newest checkpoint.
 
     Raises `ConfigError` for settings that cannot work and `DataError` for trajectories that nothing can be learned
     from: none, or rows that the model cannot read.

@@ -134,7 +134,7 @@ def tiny_gpt_oss(
     yarn: bool = True,
     seed: int = 0,
 ) -> Path:
-    """Makes a tiny gpt-oss with its tokenizer in `folder` (as `save_pretrained` does) and returns the folder.
+    """Make a tiny gpt-oss with its tokenizer in `folder` (as `save_pretrained` does) and return the folder.
 
     `texts` teach the vocabulary; without any it learns from this package's own prompts. `size=None` takes gpt-oss's own
     (26 million parameters then), which vLLM's chat endpoint assumes of every gpt-oss. `yarn=False` uses plain RoPE:
@@ -162,7 +162,7 @@ def tiny_gpt_oss(
 
 
 def tiny_llama(folder: str | Path) -> Path:
-    """Makes a tiny Llama, SmolLM2's architecture, with a tokenizer and a chat template; returns the folder.
+    """Make a tiny Llama, SmolLM2's architecture, with a tokenizer and a chat template. Return the folder.
 
     Its weights are always the same. Raises `MissingExtraError` without transformers.
     """

@@ -67,7 +67,7 @@ class TrainerMixin:
             record.advance(self.state.global_step)
 
     def report(self, metrics: Mapping[str, float]) -> None:
-        """Adds metrics to the next line of the log."""
+        """Add metrics to the next line of the log."""
         if self.record is not None:
             self.record.pending |= metrics
 
@@ -82,7 +82,7 @@ class TrainerMixin:
         return str(self._writing) if self._writing is not None else str(parent._get_output_dir(trial))  # noqa: SLF001 - the Trainer's hooks are private
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """Writes a checkpoint. If that fails, the reason is reported, earlier checkpoints stay, and training
+        """Write a checkpoint. If that fails, the reason is reported, earlier checkpoints stay, and training
         continues."""
         record: RunRecord | None = self.record
         parent: Any = super()
@@ -133,7 +133,7 @@ def _error_of(phase: Callable[[], None]) -> Exception | None:
 
 
 def all_ranks_ok(accelerator: Any, well: bool) -> bool:
-    """Return whether all ranks are."""
+    """Return True if `well` is True on every rank."""
     if accelerator.num_processes == 1:
         return well
     import torch

@@ -66,7 +66,7 @@ class TrainingResult:
     checkpoints_failed: int
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the result as plain data."""
         return asdict(self)
 
 
@@ -153,7 +153,7 @@ class TrainingRun:
         }
 
     def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
-        """Trains to the end and saves the model. `more` writes what else a checkpoint holds.
+        """Train to the end and save the model. `more` writes what else a checkpoint holds.
 
         If a server or the data stop it, the state is saved first, and the error says how to continue.
         """

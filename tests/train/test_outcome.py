@@ -140,7 +140,7 @@ def test_without_gold_only_the_verdict_counts(corpus: MemoryCorpus) -> None:
     trajectory = play(corpus, [search("entry 5", limit=1), rank_all])
     bare = Question("q", "?", "SENTINEL-0005")
     outcome = measure_outcome(trajectory, bare, judged=0.5)
-    assert (outcome.golden, outcome.judged, outcome.precision, outcome.recall, outcome.seen) == (
+    assert (outcome.has_gold, outcome.judged, outcome.precision, outcome.recall, outcome.seen) == (
         False,
         0.5,
         0.0,
@@ -150,4 +150,4 @@ def test_without_gold_only_the_verdict_counts(corpus: MemoryCorpus) -> None:
     assert outcome.answered is True
     with pytest.raises(DataError, match="has no gold"):
         measure_outcome(trajectory, bare)
-    assert measure_outcome(trajectory, QUESTION, judged=0.0).golden
+    assert measure_outcome(trajectory, QUESTION, judged=0.0).has_gold

@@ -259,16 +259,16 @@ def test_the_reward_stays_between_floor_and_what_was_earned(
 
 
 def test_a_judge_s_verdict_is_a_term_like_any_other() -> None:
-    bare = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, golden=False, judged=0.75)
+    bare = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, has_gold=False, judged=0.75)
     assert compute_reward(bare).total == RewardConfig().floor
     assert compute_reward(bare, RewardConfig(judge=0.4)).total == pytest.approx(0.3)
     assert compute_reward(bare, RewardConfig(judge=0.4)).terms["judge"] == pytest.approx(0.3)
     absent = EpisodeOutcome(Ending.FINISHED, 1.0, 1.0, 1.0)
     assert compute_reward(absent, RewardConfig(judge=0.4)).total == compute_reward(absent).total
-    malformed = EpisodeOutcome(Ending.MALFORMED, 0.0, 0.0, 0.0, golden=False, judged=1.0)
+    malformed = EpisodeOutcome(Ending.MALFORMED, 0.0, 0.0, 0.0, has_gold=False, judged=1.0)
     assert compute_reward(malformed, RewardConfig(judge=0.4)).total == RewardConfig().malformed
 
 
 def test_nothing_is_said_of_pruning_where_no_gold_is_known() -> None:
-    pruned = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, clutter=5, cleared=5, golden=False, judged=0.0)
+    pruned = EpisodeOutcome(Ending.FINISHED, 0.0, 0.0, 0.0, pruned=5, clutter=5, cleared=5, has_gold=False, judged=0.0)
     assert compute_reward(pruned, RewardConfig(prune_accuracy=1.0)).terms["prune_accuracy"] == 0.0

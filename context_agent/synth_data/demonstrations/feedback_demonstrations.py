@@ -105,7 +105,7 @@ class FeedbackSelection:
     checks: list[ReplayResult] = field(default_factory=list)
 
     def drop(self, path: Path, standing: FeedbackScores, reason: str, **more: Any) -> None:
-        """Adds a dropped trajectory."""
+        """Add a dropped trajectory."""
         self.reasons[reason] += 1
         self.dropped.append(ReplayRow(path, {"reason": reason, **standing.to_json(), **more}))
 
@@ -123,7 +123,7 @@ async def demonstrations_from_feedback(
     *,
     check: ReplaySettings | None = None,
 ) -> FeedbackSelection:
-    """Selects the judged trajectories that are worth imitating, in the order in which they were first judged.
+    """Select the judged trajectories that are worth imitating, in the order in which they were first judged.
 
     With `check` each candidate is replayed, and dropped if a view differs. Raises `CorpusError`.
     """
@@ -155,7 +155,7 @@ async def demonstrations_from_feedback(
 def _keep_best(
     group: list[tuple[FeedbackScores, Path]], filters: FeedbackFilters, selection: FeedbackSelection
 ) -> None:
-    """Keeps the best candidates of a question; each of the others names the best one."""
+    """Keep the best candidates of a question; each of the others names the best one."""
     ordered = sorted(group, key=lambda candidate: (candidate[0].order, candidate[0].trajectory))
     most = filters.per_question or len(ordered)
     selection.kept += [ReplayRow(path, scores.to_json()) for scores, path in ordered[:most]]

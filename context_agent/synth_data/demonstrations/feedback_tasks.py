@@ -102,7 +102,7 @@ class QuestionVerdicts:
         return _question_key(question)
 
     def of(self, question: str) -> Mapping[str, bool]:
-        """True for a relevant document, False for an irrelevant one; ties and unjudged documents are missing."""
+        """Return True for each relevant document and False for each irrelevant one, without ties."""
         return self.by_question.get(_question_key(question), {})
 
 
@@ -135,7 +135,7 @@ def _judged_questions(
 
 
 def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: DocumentOf, report: FeedbackReport) -> None:
-    """Adds a judgment. A judgment without a user counts as a judge of its own."""
+    """Add a judgment. A judgment without a user counts as a judge of its own."""
     judge = f"user:{judgment.user}" if judgment.user else f"judgment:{judgment.id}"
     case.trajectories[judgment.trajectory] = None
     if judgment.rating is not None:
@@ -220,5 +220,5 @@ def _owner(corpus: Corpus, chunk_id: str) -> str | None:
 
 
 def _question_key(question: str) -> str:
-    """Questions that differ only in case and spacing are equal."""
+    """Return a key that questions share if they differ only in case and spacing."""
     return " ".join(question.split()).casefold()

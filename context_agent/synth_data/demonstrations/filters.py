@@ -157,7 +157,7 @@ def _threshold_share(value: float, threshold: float) -> float:
 
 
 def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drops a task's episodes after the best: highest recalls, then fewest mistakes, turns and tokens."""
+    """Drop a task's episodes after the best: highest recalls, then fewest mistakes, turns and tokens."""
     if not filters.high_per_task:
         return
 
@@ -176,7 +176,7 @@ def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFil
 
 
 def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drops the episodes without gold beyond those allowed for a task, then beyond their share of the kept ones."""
+    """Drop the episodes without gold beyond those allowed for a task, then beyond their share of the kept ones."""
 
     def order(episode: ExpertEpisode) -> tuple[float, ...]:
         return (uniform_draw(filters.seed, "zero", episode.file),)

@@ -232,7 +232,7 @@ class OracleActor:
         return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != "limit"}, call.id)
 
     async def _named(self, view: View) -> list[str]:
-        """Titles of missing gold documents that stand in the question or in view, each returned once."""
+        """Return the titles of missing gold documents that are in the question or in view, each once."""
         if not self._settings.search_titles:
             return []
         if self._titles is None:
@@ -245,7 +245,7 @@ class OracleActor:
         return titles
 
     def _look_up(self) -> dict[str, frozenset[int]]:
-        """Titles without brackets, with the needs that documents of that title meet."""
+        """Return titles without brackets, with the needs that documents of each title meet."""
         title_needs = [
             (chunk.title, met)
             for document, met in self._gold.documents.items()
@@ -283,7 +283,7 @@ class OracleActor:
         return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
-        """Restores the gold that noise pruned, in place of waste."""
+        """Restore the gold that noise pruned, in place of waste."""
         hidden = [block for block in view.pruned if self._meets(block) and not view.shows(block.id)]
         if not hidden or RESTORE not in view.tools:
             return ()
@@ -292,7 +292,7 @@ class OracleActor:
         return (*prune, ToolCall(RESTORE, {"chunk_ids": list(dict.fromkeys(block.id for block in hidden))}))
 
     def _ranking(self, view: View) -> tuple[RankedId, ...]:
-        """One chunk of each gold document in view, in the order of the needs; if gold is missing, a few candidates."""
+        """Return a chunk of each gold document in view, in the order of the needs, and candidates for missing gold."""
         best: dict[str, str] = {}
         for block in sorted((b for b in view.blocks if self._meets(b)), key=lambda b: (min(self._meets(b)), b.key)):
             best.setdefault(block.document_id, block.id)

@@ -71,7 +71,7 @@ class EpisodePlayer:
         self._corpus, self._expert, self._folder, self._settings = corpus, expert, folder, settings
 
     async def work(self, row: Mapping[str, Any]) -> KeptRows:
-        """Plays the row's task. Raises `DropRow` for what no rerun would change, else the error of policy or corpus."""
+        """Play the row's task. Raises `DropRow` for what no rerun would change, else the error of policy or corpus."""
         task, rollout = task_of(row["task"], "task"), int(row["rollout"])
         gold = await self._gold(task.as_question)
         result = await self._search(task, gold, rollout)

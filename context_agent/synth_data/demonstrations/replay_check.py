@@ -94,7 +94,7 @@ async def check_files(
     *,
     advance: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> list[ReplayResult]:
-    """Replays each file's episode. A file that cannot be read counts as a difference."""
+    """Replay each file's episode. A file that cannot be read counts as a difference."""
     files = list(paths)
     results = []
     for number, path in enumerate(files, start=1):
@@ -104,7 +104,7 @@ async def check_files(
 
 
 async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
-    """Replays a file's episode. Raises `CorpusError` for a corpus that cannot be used."""
+    """Replay a file's episode. Raises `CorpusError` for a corpus that cannot be used."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return ReplayResult(path, Difference(Cause.UNSOUND, -1, trajectory))

@@ -52,7 +52,7 @@ async def make_demonstrations(
     pool: stages.StagePool | None = None,
     advance: Callable[[int, int | None], None] | None = None,
 ) -> DemonstrationReport:
-    """Plays every task, filters the episodes and sorts their files. Raises `DataError` without tasks.
+    """Play every task, filter the episodes and sort their files. Raises `DataError` without tasks.
 
     With a `pool`, its processes play the episodes; their context is an `EpisodePlayer` with the folder `NEW`.
 
@@ -123,7 +123,7 @@ def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
 
 
 def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
-    """Moves each file to the folder of its verdict and writes the two lists. Repeating it changes nothing."""
+    """Move each file to the folder of its verdict and write the two lists. Repeating it changes nothing."""
     judged = list(verdicts)
     selected, rest = ([verdict for verdict in judged if verdict.keep is keep] for keep in (True, False))
     for name in (KEPT, REJECTED):
@@ -141,7 +141,7 @@ def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped
 
 
 def _move_unlisted(folder: Path, selected: set[str]) -> None:
-    """Moves files that are not in `selected` to the dropped ones and deletes incomplete files.
+    """Move files that are not in `selected` to the dropped ones and delete incomplete files.
 
     Episodes of tasks that this run was not given stay in the journal and return with their tasks.
     """

@@ -28,7 +28,7 @@ class ReplayRow:
 def write_selection(
     folder: Path, selected: Sequence[ReplayRow], dropped: Sequence[ReplayRow], report: dict[str, Any]
 ) -> None:
-    """Copies the kept files to `folder`, as `ctx1 train sft` reads it, with lists of kept and dropped ones and a
+    """Copy the kept files to `folder`, as `ctx1 train sft` reads it, with lists of kept and dropped ones and a
     report.
 
     Files that an earlier call kept and this one does not are deleted. Raises `ConfigError` for a folder of `ctx1 synth

@@ -26,7 +26,7 @@ _REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)
 def load_threads(
     sources: Readable | Iterable[Readable], *, options: LoadOptions | None = None, report: LoadReport | None = None
 ) -> Iterator[Document]:
-    """Yield a document for each thread with its messages by date; `report.documents` counts threads."""
+    """Yield a document for each thread, with its messages by date. `report.documents` counts threads."""
     report = report if report is not None else LoadReport()
     before = report.documents
     threads = _threads(list(load(sources, options=options, report=report, readers=READERS)))
@@ -81,7 +81,7 @@ def _thread_document(thread: list[Document]) -> Document:
 
 
 def _timestamp(date: str) -> float:
-    """Seconds since 1970; a date without a zone counts as UTC, and messages without a date come last."""
+    """Return seconds since 1970. A date without a zone counts as UTC; messages without a date come last."""
     if not date:
         return float("inf")
     moment = datetime.fromisoformat(date)

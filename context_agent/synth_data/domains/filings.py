@@ -80,7 +80,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
 
 
 def _part(reading: Reading, part: str, fields: Mapping[str, str]) -> Iterator[Document]:
-    """One `<DOCUMENT>`: tags on a line each, then its text."""
+    """Yield the documents of one `<DOCUMENT>`: its tags have a line each, and its text follows."""
     kind, sequence = _tagged(part, "TYPE"), _tagged(part, "SEQUENCE")
     body = _BODY.search(part)
     if body is None or _UNREADABLE.match(kind) or body[1].lstrip().startswith(("begin 6", "<PDF>", "<ZIP>")):

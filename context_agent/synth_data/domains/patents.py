@@ -86,7 +86,7 @@ def read_patent_text(reading: Reading) -> Iterator[Document]:
 
 
 def _undeclared(part: str) -> str:
-    """Without the declaration, whose encoding is no longer valid; entities from a DTD become characters."""
+    """Return the XML without its declaration. Entities from a DTD become characters."""
     return _ENTITY.sub(_character, re.sub(r"^\s*<\?xml[^>]*\?>", "", part))
 
 
@@ -127,7 +127,7 @@ def _patent(root: ET.Element, fallback: str) -> Document:
 
 
 def _document_number(element: ET.Element | None) -> str:
-    """Country, number without leading zeros, and kind: `US10123456B2`."""
+    """Return country, number without leading zeros, and kind: `US10123456B2`."""
     if element is None:
         return ""
     number = _bare_number(_line(element.find("doc-number")))
@@ -142,7 +142,7 @@ def _cited_numbers(head: ET.Element) -> Iterator[str]:
 
 
 def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
-    """Names of the parties of the first kind that is present, as a person or an organization."""
+    """Return the names of the parties of the first kind that is present, persons or organizations."""
     for kind in kinds:
         names = []
         for book in (book for party in head.iter(kind) for book in party.iter("addressbook")):

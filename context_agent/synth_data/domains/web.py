@@ -165,7 +165,7 @@ def _date(page_tags: list[Tag]) -> str:
 
 
 def _links(page_tags: Iterable[Tag], url: str) -> list[str]:
-    """Absolute addresses that the main text links to, each once, without the page itself."""
+    """Return the absolute addresses that the main text links to, each once, without the page itself."""
     links: dict[str, None] = {}
     for tag in page_tags:
         target = tag.get("href") if tag.name == "a" and not tag.closing else ""

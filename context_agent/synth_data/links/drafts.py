@@ -62,7 +62,7 @@ def named_page(graph: LinkGraph, row: int) -> DescribedPage:
 
 
 def describe_pages(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[DescribedPage]:
-    """Descriptions that start at a page and follow this many links, in random order."""
+    """Yield descriptions that start at a page and follow this many links, in random order."""
     yield from _follow_links(graph, named_page(graph, row), hops, rng)
 
 
@@ -86,7 +86,7 @@ def _follow_link(graph: LinkGraph, page: DescribedPage, link: Link) -> Described
 
 
 def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> DescribedPage | None:
-    """Follows a link by a sentence about the current page. `that village` must have one meaning only."""
+    """Follow a link by a sentence about the current page. `that village` must have one meaning only."""
     target, plain = graph.pages[link.target], link.sentence.plain
     if len(page.context) >= MOST_CONTEXT or len(plain.split()) > LONGEST_SENTENCE or ". " in plain:
         return None
@@ -117,7 +117,7 @@ def question_for(page: DescribedPage, fact: Fact) -> str:
 
 
 def article(kind: str) -> str:
-    """`a` or `an`."""
+    """Return the indefinite article, `a` or `an`."""
     return "an" if kind[:1].lower() in "aeio" else "a"
 
 
@@ -161,7 +161,7 @@ class Draft:
 
 
 def bridge_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Questions for a fact of a page described over `hops` pages; for two pages also by a shared object."""
+    """Yield questions for a fact of a page described over `hops` pages, for two pages also by a shared object."""
     for row in rows:
         if hops == 2:
             yield from _shared_object_drafts(graph, row, rng)
@@ -189,7 +189,7 @@ def _bridge(described: DescribedPage, fact: Fact) -> Draft:
 
 
 def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[Draft]:
-    """Questions for the only other page of its kind with the same object of a relation."""
+    """Yield questions for the only other page of its kind with the same object of a relation."""
     page = named_page(graph, row)
     for fact in graph.facts(row):
         if fact.pattern is None or fact.pattern.name not in SHARED_OBJECT:
@@ -229,7 +229,7 @@ def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[D
 
 
 def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Questions that compare two pages by a date: both named (2 hops), one described (3), or both described (4)."""
+    """Yield questions that compare two pages by a date: both named (2 hops), one described (3), or both (4)."""
     left_size, right_size = {2: (1, 1), 3: (1, 2), 4: (2, 2)}[hops]
     ends = {size: _dated_pages(graph, rows, size, rng) for size in {left_size, right_size}}
     for name, question in EARLIER_QUESTIONS.items():
@@ -289,7 +289,7 @@ def _comparison(
 
 
 def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Questions for a page whose first sentence names a page that is described: by a fact, or by a link and a fact."""
+    """Yield questions for a page whose first sentence names a described page."""
     for row in rows:
         page = graph.pages[row]
         if not page.kind or not page.sentences:

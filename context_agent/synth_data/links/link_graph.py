@@ -107,7 +107,7 @@ class LinkGraph:
         self._facts: dict[int, list[Fact]] = {}
 
     def link_all(self) -> int:
-        """Computes the links of every page and returns how many there are."""
+        """Compute the links of every page and return how many there are."""
         for row in range(len(self.pages)):
             for link in self.links(row):
                 self.linked_from[link.target].add(row)
@@ -175,7 +175,7 @@ class LinkGraph:
         )
 
     def _sentence_relations(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
-        """Normalized object to the relation that the sentence states of the page's subject."""
+        """Return the relations that the sentence states of the page's subject, by normalized object."""
         page, relations = self.pages[row], {}
         for pattern in PATTERNS:
             if not pattern.noun:

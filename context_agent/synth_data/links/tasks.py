@@ -63,7 +63,7 @@ class LinkTaskSettings:
     domain: str = "documents"
 
     def check(self) -> None:
-        """Raises `ConfigError` for invalid settings."""
+        """Raise `ConfigError` for invalid settings."""
         unknown = [kind for kind in self.types if kind not in TYPES]
         if unknown or not self.types:
             raise ConfigError(f"no question type {', '.join(unknown) or '(empty)'}: choose from {', '.join(TYPES)}")

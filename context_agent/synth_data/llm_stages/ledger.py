@@ -53,7 +53,7 @@ class SpendingClaim:
     calls: int = 0
 
     def settle(self, prompt: int, completion: int) -> None:
-        """Sets the tokens that the call used."""
+        """Set the tokens that the call used."""
         self.prompt, self.completion, self.calls = prompt, completion, 1
 
 
@@ -84,12 +84,12 @@ class CostLedger:
         return self.prices.cost(self.prompt, self.completion)
 
     def add(self, prompt: int, completion: int) -> None:
-        """Adds a call of an earlier run."""
+        """Add a call of an earlier run."""
         self._enter(SpendingClaim(prompt, completion, calls=1))
 
     @asynccontextmanager
     async def reserve(self, prompt: int, completion: int) -> AsyncIterator[SpendingClaim]:
-        """Reserves room for a call of at most this many tokens.
+        """Reserve room for a call of at most this many tokens.
 
         Waits while calls in progress hold the room, and raises `CapReached` if waiting cannot free enough. A claim that
         is not settled costs nothing: its call failed.

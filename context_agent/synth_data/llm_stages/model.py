@@ -174,7 +174,7 @@ class StructuredModel:
         raise DropRow(invalid.reason, f"{invalid.problem} ({ATTEMPTS} attempts)")
 
     async def _reply(self, messages: Sequence[Message], number: int) -> Reply:
-        """One reply. A field that the server refuses and that the user did not set is omitted from then on."""
+        """Return one reply. If the server refuses a field that the user did not set, omit that field from then on."""
         while True:
             try:
                 reply: Reply = await self.policy.endpoint.post(
@@ -199,7 +199,7 @@ class StructuredModel:
         return body
 
     def _omit_refused(self, refusal: Refusal) -> bool:
-        """Omits or renames the field that the server refused. False if the refusal has another cause."""
+        """Omit or rename the field that the server refused. Return False if the refusal has another cause."""
         left_out = {name for name, out in (("max_tokens", self._renamed), ("seed", self._unseeded)) if out}
         unwanted = field_to_omit(refusal, frozenset(left_out))
         self._renamed |= unwanted == "max_tokens"

@@ -69,7 +69,7 @@ async def make_tasks(
     pool: StagePool | None = None,
     watch: StageWatcher | None = None,
 ) -> list[StageReport]:
-    """Runs all stages, writes the tasks to `out`, and returns a report for each stage.
+    """Run all stages, write the tasks to `out`, and return a report for each stage.
 
     With a `pool`, its processes do the work, each with a context whose model sends its calls here.
 
@@ -122,7 +122,7 @@ class _Pipeline:
         out: Path | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """Runs a stage and returns its output rows."""
+        """Run a stage and return its output rows."""
         if self.reports and self.reports[-1].halted:
             return []
         path = out or self._folder / f"{stage}.jsonl"

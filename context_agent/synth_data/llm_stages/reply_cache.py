@@ -52,7 +52,7 @@ class ReplyCache:
         return len(self._replies)
 
     def token_counts(self) -> list[tuple[int, int]]:
-        """Prompt and completion tokens of each stored reply."""
+        """Return the prompt and completion tokens of each stored reply."""
         return [(prompt, completion) for _, prompt, completion in self._replies.values()]
 
     def get(self, key: str) -> Events | None:
@@ -61,12 +61,12 @@ class ReplyCache:
         return None if reply is None else reply[0]
 
     def put(self, key: str, events: Events, prompt: int, completion: int) -> None:
-        """Stores a reply; it is on disk when this returns."""
+        """Store a reply; it is on disk when this returns."""
         self._log.append({"key": key, "prompt": prompt, "completion": completion, "events": list(events)})
         self._replies[key] = (events, prompt, completion)
 
     def close(self) -> None:
-        """Closes the file and releases its lock."""
+        """Close the file and release its lock."""
         self._log.close()
 
 
@@ -133,7 +133,7 @@ class CachedEndpoint(Endpoint):
         return events
 
     def _count_failure(self, error: ServerError) -> None:
-        """Raises `StageHalted` for a failure that the next row would meet again."""
+        """Raise `StageHalted` for a failure that the next row would meet again."""
         if isinstance(error, Refusal):
             if error.status in (401, 403):
                 raise StageHalted(f"{self.base_url}: {rejected_key_message(error, self.api_key_env)}") from None
@@ -183,6 +183,6 @@ def request_key(path: str, body: Mapping[str, Any]) -> str:
 
 
 def _used_tokens(reply: Reply, prompt: int) -> tuple[int, int]:
-    """Tokens of prompt and reply as the server reported them, else upper bounds."""
+    """Return the tokens of prompt and reply that the server reported, else upper bounds."""
     written = len(f"{reply.text}{reply.reasoning}{reply.calls or ''}".encode())
     return reply.usage.get("prompt_tokens", prompt), reply.usage.get("completion_tokens", written)

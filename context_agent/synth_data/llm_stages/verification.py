@@ -49,12 +49,12 @@ async def verify(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def quotes_needed(count: int) -> int:
-    """Two thirds of the count, rounded up."""
+    """Return two thirds of the count, rounded up."""
     return -(-2 * count // 3)
 
 
 def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerpt) -> None:
-    """The published rule for one document. Raises `InvalidReply`."""
+    """Check the published rule for one document. Raises `InvalidReply`."""
     for name, quotes, source in (
         ("clues", extracted.clue_quotes, task.clues),
         ("document", extracted.item_quotes, excerpt.text),

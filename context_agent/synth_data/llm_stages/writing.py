@@ -154,7 +154,7 @@ def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, A
 def check_written(
     context: StageContext, written: WrittenTask, excerpts: Sequence[DocumentExcerpt], secrets: Sequence[str] = ()
 ) -> None:
-    """The rules for a written task. Raises `InvalidReply`.
+    """Check the rules for a written task. Raises `InvalidReply`.
 
     `excerpts` are the documents that may state the answer; `secrets` are further names that must not be given away.
     """

@@ -74,7 +74,7 @@ class CardDetails:
     about: str = ""
 
     def over(self, before: CardDetails) -> CardDetails:
-        """These details, with missing ones taken from `before`."""
+        """Return these details, with missing ones taken from `before`."""
         return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class CardDetails:
 
 
 def write_card(folder: Path, details: CardDetails) -> Path:
-    """Writes the card of a folder of splits and returns its path. Missing details are taken from split.json."""
+    """Write the card of a folder of splits and return its path. Missing details are taken from split.json."""
     splits, path = load_splits(folder), folder / REPORT
     report: dict[str, Any] = {}
     try:
@@ -268,7 +268,7 @@ def _table(title: str, splits: Mapping[str, Sequence[Task]], of: Callable[[Task]
 
 
 def _cell(text: str) -> str:
-    """Text from the data for a table cell: on one line, and escaped."""
+    """Return a text as a table cell: on one line, and escaped."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

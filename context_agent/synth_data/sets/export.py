@@ -23,7 +23,7 @@ ExportFormat = Literal["parquet", "datasets"]
 
 
 def export_splits(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) -> list[Path]:
-    """Writes `<out>/<split>.parquet` for each split, or `out` for `datasets.load_from_disk`; returns the files.
+    """Write `<out>/<split>.parquet` for each split, or `out` for `datasets.load_from_disk`. Return the files.
 
     The folder appears whole or not at all. Raises `ConfigError` if it exists and is not empty, so that no old split
     stays.
@@ -92,7 +92,7 @@ def table_row(task: Task) -> dict[str, Any]:
 def push_splits(
     splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None
 ) -> str:
-    """Uploads the splits to the hub as `owner/set`, private by default, and returns the address.
+    """Upload the splits to the hub as `owner/set`, private by default, and return the address.
 
     The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` if the hub refuses the name or
     the token, `DataError` if it cannot be reached.
@@ -121,12 +121,12 @@ def push_splits(
 
 
 def disable_progress_bars() -> None:
-    """Disables the progress bars of `datasets` in this process."""
+    """Disable the progress bars of `datasets` in this process."""
     _datasets().disable_progress_bars()
 
 
 def _push_card(name: str, card: Path) -> None:
-    """Uploads the card's text below the front matter of the push; that of the folder names other files."""
+    """Upload the card's text below the front matter of the push; that of the folder names other files."""
     from huggingface_hub import DatasetCard
 
     local = DatasetCard(card.read_text(encoding="utf-8"))

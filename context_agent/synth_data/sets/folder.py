@@ -55,7 +55,7 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
 def write_folder(
     folder: Path, parts: TaskSplits, settings: Mapping[str, Any], *, documents: Sequence[Document] = ()
 ) -> dict[str, Any]:
-    """Writes the splits, reads them back, checks them, and returns the report in split.json.
+    """Write the splits, read them back and check them. Return the report in split.json.
 
     Raises `DataError` if the folder has splits of an earlier run that this one would leave behind, and if the written
     splits fail the checks.
@@ -74,10 +74,10 @@ def write_folder(
     return report
 
 
-def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
+def check_folder(folder: Path, duplicates: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
     """Return the splits of the folder. Raises `DataError` if two of them share an id, a question or a document."""
     splits = load_splits(folder)
-    check_splits(splits, twins=twins)
+    check_splits(splits, duplicates=duplicates)
     questions = {first: [task.as_question for task in tasks] for first, tasks in splits.items()}
     for (first, train), (second, test) in combinations(questions.items(), 2):
         if shared := leaks(train, test):
@@ -86,7 +86,7 @@ def check_folder(folder: Path, twins: Mapping[str, str] | None = None) -> dict[s
 
 
 def write_corpus(path: Path, documents: Iterable[Document]) -> None:
-    """Writes the documents as gzipped JSONL; equal documents give equal bytes."""
+    """Write the documents as gzipped JSONL; equal documents give equal bytes."""
     # Neither a name nor a time in the gzip header, so that the bytes depend on the documents alone.
     with (
         replacing(path) as raw,
@@ -101,14 +101,14 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
 
 
 def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
-    """Maps each document with the title and text of an earlier one to the earlier one's id."""
+    """Map each document with the title and text of an earlier one to the earlier one's id."""
     first: dict[bytes, str] = {}
-    twins = {}
+    duplicates = {}
     for document in documents:
         digest = blake2b(f"{document.title}\0{document.text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if first.setdefault(digest, document.id) != document.id:
-            twins[document.id] = first[digest]
-    return twins
+            duplicates[document.id] = first[digest]
+    return duplicates
 
 
 def tasks_in_corpus(tasks: Sequence[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:

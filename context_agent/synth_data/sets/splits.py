@@ -49,22 +49,34 @@ def split_tasks(
     *,
     shares: Mapping[str, float] = SHARES,
     seed: int = 0,
-    giants: Literal["cut", "keep"] = "cut",
-    twins: Mapping[str, str] | None = None,
+    oversized: Literal["cut", "keep"] = "cut",
+    duplicates: Mapping[str, str] | None = None,
 ) -> TaskSplits:
-    """Return the tasks in splits, with ids `<name>/<split>/<id>`.
+    """Divide tasks into splits that share no document and no question.
 
-    `giants="keep"` puts a component that fits no split into the one with the most capacity: nothing is dropped, and the
-    shares are not met. `twins` maps a document to the one that it duplicates. Raises `ConfigError` for an invalid name
-    or shares, `DataError` for too few tasks to fill every split.
+    Args:
+        tasks: The tasks.
+        name: The name of the set. Ids become `<name>/<split>/<id>`.
+        shares: The share of the tasks that each split gets.
+        seed: Seed of the draw.
+        oversized: What happens to a component that fits no split. `cut` divides it and drops the tasks on both sides
+            of the cut. `keep` adds it to the split with the most capacity, so the shares are not met.
+        duplicates: Maps a document to the one that it duplicates.
+
+    Returns:
+        The splits, and the dropped tasks.
+
+    Raises:
+        ConfigError: If the name or the shares are invalid.
+        DataError: If there are too few tasks to fill every split.
     """
     _check_arguments(tasks, name, shares)
-    keys = [_shared_keys(task, twins or {}) for task in tasks]
+    keys = [_shared_keys(task, duplicates or {}) for task in tasks]
     usable = [row for row, task_keys in enumerate(keys) if any(kind == "document" for kind, _ in task_keys)]
     groups = _components(usable, keys)
     capacities = {name: share * len(usable) for name, share in shares.items() if share > 0}
     draft = _SplitAssignment(keys, [task.hops for task in tasks], capacities, random.Random(seed))
-    draft.place(groups, giants)
+    draft.place(groups, oversized)
     placed = _renamed(tasks, draft.chosen, name)
     lost = [
         (task, CROSSING if row in draft.crossing else NO_DOCUMENT)
@@ -72,14 +84,14 @@ def split_tasks(
         if row not in placed
     ]
     splits = {split: tuple(placed[row] for row in sorted(rows)) for split, rows in draft.chosen.items()}
-    check_splits(splits, twins=twins)
+    check_splits(splits, duplicates=duplicates)
     return TaskSplits(
         splits, tuple(lost), len(groups), len(groups[0]) if groups else 0, draft.cut, _document_uses(draft.chosen, keys)
     )
 
 
-def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, str] | None = None) -> None:
-    """Raises `DataError` if an id repeats, a split is empty, or two splits share a document or a question."""
+def check_splits(splits: Mapping[str, Sequence[Task]], *, duplicates: Mapping[str, str] | None = None) -> None:
+    """Raise `DataError` if an id repeats, a split is empty, or two splits share a document or a question."""
     owner: dict[tuple[str, str], tuple[str, str]] = {}
     ids: set[str] = set()
     for split, tasks in splits.items():
@@ -89,7 +101,7 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, twins: Mapping[str, st
             if task.id in ids:
                 raise DataError(f"id {task.id!r} occurs twice in the splits")
             ids.add(task.id)
-            for key in _shared_keys(task, twins or {}):
+            for key in _shared_keys(task, duplicates or {}):
                 owner_split, first = owner.setdefault(key, (split, task.id))
                 if owner_split != split:
                     raise DataError(f"{key[0]} {key[1]!r} is in {first} ({owner_split}) and in {task.id} ({split})")
@@ -99,8 +111,8 @@ Key = tuple[str, str]
 """What two tasks may share: a document or a question."""
 
 
-def _shared_keys(task: Task, twins: Mapping[str, str]) -> tuple[Key, ...]:
-    documents = sorted({twins.get(document, document) for document in task.documents})
+def _shared_keys(task: Task, duplicates: Mapping[str, str]) -> tuple[Key, ...]:
+    documents = sorted({duplicates.get(document, document) for document in task.documents})
     return (*(("document", document) for document in documents), ("question", question_key(task.question)))
 
 
@@ -156,8 +168,8 @@ class _SplitAssignment:
         self._slack = max(1.0, SLACK * sum(room.values()))
         self._draw = draw
 
-    def place(self, groups: Sequence[list[int]], giants: Literal["cut", "keep"]) -> None:
-        """Assigns every component, the largest first and those of equal size in random order."""
+    def place(self, groups: Sequence[list[int]], oversized: Literal["cut", "keep"]) -> None:
+        """Assign every component, the largest first and those of equal size in random order."""
         order = sorted(self._draw.sample(groups, len(groups)), key=len, reverse=True)
         for group in order:
             # What fits is drawn by room, so that a split's small and large components are a fair sample of all.
@@ -165,7 +177,7 @@ class _SplitAssignment:
             weights = [max(room, 1e-9) for room in fitting.values()]
             if fitting:
                 self._take(self._draw.choices(list(fitting), weights)[0], group)
-            elif giants == "keep":
+            elif oversized == "keep":
                 self._take(max(self._room, key=self._room.__getitem__), group)
             else:
                 self._divide(group)
@@ -176,7 +188,7 @@ class _SplitAssignment:
         self._room[name] -= len(members)
 
     def _divide(self, group: list[int]) -> None:
-        """Cuts a component in proportion to the remaining capacity, the smallest part first.
+        """Cut a component in proportion to the remaining capacity, the smallest part first.
 
         The largest gets the rest.
         """

@@ -40,7 +40,7 @@ class WorldSettings:
     vocabulary: str = "full"
 
     def check(self) -> None:
-        """Raises `ConfigError` for invalid hops or numbers."""
+        """Raise `ConfigError` for invalid hops or numbers."""
         first, last = self.hops
         if not 1 <= first <= last <= MOST_HOPS:
             raise ConfigError(
@@ -123,7 +123,7 @@ class ClosedWorld:
         return small.get(split, total - sum(small.values()))
 
     def describe(self) -> dict[str, Any]:
-        """Settings and counts, without those of the tasks."""
+        """Return settings and counts, without those of the tasks."""
         kinds = Counter(entity.kind for entity in self.graph.entities)
         facts = {f"{relation.source}.{relation.name}": 0 for relation in self.graph.wording.relations}
         for entity in self.graph.entities:

@@ -26,7 +26,7 @@ Progress = Callable[[int, int | None], None]
 def write_world(
     world: ClosedWorld, folder: Path, *, force: bool = False, report: Progress | None = None
 ) -> dict[str, Any]:
-    """Writes the world and returns the content of `world.json`. `report` is called with (tasks written, total).
+    """Write the world and return the content of `world.json`. `report` is called with (tasks written, total).
 
     A folder that is not empty is refused without `force`, which replaces a world's files and leaves other files alone.
     The files are written beside the folder and moved when they are complete, so a killed run leaves nothing behind.

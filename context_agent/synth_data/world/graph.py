@@ -152,7 +152,7 @@ def _counts(size: int) -> dict[str, int]:
 
 
 def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> None:
-    """Raises `ConfigError` if the lexicon has too few names, with the largest possible world."""
+    """Raise `ConfigError` if the lexicon has too few names, with the largest possible world."""
     most, kind = min((entities * len(lexicon.names[kind]) // count, kind) for kind, count in totals.items())
     if most < entities:
         raise ConfigError(
@@ -184,7 +184,7 @@ class _Relations:
         self._births: list[int] = []
 
     def draw(self) -> None:
-        """Draws years first: a teacher is older than a pupil, a work is younger than its maker."""
+        """Draw years first: a teacher is older than a pupil, a work is younger than its maker."""
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._year(entity)
@@ -199,7 +199,7 @@ class _Relations:
             self._capital(region)
 
     def _year(self, entity: Entity) -> None:
-        """Draws a year. Persons are born in the first four fifths of the period, so that their works fit in."""
+        """Draw a year. Persons are born in the first four fifths of the period, so that their works fit in."""
         years = self._years
         latest = years.start + len(years) * 4 // 5 if entity.kind == "person" else years.stop
         for relation in self._graph.wording.of(entity.kind):
@@ -232,7 +232,7 @@ class _Relations:
         return self._people[max(0, position - 30) : position]
 
     def _after(self, entity: Entity, born: int) -> None:
-        """Moves the year of a work or institution into the life of its maker."""
+        """Move the year of a work or institution into the life of its maker."""
         year = next(relation.name for relation in self._graph.wording.of(entity.kind) if relation.target == YEAR)
         lived = max(2, len(self._years) // 10)
         entity.objects[year] = min(self._years.stop - 1, born + self._rng.randint(1 + lived // 3, lived))
@@ -250,7 +250,7 @@ class _Relations:
 
 
 def _make_namesakes(graph: Graph, rng: Random) -> None:
-    """Gives some persons the name of a person with another trade, in any part."""
+    """Give some persons the name of a person with another trade, in any part."""
     people = [entity for entity in graph.entities if entity.kind == "person"]
     rng.shuffle(people)
     pairs = int(len(people) * _NAMESAKE_SHARE)
@@ -261,7 +261,7 @@ def _make_namesakes(graph: Graph, rng: Random) -> None:
 
 
 def _keep_few_relations(graph: Graph, rng: Random) -> None:
-    """Leaves each entity a few of its relations, so that one sentence can state them."""
+    """Leave each entity a few of its relations, so that one sentence can state them."""
     for entity in graph.entities:
         names = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
         entity.objects = {name: value for name, value in entity.objects.items() if name in names}

@@ -69,7 +69,7 @@ class Lexicon:
 
 
 def full_lexicon(counts: Mapping[str, int], rng: Random, excluded: set[str]) -> Lexicon:
-    """Names for this many entities of each kind; no invented word is one of the excluded ones."""
+    """Invent names for `counts` entities of each kind, avoiding the words in `excluded`."""
     invented = _invent_words(rng, {word.lower() for word in (*excluded, *_TRADES, *_CRAFTS, *_SORTS)})
     families = [next(invented) for _ in range(_name_part_count(counts["person"]))]
     givens = [next(invented) for _ in range(_name_part_count(counts["person"]))]
@@ -142,13 +142,13 @@ def _all_pairs(firsts: Sequence[str], seconds: Sequence[str]) -> list[str]:
 
 
 def _pairs(firsts: Sequence[str], seconds: Sequence[str], count: int, rng: Random) -> list[str]:
-    """Distinct random pairs."""
+    """Return distinct random pairs."""
     pair_numbers = rng.sample(range(len(firsts) * len(seconds)), count)
     return [f"{firsts[pair // len(seconds)]} {seconds[pair % len(seconds)]}" for pair in pair_numbers]
 
 
 def _invent_words(rng: Random, excluded: set[str]) -> Iterator[str]:
-    """Distinct words of two or three syllables."""
+    """Yield distinct words of two or three syllables."""
     seen = set(excluded)
     while True:
         syllables = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(rng.choice((2, 2, 3)))]

@@ -50,7 +50,7 @@ Query = NamedEntity | Follow | Intersection | YearComparison
 
 
 def evaluate(graph: Graph, query: Query) -> Answers:
-    """Everything that fits, by number for entities; more than one if the description is ambiguous."""
+    """Return everything that fits the query, entities by number. An ambiguous description has several answers."""
     match query:
         case NamedEntity(number):
             return frozenset({number})

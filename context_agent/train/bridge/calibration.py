@@ -95,7 +95,7 @@ def assessed_episodes(
     report: OnBridgeProgress,
     questions: int = QUESTIONS,
 ) -> list[AssessedEpisode]:
-    """Episodes on the sources' questions; `policies` has for each fold one that did not learn from its questions."""
+    """Play the sources' questions. `policies` has for each fold a policy that did not learn from its questions."""
     episodes: list[AssessedEpisode] = []
     for number, source in enumerate(sources):
         tasks = list(calibration_tasks(source, sources, questions))
@@ -131,7 +131,7 @@ def calibration_tasks(
 
 
 def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
-    """Both models. Raises `DataError` without episodes of both kinds."""
+    """Fit both models. Raises `DataError` if there are no episodes of both kinds."""
     answerable = np.array([episode.answerable for episode in episodes])
     if not answerable.any():
         raise DataError("nothing to calibrate with: no episode found anything; give questions that the corpus answers")

@@ -71,7 +71,7 @@ class BridgeEpisode:
         return self.judgement.second_inputs(self.direct, self.first)
 
     def read(self, model: PairModel, odds: Floats) -> None:
-        """Lets the reader read the best candidates by `odds`, shape (n,)."""
+        """Let the reader read the best candidates by `odds`, shape (n,)."""
         readings = Readings(self.judgement.notes, model)
         readings.update(odds)
         self.odds, self.rows = odds, readings.rows()
@@ -94,7 +94,7 @@ def collect(
     windows: Sequence[int],
     progress: Callable[[float], None],
 ) -> list[BridgeEpisode]:
-    """One experience for each source, question and window; `explorers` by fold."""
+    """Play every question of every source in each window. `explorers` has a policy for each fold."""
     episodes: list[BridgeEpisode] = []
     total = sum(len(source.questions) for source in sources) * len(windows)
     renderer = Renderer(default(), HarmonyCounter())
@@ -122,7 +122,7 @@ def fold_of(question_id: str) -> int:
 async def _play_episode(
     source: BridgeSource, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
 ) -> BridgeEpisode | None:
-    """Runs an episode to its end; None where it saw nothing."""
+    """Play an episode to its end. Return None if it saw nothing."""
     actor = await play(question.question, source.corpus, policy, budget, renderer)
     if not len(actor.notes):
         return None

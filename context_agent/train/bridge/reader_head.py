@@ -53,9 +53,17 @@ def _held_out_loss(rows: Floats, labels: Floats, fold: NDArray[np.int64], penalt
 
 
 def fit_head(rows: Floats, labels: Floats, penalty: float) -> Floats | None:
-    """Ridge logistic regression on the reader's rows, shape (n, width), beside its own log-odds: shape (width + 1,).
+    """Fit a ridge logistic regression that corrects the reader's log-odds, by Newton's method.
 
-    Newton's method; the penalty is on the squared weights, not on the constant. None for an infinite penalty.
+    The penalty is on the squared weights, not on the constant. If it is infinite, return None.
+
+    Args:
+        rows: What the reader returned, shape (n, width).
+        labels: 1 for gold, else 0, shape (n,).
+        penalty: The ridge penalty.
+
+    Returns:
+        The weights and the constant, shape (width + 1,).
     """
     if math.isinf(penalty):
         return None

@@ -97,7 +97,7 @@ def train(
     fallback: Scorer | None = None,
     report: OnBridgeProgress | None = None,
 ) -> TrainedBridge:
-    """Trains on the sources. `policy` explores in the first round; `windows` are budgets to run each question under.
+    """Train on the sources. `policy` explores in the first round; `windows` are budgets to run each question under.
 
     A window of 0 is the default one. `readers` has for each fold a reader that was not trained on its questions; by
     default the shipped one reads all. The networks of `fallback` are kept if there are fewer than `MIN_QUESTIONS`
@@ -170,7 +170,7 @@ def _read(
     readers: Mapping[int, PairModel],
     progress: Callable[[float], None],
 ) -> None:
-    """Gives every episode scores of networks, and rows of a reader, that did not learn from its question."""
+    """Give every episode scores of networks, and rows of a reader, that did not learn from its question."""
     for done, episode in enumerate(episodes, start=1):
         odds = folds[episode.fold]["second"].logits(episode.second())
         episode.read(readers.get(episode.fold) or shipped_reader(), odds)
@@ -251,4 +251,4 @@ def _by_source(experiences: Iterable[BridgeEpisode], measure: Callable[[BridgeEp
 
 
 def _no_progress(what: str, share: float) -> None:
-    """Reports nothing."""
+    """Report nothing."""

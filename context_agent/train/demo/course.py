@@ -169,7 +169,7 @@ class DemoCourse:
         self._seconds = plan.out / "seconds.json"
 
     def run(self) -> DemoReport:
-        """Runs all remaining phases and writes the report.
+        """Run all remaining phases and write the report.
 
         Raises `ConfigError` for a folder with another demo or one that is not resumed, and what the phases raise.
         """
@@ -197,7 +197,7 @@ class DemoCourse:
         return write_report(plan, scores, half, mine, self._one_shot())
 
     def _prepare(self) -> None:
-        """Makes the documents, questions and lessons of a language model."""
+        """Make the documents, questions and lessons of a language model."""
         material = self._plan.material
         if material is None:
             return
@@ -246,7 +246,7 @@ class DemoCourse:
 
     @contextmanager
     def _timed(self, name: str, *, complete: bool = True) -> Iterator[None]:
-        """Keeps what the phase took; `whole` is False where an earlier process had done a part of it."""
+        """Keep what the phase took; `whole` is False where an earlier process had done a part of it."""
         began = time.perf_counter()
         yield
         spent = self._spent() | {name: {"seconds": time.perf_counter() - began, "whole": complete}}

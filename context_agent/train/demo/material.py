@@ -123,7 +123,7 @@ class DemoMaterial:
         return about.is_file()
 
     def make(self, note: Notify, advance: OnUpdate) -> None:
-        """Makes all of it; an interrupted call resumes.
+        """Make all of it; an interrupted call resumes.
 
         Raises `ConfigError` for a folder without documents or a model that is not installed, and `MissingExtraError`.
         """

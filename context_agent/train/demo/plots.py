@@ -85,7 +85,7 @@ def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | N
 
 
 def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Floats]:
-    """Updates and values of the lines that have the metric; nulls are skipped."""
+    """Return the updates and values of the lines that have the metric, without nulls."""
     points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
     return np.array([item for item, _ in points], dtype=float), np.array([item for _, item in points], dtype=float)
 

@@ -74,7 +74,7 @@ def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, re
 
 
 def budget_violations(trajectory: Trajectory) -> int:
-    """Actions whose view and sampled output together passed the window, found by replay; and a last view that did.
+    """Replay an episode and count the moments in which its view and the sampled output exceeded the window.
 
     An action that says which ids were sampled counts by these, and its prompt by its own length too.
     """
@@ -121,7 +121,7 @@ def paired_differences(
 
 
 def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
-    """Writes an evaluation, all or nothing; `about` has its settings."""
+    """Write an evaluation, all or nothing; `about` has its settings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"about": about}, *(asdict(score) for score in scores)]
     replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))

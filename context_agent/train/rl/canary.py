@@ -151,7 +151,7 @@ class Canary:
 
 
 def _size(values: Floats) -> float:
-    """Root mean square."""
+    """Return the root mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
 
 

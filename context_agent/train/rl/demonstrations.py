@@ -123,7 +123,7 @@ def _whole_header(path: Path, note: Notify) -> Header | None:
 
 
 def _check_header(header: Header, path: Path, run: RunConfig, renderer: TokenRenderer) -> None:
-    """Raises `DataError` for an episode of a harness that the run's episodes do not have."""
+    """Raise `DataError` for an episode of a harness that the run's episodes do not have."""
     profile, window = episode_profile(run).name, run.episodes.window
     differences = [
         (header.profile.name != profile, f"profile {header.profile.name!r} instead of {profile!r}"),

@@ -79,7 +79,7 @@ class ReinforcementLoop:
         return self.config.steps * self.config.substeps
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
-        """Trains from `update` on. TRL takes an optimizer step on the rows that are yielded.
+        """Train from `update` on. TRL takes an optimizer step on the rows that are yielded.
 
         Raises `PolicyError` for a sampler without the newest weights, and `DataError` if the whole run had nothing to
         train on.
@@ -163,7 +163,7 @@ class ReinforcementLoop:
         return fresh
 
     def sync_weights(self, trainer: RowTrainer, update: int) -> None:
-        """Sends the new weights to the sampler: after each update, or to a server before new episodes."""
+        """Send the new weights to the sampler: after each update, or to a server before new episodes."""
         step, substep = divmod(update, self.config.substeps)
         if not self.sync_every or self._evaluates_at(update) or (substep == 0 and step % self.sync_every == 0):
             self._push(trainer, update)
@@ -181,14 +181,14 @@ class ReinforcementLoop:
         return metrics
 
     def save(self, folder: Path, update: int) -> None:
-        """Writes the collected rows that updates from `update` on still need; none between two steps."""
+        """Write the collected rows that updates from `update` on still need; none between two steps."""
         step, substep = divmod(update, self.config.substeps)
         if substep and self._pending.step == step:
             self._pending.save(folder, self.rank)
         self.rollouts.checkpointed()
 
     def restore(self, folder: Path) -> None:
-        """Loads the rollouts that `save` wrote, so that newer weights do not sample a half-used step again."""
+        """Load the rollouts that `save` wrote, so that newer weights do not sample a half-used step again."""
         self._pending = StepRows.load(folder, self.rank)
 
     def _push(self, trainer: RowTrainer, update: int) -> None:
@@ -276,7 +276,7 @@ def demonstration_metrics(
 def step_metrics(
     played: PlayedEpisodes, scored: ScoredEpisodes, advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
 ) -> dict[str, float]:
-    """Metrics of a step, by name: those of the sampled episodes, and some of the demonstrations by other names."""
+    """Return the metrics of a step: those of the sampled episodes, and some of the demonstrations by other names."""
     episodes = [episode for episode in scored.episodes if not episode.demonstrated]
     sampled_rows = [item for item in rows if not item.demonstrated]
     sampled_calls = [call for episode in episodes for call in calls(episode.trajectory)]

@@ -35,7 +35,7 @@ class UpdateLoop(Protocol):
         """What brings new weights to the sampler."""
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
-        """Starts the loop at an update."""
+        """Start the loop at an update."""
 
 
 class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
@@ -49,21 +49,21 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
         """Set it before training."""
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """Runs the loop to the rows of the next update."""
+        """Run the loop to the rows of the next update."""
         if self._running is None:
             self._running = self._loop.run(self.trainer, update)
         return next(self._running)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The sampler must not read weights while they change."""
+        """Keep the sampler from reading weights while they change."""
         self._loop.weights.before_update()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The weights have changed."""
+        """Let the sampler read the changed weights."""
         self._loop.weights.after_update()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Runs the loop to its checkpoint. An error waits until TRL has logged the update, which is done and counts."""
+        """Run the loop to its checkpoint. An error waits until TRL has logged the update, which is done and counts."""
         assert self._running is not None
         try:
             next(self._running)
@@ -71,11 +71,11 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
             self._error = error
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Raises the error of the last update's end."""
+        """Raise the error of the last update's end."""
         self._raise()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Raises the error of the last update's end."""
+        """Raise the error of the last update's end."""
         self._raise()
 
     def _raise(self) -> None:

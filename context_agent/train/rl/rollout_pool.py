@@ -45,7 +45,7 @@ class RolloutSetup:
     run: RunConfig
 
     def check(self) -> None:
-        """Raises `ConfigError` for a run whose episodes only the trainer's process can play."""
+        """Raise `ConfigError` for a run whose episodes only the trainer's process can play."""
         if self.run.engine.kind != "vllm":
             raise ConfigError(
                 "--processes and --ray need a model server, since other processes cannot sample from the trainer's own "
@@ -58,7 +58,7 @@ class RolloutSetup:
             )
 
     def open(self, call: CallParent) -> Callable[[ServedEpisode], Callable[[], EpisodeResult]]:
-        """Opens the agent of a worker, which stays open until the process ends."""
+        """Open the agent of a worker, which stays open until the process ends."""
         run, stack = self.run, ExitStack()
         world = environment_of(run.data)
         corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus

@@ -58,7 +58,7 @@ class PlayedEpisodes:
 
 
 def played_together(first: PlayedEpisodes, second: PlayedEpisodes) -> PlayedEpisodes:
-    """Both sets of episodes as one."""
+    """Return both sets of episodes as one."""
     return PlayedEpisodes(
         [*first.requests, *second.requests],
         [*first.results, *second.results],
@@ -220,17 +220,17 @@ class Rollouts:
         ]
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        """Plays the requests, concurrently."""
+        """Play the requests, concurrently."""
         started = time.perf_counter()
         results = self._play(requests)
         return PlayedEpisodes(requests, results, time.perf_counter() - started)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """Nothing beyond what the loop measures."""
+        """Return nothing: the loop measures all there is."""
         return {}
 
     def checkpointed(self) -> None:
-        """Nothing to drop."""
+        """Do nothing: no episodes are stored."""
 
     def _play_here(self, requests: Sequence[RolloutRequest]) -> list[EpisodeResult]:
         return asyncio.run(play_episodes(self._agent, requests, self._config.concurrency))

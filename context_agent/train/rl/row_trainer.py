@@ -64,7 +64,7 @@ class UpdateSource(Protocol):
 
 
 def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
-    """TRL's configuration. `settings` go to `GRPOConfig` as they are.
+    """Return TRL's configuration. `settings` go to `GRPOConfig` as they are.
 
     The balance loss of mixtures of experts, on by default for gpt-oss, is off.
     """
@@ -83,7 +83,7 @@ def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
 
 
 def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
-    """TRL's configuration. Raises `ConfigError` if its vLLM client is missing."""
+    """Return TRL's configuration of a run. Raises `ConfigError` if its vLLM client is missing."""
     settings = {
         **run.trainer_settings(),
         "max_steps": config.updates,
@@ -209,7 +209,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return [self._pass_inputs(batch) for batch in batches]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Forward and backward over the step's rows; gradients of all ranks meet at the last pass.
+        """Run forward and backward over the step's rows. The gradients of all ranks meet at the last pass.
 
         Raises `DataError` if the loss is not finite, and `PolicyError` if the sampler's log-probabilities are not those
         of the trainer's weights.
@@ -254,7 +254,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return total
 
     def _token_logps(self, model: Any, inputs: PassInputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the temperature of the run.
+        """Return log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the run's temperature.
 
         They are 0 where the row does not train: those positions get no logits. A filler row has one position, so that
         its gradient of 0 reaches every weight, as ranks that wait for each other need.
@@ -314,7 +314,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return 0
 
     def _check(self, items: Sequence[WeightedRow]) -> None:
-        """Refuses rows that the model cannot read, before a kernel fails on them without a message."""
+        """Refuse rows that the model cannot read, before a kernel fails on them without a message."""
         longest = getattr(self.accelerator.unwrap_model(self.model).config, "max_position_embeddings", None)
         for item in items:
             if longest is not None and item.length > longest:

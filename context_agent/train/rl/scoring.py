@@ -88,7 +88,7 @@ class EpisodeScorer:
         self._gold: dict[str, Gold] = {}
 
     def score(self, step: int, played: PlayedEpisodes, progress: float) -> ScoredEpisodes:
-        """Rewards the episodes of a step; `progress` is the share of training that is done.
+        """Reward the episodes of a step; `progress` is the share of training that is done.
 
         Aborted episodes are dropped. Raises `PolicyError` if none of the step's episodes can be rewarded.
         """
@@ -144,13 +144,13 @@ def _first_error(results: Sequence[EpisodeResult]) -> str:
 
 
 def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
-    """Means over episodes: the reward and each of its terms, recall, pruning, turns and calls.
+    """Return means over episodes: the reward and each of its terms, recall, pruning, turns and calls.
 
     Recall and precision are means over the episodes whose question has gold, and absent if none has. Metrics of
     sub-agents (`delegation_metrics`) are present if the episodes could start some.
     """
     outcomes = [episode.outcome for episode in episodes]
-    with_gold = [outcome for outcome in outcomes if outcome.golden]
+    with_gold = [outcome for outcome in outcomes if outcome.has_gold]
     totals = [episode.reward.total for episode in episodes]
     metrics = {
         "reward": fmean(totals),

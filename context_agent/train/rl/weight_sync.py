@@ -54,17 +54,17 @@ class WeightSync(Protocol):
         """Called when it has."""
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Makes the weights after `step` updates those that sample. Raises `PolicyError` where that fails."""
+        """Send the trainer's weights to the sampling engine. They become version `step`. Raises `PolicyError`."""
 
 
 class SeparateWeights:
     """A sampler with weights of its own: it may sample while the trainer updates."""
 
     def before_update(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: the sampler has its own weights."""
 
     def after_update(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the sampler has its own weights."""
 
 
 class SharedModelSync:
@@ -74,19 +74,19 @@ class SharedModelSync:
         self._engine = engine
 
     def attach(self, trainer: Any) -> None:
-        """The engine takes the model as the trainer has it, with its adapters."""
+        """Give the engine the model as the trainer has it, with its adapters."""
         self._engine.model = trainer.accelerator.unwrap_model(trainer.model)
 
     def before_update(self) -> None:
-        """Waits until no batch is sampled."""
+        """Wait until no batch is sampled."""
         self._engine.lock.acquire()
 
     def after_update(self) -> None:
-        """Sampling continues."""
+        """Let sampling continue."""
         self._engine.lock.release()
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Names the shared weights by the update."""
+        """Name the shared weights by the update."""
         self._engine.version = str(step)
         return NOTHING_SENT
 
@@ -107,12 +107,12 @@ class AdapterSync(SeparateWeights):
         self._loaded: str | None = None
 
     def attach(self, trainer: Any) -> None:
-        """Raises `ConfigError` for a model without adapters."""
+        """Raise `ConfigError` for a model without adapters."""
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Writes the adapter, has the server load it, and unloads the previous one."""
+        """Write the adapter, have the server load it, and unload the previous one."""
         name, sent = f"{self._name}-{step}", NOTHING_SENT
         if trainer.accelerator.is_main_process and name != self._loaded:
             folder = self._folder / name
@@ -153,10 +153,10 @@ class NcclSync(SeparateWeights):
         self._sent = -1
 
     def attach(self, trainer: Any) -> None:
-        """Nothing to do: a trainer made with `use_vllm` has its client."""
+        """Do nothing: a trainer made with `use_vllm` has its client."""
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Sends them, once for each update; the server drops its cached prefixes."""
+        """Send them, once for each update; the server drops its cached prefixes."""
         if step == self._sent:
             return NOTHING_SENT
         try:

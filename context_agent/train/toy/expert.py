@@ -67,7 +67,7 @@ class NoisyExpert:
         self.counter = counter
 
     def instructions(self, profile: Profile) -> str:
-        """None: it needs none."""
+        """Return no instructions: the expert needs none."""
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> NoisyExpertActor:
@@ -96,7 +96,7 @@ class NoisyExpertActor:
         self._trusts = self._leads and rng.random() < noise.trust
 
     async def act(self, view: View) -> Action:
-        """Prunes and searches on, or ranks what of the chain is in view; one that leads starts sub-agents first."""
+        """Prune and search on, or rank what of the chain is in view. A leader starts sub-agents first."""
         if self._leads:
             self._leads = False
             return Action((ToolCall(SPAWN, {"tasks": [branch for branch, _ in self._branches]}),))

@@ -112,7 +112,7 @@ class WordRenderer:
         return " ".join(self.words[item] if 0 <= item < len(self.words) else UNKNOWN for item in ids)
 
     def opening(self, profile: Profile) -> Opening:
-        """No instructions: the question between two marks."""
+        """Return the marks around the question. There are no instructions."""
         return Opening((self._ids[OPEN],), (self._ids[GO],), OPEN)
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:

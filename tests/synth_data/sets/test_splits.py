@@ -65,7 +65,7 @@ def test_the_held_out_parts_of_a_giant_have_its_mix_of_hops():
 
 def test_a_giant_component_can_be_kept_whole():
     tasks = tangled()
-    parts = split_tasks([*tasks, *chained()], "set", giants="keep")
+    parts = split_tasks([*tasks, *chained()], "set", oversized="keep")
     assert not parts.dropped
     assert parts.cut == 0
     assert len(parts.splits["train"]) > 0.8 * (len(tasks) + 200)
@@ -103,7 +103,7 @@ def test_equal_questions_and_copies_of_a_document_go_together():
         *(task(f"x{number}", f"x{number}") for number in range(16)),
     ]
     for seed in range(20):
-        parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed, twins={"copy": "d1"})
+        parts = split_tasks(tasks, "set", shares={"train": 0.5, "test": 0.5}, seed=seed, duplicates={"copy": "d1"})
         assert len({item.split for part in parts.splits.values() for item in part if item.id[-1] in "abcd"}) == 1
 
 

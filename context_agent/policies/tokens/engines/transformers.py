@@ -280,7 +280,7 @@ class TransformersEngine:
         self._prefixes: PrefixCache | None = None
         self._prefix_version: tuple[int, str] | None = None
 
-    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
+    def load_model(self, model: Any, trained: Sequence[int] = ()) -> None:
         """Sample with this copy of the model from now on. `put` updates its `trained` parameters, given by index."""
         self.model = model
         version = SimpleNamespace(value=self.version.encode())

@@ -75,18 +75,19 @@ class BackgroundRollouts:
         self.close()
 
     def close(self) -> None:
-        """Stops the thread and logs the calls of unfinished episodes. Safe to call twice."""
+        """Stop the thread and log the calls of unfinished episodes. Safe to call twice."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
     def offer(self, requests: Sequence[RolloutRequest]) -> None:
-        """Queues the requests behind those that were offered before."""
+        """Queue the requests behind those that were offered before."""
         self._loop.call_soon_threadsafe(self._accept, requests)
 
     def wait(self, ready: Callable[[], T | None]) -> T:
-        """Blocks until `ready`, called whenever an episode ends, returns a value. Raises the error that ended the
-        thread.
+        """Wait until `ready`, which is called whenever an episode ends, returns a value.
+
+        Raises the error that ended the thread.
         """
         with self._changed:
             while True:
@@ -118,7 +119,7 @@ class BackgroundRollouts:
 
     @contextmanager
     def between_turns(self, *, drain: bool) -> Iterator[None]:
-        """Pauses the episodes for the block, in which weights change. With `drain` no call is in progress inside it."""
+        """Pause the episodes for the block, in which weights change. With `drain` no call is in progress inside it."""
         self._call(self._pause(drain=drain))
         try:
             yield
@@ -235,7 +236,7 @@ class BackgroundRollouts:
             self._writing = self._loop.create_task(self._write_all())
 
     async def _write_all(self) -> None:
-        """Writes the records that have accumulated, several with one sync."""
+        """Write the records that have accumulated, several with one sync."""
         while self._records:
             batch, self._records = self._records, []
             try:

@@ -52,7 +52,7 @@ class RunningEpisode:
         return call.sample
 
     def add(self, call: RecordedCall) -> None:
-        """Adds a call that was just sampled."""
+        """Add a call that was just sampled."""
         self.calls.append(call)
 
     @property
@@ -82,7 +82,7 @@ class PausableEngine:
 
     @property
     def name(self) -> str:
-        """The engine's."""
+        """Do what the engine does."""
         return self.engine.name
 
     async def generate(self, request: SampleRequest) -> Sample:
@@ -106,17 +106,17 @@ class PausableEngine:
         return await self.engine.score(ids)
 
     def expect(self, episodes: int) -> None:
-        """Reports to a batching engine how many more episodes are running."""
+        """Report to a batching engine how many more episodes are running."""
         if isinstance(self.engine, BatchingEngine):
             self.engine.expect(episodes)
 
     async def pause(self) -> None:
-        """Holds back new calls, and returns when no call is in progress."""
+        """Hold back new calls, and return when no call is in progress."""
         self._open.clear()
         await self._idle.wait()
 
     def resume(self) -> None:
-        """Lets calls through again."""
+        """Let calls through again."""
         self._open.set()
 
     async def _enter(self) -> None:
@@ -145,10 +145,10 @@ class RolloutWorker(Protocol):
         """
 
     async def pause(self) -> None:
-        """Holds back new calls, and returns when no call is in progress."""
+        """Hold back new calls, and return when no call is in progress."""
 
     def resume(self) -> None:
-        """Lets calls through again."""
+        """Let calls through again."""
 
     async def score(self, ids: Sequence[int]) -> Score:
         """Return what the weights that sample find of the ids."""
@@ -171,11 +171,11 @@ class LocalWorker:
             self._engine.expect(-1)
 
     async def pause(self) -> None:
-        """The engine's."""
+        """Do what the engine does."""
         await self._engine.pause()
 
     def resume(self) -> None:
-        """The engine's."""
+        """Do what the engine does."""
         self._engine.resume()
 
     async def score(self, ids: Sequence[int]) -> Score:

@@ -113,18 +113,18 @@ class RolloutLog:
         return before.left if before is not None else ()
 
     def write(self, records: Sequence[JsonObject]) -> None:
-        """Appends records of `finished_record` and `paused_record`; on disk when it returns. Raises `DataError`."""
+        """Append records of `finished_record` and `paused_record`; on disk when it returns. Raises `DataError`."""
         with self._lock:
             self._log.append(*records)
 
     def consume(self, consumed: ConsumedGroups) -> None:
-        """Records what a step trains on; call it before the step is trained."""
+        """Record what a step trains on; call it before the step is trained."""
         with self._lock:
             self._log.append({"kind": "consumed", **asdict(consumed)})
             self.consumed[consumed.step] = consumed
 
     def compact(self, update: int, least: int = COMPACT_BYTES) -> bool:
-        """Drops what no checkpoint from `update` on needs if that is at least half of the file. True if it did.
+        """Drop what no checkpoint from `update` on needs if that is at least half of the file. True if it did.
 
         Raises `DataError`; the log is then as it was.
         """
@@ -139,7 +139,7 @@ class RolloutLog:
             return True
 
     def close(self) -> None:
-        """Closes the log; safe to call twice."""
+        """Close the log; safe to call twice."""
         with self._lock:
             self._log.close()
 
@@ -171,7 +171,7 @@ class RolloutLog:
         return encode_line(head, checksum=True)
 
     def _check_head(self, head: JsonObject) -> None:
-        """Raises an error for the log of another run."""
+        """Raise an error for the log of another run."""
         if head.get("kind") != "head" or head.get("form") != FORMAT:
             raise DataError(
                 f"{self.path} is not a rollout log of this version: its first line is not a head of format {FORMAT}. "
@@ -187,7 +187,7 @@ class RolloutLog:
         self.first_update = int(head["update"])
 
     def _check_update(self) -> None:
-        """Raises `DataError` if the log does not fit the checkpoint."""
+        """Raise `DataError` if the log does not fit the checkpoint."""
         if self._update < self.first_update:
             raise DataError(
                 f"{self.path} begins at update {self.first_update}, but the checkpoint is from update {self._update}: "
@@ -203,7 +203,7 @@ class RolloutLog:
             )
 
     def _apply(self, record: JsonObject) -> None:
-        """Updates the episodes and groups by one record."""
+        """Update the episodes and groups by one record."""
         match record["kind"]:
             case "finished":
                 trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))

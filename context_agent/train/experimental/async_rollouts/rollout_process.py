@@ -70,8 +70,8 @@ class RolloutProcess:
         self._scoring: dict[int, asyncio.Future[Score]] = {}
         self._has_ended = False
 
-    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Samples with this model, whose tensors move to shared memory. `put` brings new values of those `trained`.
+    def load_model(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Sample with this model, whose tensors move to shared memory. `put` brings new values of those `trained`.
 
         Returns when the process is ready. Raises `ConfigError` for a model that cannot be sent to it, and `PolicyError`
         if it ends at once.
@@ -98,11 +98,9 @@ class RolloutProcess:
             raise self._gone() from None
 
     def put(self, model: Any, version: str) -> int:
-        """Return the model's current weights sample from the next batch on. Does not wait for the current batch.
+        """Send the model's current weights, which sample from the next batch on. Return the bytes that were sent.
 
-        Returns the bytes of what has changed.
-
-        Raises `PolicyError` if the process has ended.
+        The call does not wait for the current batch. Raises `PolicyError` if the process has ended.
         """
         if self._staged is None or not self._is_alive():
             raise self._gone()
@@ -147,7 +145,7 @@ class RolloutProcess:
         return await done
 
     def close(self) -> None:
-        """Ends the process after the current batch. Safe to call twice."""
+        """End the process after the current batch. Safe to call twice."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -242,7 +240,7 @@ class _ReportedEpisode(RunningEpisode):
 
 
 def _serve(run: RunConfig, model: Any, staged: WeightReceiver, remote: Any, threads: int) -> None:
-    """Plays until the trainer closes it or ends."""
+    """Play until the trainer closes it or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with ExitStack() as stack:

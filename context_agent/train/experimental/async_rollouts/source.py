@@ -79,7 +79,7 @@ class AsyncRollouts:
         return self._background.score(ids)
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """Nothing: the questions of later steps are already being sampled."""
+        """Return nothing: the questions of later steps are already being sampled."""
         return []
 
     def draw(self, step: int) -> list[RolloutRequest]:
@@ -123,7 +123,7 @@ class AsyncRollouts:
         return metrics | {"episodes_paused": self._increase("paused", self._background.paused)}
 
     def checkpointed(self) -> None:
-        """Compacts the log; if that fails, the log stays as it is."""
+        """Compact the log; if that fails, the log stays as it is."""
         oldest = self._oldest_checkpoint()
         if oldest is None:
             return

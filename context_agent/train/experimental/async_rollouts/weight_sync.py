@@ -37,13 +37,13 @@ def sampling_copy(model: Any) -> Any:
 class ModelHolder(Protocol):
     """Samples with a model, in this process or another."""
 
-    def hold(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Samples with this model from now on. `put` brings new values of its `trained` parameters, by index."""
+    def load_model(self, model: Any, trained: Sequence[int] = ()) -> None:
+        """Sample with this model from now on. `put` brings new values of its `trained` parameters, by index."""
 
     def put(self, model: Any, version: str) -> int:
-        """Return the model's current weights sample from the next batch on. Does not wait for the current batch.
+        """Send the model's current weights, which sample from the next batch on. Return the bytes that were sent.
 
-        Returns the bytes that were sent.
+        The call does not wait for the current batch.
         """
 
 
@@ -59,13 +59,13 @@ class CopySync(SeparateWeights):
         self._pushed = -1
 
     def attach(self, trainer: Any) -> None:
-        """Makes the copy of the model as the trainer has it, with its adapters."""
+        """Make the copy of the model as the trainer has it, with its adapters."""
         model = trainer.accelerator.unwrap_model(trainer.model)
         trained = [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
-        self._sampler.hold(sampling_copy(model), trained)
+        self._sampler.load_model(sampling_copy(model), trained)
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Sends the trained weights, once for each update."""
+        """Send the trained weights, once for each update."""
         if step == self._pushed:
             return NOTHING_SENT
         model = trainer.accelerator.unwrap_model(trainer.model)
@@ -78,7 +78,7 @@ class PausableRollouts(Protocol):
     """Episodes in the background that can be paused between two turns."""
 
     def between_turns(self, *, drain: bool) -> AbstractContextManager[None]:
-        """Pauses the episodes for the block. With `drain` no call is in progress inside it."""
+        """Pause the episodes for the block. With `drain` no call is in progress inside it."""
 
 
 class PausingSync:
@@ -104,7 +104,7 @@ class PausingSync:
         self._weights.after_update()
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Pauses the episodes, sends the weights, and lets the episodes continue."""
+        """Pause the episodes, send the weights, and let the episodes continue."""
         if step == self._pushed:
             return NOTHING_SENT
         started = time.perf_counter()

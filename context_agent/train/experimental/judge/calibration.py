@@ -82,7 +82,7 @@ class JudgeCalibration:
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the report as plain data."""
         return {"schema": SCHEMA, "discriminates": self.discriminates, **asdict(self)}
 
 
@@ -94,7 +94,7 @@ def calibrate(
     yes: float = YES_SCORE,
     seed: int = 0,
 ) -> JudgeCalibration:
-    """Asks the judge about every ranking. One with a recall of at least `good` is good; a score from `yes` on says so.
+    """Ask the judge about every ranking. One with a recall of at least `good` is good; a score from `yes` on says so.
 
     Raises `DataError` where there is nothing to ask about, or not one verdict came.
     """
@@ -123,7 +123,7 @@ def calibrate(
 
 
 def save_calibration(path: Path, result: JudgeCalibration) -> None:
-    """Writes the report, all or nothing."""
+    """Write the report, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result.to_json())
 

@@ -41,9 +41,14 @@ CAPPED, FAILED = "cap reached", "judge failed"
 
 @dataclass(frozen=True, slots=True)
 class JudgeVerdict:
-    """`score` is from 0 to 1, None where it is absent; `absent` then says why in short, stable words.
+    """The judge's verdict on a ranking.
 
-    A ranking of nothing scores 0, and nobody is `asked`.
+    - `score`: from 0 to 1; None if the verdict is absent.
+    - `scores`: the score of each criterion.
+    - `why`: the judge's reasons.
+    - `absent`: why the verdict is absent, in short, stable words.
+    - `detail`: the error behind an absent verdict.
+    - `asked`: False if no request was sent. An empty ranking scores 0 without a request to the judge.
     """
 
     score: float | None
@@ -135,7 +140,7 @@ class RankingJudge:
         self.close()
 
     def close(self) -> None:
-        """Ends the event loop and closes the file."""
+        """End the event loop and close the file."""
         self._runner.close()
         self._model.__exit__(None, None, None)
 
@@ -226,7 +231,7 @@ def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[
 
 
 def absence_reasons(verdicts: Sequence[JudgeVerdict]) -> dict[str, int]:
-    """Why verdicts are absent, with counts."""
+    """Return how many verdicts are absent, by reason."""
     return dict(sorted(Counter(verdict.absent for verdict in verdicts if verdict.score is None).items()))
 
 

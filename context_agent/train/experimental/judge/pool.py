@@ -33,7 +33,7 @@ class JudgePool:
 
     judge: JudgeProtocol
     note: Callable[[str], None] = print
-    barren: int = 0
+    steps_without_verdict: int = 0
     """Consecutive steps in which the judge was asked and gave no verdict."""
 
     def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
@@ -53,16 +53,18 @@ class JudgePool:
         absent = [verdict for verdict in verdicts if verdict.score is None]
         answered = any(verdict.score is not None and verdict.asked for verdict in verdicts)
         if not absent:
-            self.barren = 0 if answered else self.barren
+            self.steps_without_verdict = 0 if answered else self.steps_without_verdict
             return ""
         counts = ", ".join(f"{count} {reason}" for reason, count in absence_reasons(absent).items())
         why = f"{len(absent)} of {len(verdicts)} episodes have no verdict of the judge: {counts} ({absent[0].detail})"
         self.note(f"{why}. They keep their other terms")
         # Reaching the cap is expected and does not count as a failure of the judge.
         capped = all(verdict.absent == CAPPED for verdict in absent)
-        self.barren = 0 if answered or capped else self.barren + 1
-        if self.barren >= self.judge.settings.max_failed_steps:
-            raise PolicyError(f"no verdict of the judge in {self.barren} steps in a row. The last of them: {why}")
+        self.steps_without_verdict = 0 if answered or capped else self.steps_without_verdict + 1
+        if self.steps_without_verdict >= self.judge.settings.max_failed_steps:
+            raise PolicyError(
+                f"no verdict of the judge in {self.steps_without_verdict} steps in a row. The last of them: {why}"
+            )
         return why
 
     def _metrics(self, verdicts: Sequence[JudgeVerdict]) -> dict[str, float]:
@@ -98,7 +100,7 @@ def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | Non
 
 
 def refuse_judge_alone(settings: JudgeConfig, questions: Iterable[Question]) -> None:
-    """Raises `ConfigError` if only the judge could reward the questions, unless `judge.alone` allows it."""
+    """Raise `ConfigError` if only the judge could reward the questions, unless `judge.alone` allows it."""
     questions = list(questions)
     if settings.alone or any(has_gold(question) or judgeable(question.answer) for question in questions):
         return

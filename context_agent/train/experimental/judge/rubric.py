@@ -52,7 +52,7 @@ class Rubric:
             raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
 
     def score(self, scores: Mapping[str, float]) -> float:
-        """From 0 to 1. `scores` has a number in its range for each criterion; check with `problem`."""
+        """Return the score, from 0 to 1. `scores` has a valid number for each criterion (see `problem`)."""
         shares = [
             criterion.weight * (scores[criterion.name] - criterion.low) / (criterion.high - criterion.low)
             for criterion in self.criteria
@@ -82,7 +82,7 @@ class Rubric:
 
     @property
     def digest(self) -> str:
-        """Changes with any word or number of it."""
+        """The digest of all words and numbers of the rubric."""
         return blake2b(repr(self.criteria).encode(), digest_size=8).hexdigest()
 
 

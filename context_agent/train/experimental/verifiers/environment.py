@@ -122,8 +122,9 @@ class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unus
         mcp_urls: dict[str, str],
         data: SearchData,
     ) -> vf.ProgramResult:
-        """Return the episode's trajectory goes into the trace's `info`. Fails if a server or the corpus ended the
-        episode.
+        """Play the episode, and store its trajectory in the trace's `info`.
+
+        The program fails if a server or the corpus ended the episode.
         """
         run, corpus, _ = _opened(data.run)
         with lent_key(secret) as variable:
@@ -189,7 +190,7 @@ def _opened(path: str) -> tuple[RunConfig, Corpus, dict[str, list[Question]]]:
 
 
 def _refuse_unsupported(run: RunConfig) -> None:
-    """Raises `ConfigError` for settings that a single trace's reward cannot carry out."""
+    """Raise `ConfigError` for settings that a single trace's reward cannot carry out."""
     lacking = {
         "rewards.judge": run.rewards.judge != 0,
         "rewards.gamma": run.rewards.gamma != 1,

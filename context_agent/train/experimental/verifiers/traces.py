@@ -80,7 +80,7 @@ def record_of(trajectory: Trajectory) -> list[Any]:
 
 
 def write_traces(traces: Iterable[Mapping[str, Any]], folder: str | Path) -> Path:
-    """Writes a folder that verifiers reads as a run's results, an episode for each trace."""
+    """Write a folder that verifiers reads as a run's results, an episode for each trace."""
     path = Path(folder) / TRACES_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_private(path, "w", encoding="utf-8", newline="\n") as file:

@@ -53,7 +53,7 @@ class VerlQuestion:
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> VerlQuestion:
-        """Reads a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
+        """Read a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
         extra = row.get("extra_info")
         try:
             assert extra is not None
@@ -76,14 +76,14 @@ class PreparedFolder:
     dev: int
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the result as plain data."""
         return asdict(self)
 
 
 def prepare(
     run: RunConfig, folder: str | Path, *, trainer: VerlTrainer = VerlTrainer.FSDP, note: Notify = print
 ) -> PreparedFolder:
-    """Writes the folder. Raises `ConfigError` for a run that verl cannot carry out, `DataError` for missing gold."""
+    """Write the folder. Raises `ConfigError` for a run that verl cannot carry out, `DataError` for missing gold."""
     location, run = Path(folder), with_absolute_paths(run)
     verl_settings(run, location, dev=0, trainer=trainer)
     location.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _row(question: Question, index: int, *, dev: bool) -> dict[str, Any]:
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Writes a parquet file, whole or not at all, and returns how many rows it has; none makes no file."""
+    """Write a parquet file, whole or not at all, and return how many rows it has; none makes no file."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -54,7 +54,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
     async def run(  # type: ignore[override, unused-ignore]  # the V1 trainer takes a list as well
         self, sampling_params: dict[str, Any], **row: Any
     ) -> list[AgentLoopOutput]:
-        """Plays the episode and returns its rows.
+        """Play the episode and return its rows.
 
         `row` is a line of the file that `ctx1 train verl` wrote, with what verl adds to it. Raises `DataError` for
         another line and for a reward that is no number, and `PolicyError` where a server or the corpus ended the
@@ -120,7 +120,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         return ScoredEpisode(question_row.question, trajectory, measured, earned)
 
     def _save(self, question_row: VerlQuestion, episode: ScoredEpisode, step: int) -> None:
-        """Keeps some trajectories for `ctx1 view`, as `ctx1 train rl` does."""
+        """Keep some trajectories for `ctx1 view`, as `ctx1 train rl` does."""
         run = self.stage.run
         number = max(0, step - 1)
         every, is_saved = run.rollouts.save_every, question_row.index % run.rollouts.groups < run.rollouts.save_groups

@@ -48,7 +48,7 @@ class VerlTrainer(StrEnum):
 
 
 def refuse_unsupported(run: RunConfig) -> None:
-    """Raises `ConfigError` for settings that verl cannot carry out in the same way."""
+    """Raise `ConfigError` for settings that verl cannot carry out in the same way."""
     lacking = [
         (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
         (

@@ -33,7 +33,7 @@ class VerlClient(Protocol):
     """The part of verl's `LLMServerClient` that is used; the answer is its `TokenOutput`."""
 
     async def generate(self, request_id: Any, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Samples on the prompt's ids."""
+        """Sample on the prompt's ids."""
 
 
 class VerlEngine:

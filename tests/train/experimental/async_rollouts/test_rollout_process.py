@@ -58,7 +58,7 @@ def asks(run: RunConfig) -> list[RolloutRequest]:
 def apart(run: RunConfig, forked: ForkServerContext) -> Iterator[RolloutProcess]:
     player, model = RolloutProcess(run), load_model(run, environment_of(run.data)).model.eval()
     player._context = forked
-    player.hold(model, range(len(list(model.parameters()))))
+    player.load_model(model, range(len(list(model.parameters()))))
     yield player
     player.close()
     player.close()
@@ -146,7 +146,7 @@ def test_whoever_waits_for_a_process_that_dies_gets_an_error(
     player._context = forked
     with pytest.raises(PolicyError, match="has no model"):
         player.put(model, "1")
-    player.hold(model, [0])
+    player.load_model(model, [0])
 
     async def kill_while_waiting() -> None:
         # The process is paused, so the episode waits.
@@ -172,7 +172,7 @@ def test_a_model_that_cannot_be_sent_is_refused(run: RunConfig) -> None:
     model = load_model(run, environment_of(run.data)).model
     model.forward = lambda *args, **kwargs: None
     with pytest.raises(ConfigError, match="Use a thread"):
-        RolloutProcess(run).hold(model)
+        RolloutProcess(run).load_model(model)
 
 
 TRAINER = """
@@ -196,7 +196,7 @@ if __name__ == "__main__":
     run = run_file.read_run(sys.argv[1])
     world = environment_of(run.data)
     player = RolloutProcess(run)
-    player.hold(load_model(run, world).model.eval(), [0])
+    player.load_model(load_model(run, world).model.eval(), [0])
     asyncio.run(dies(player, RolloutRequest(world.questions["train"][0], 7, "00000-0000-000")))
 """
 

@@ -76,7 +76,7 @@ def test_a_question_without_gold_is_learned_from_by_its_verdicts(small: ToyEnvir
     scores = {episode.outcome.judged for episode in step.episodes}
     assert scores == {0.0, 1.0}
     for episode in step.episodes:
-        assert not episode.outcome.golden
+        assert not episode.outcome.has_gold
         assert episode.reward.terms["judge"] == episode.outcome.judged
         if episode.outcome.ending == "finished":
             assert episode.reward.total == pytest.approx(max(episode.outcome.judged or 0, 0.001), abs=0.2)
@@ -95,7 +95,7 @@ def test_by_default_gold_is_asked_where_there_is_some(small: ToyEnvironment, wor
     judged_texts = {ranking.question for ranking in fake_judge.seen}
     assert judged_texts
     assert judged_texts <= texts_without_gold
-    assert {episode.outcome.judged is None for episode in step.episodes if episode.outcome.golden} == {True}
+    assert {episode.outcome.judged is None for episode in step.episodes if episode.outcome.has_gold} == {True}
     judge_of_all = FakeJudge(judge_nonempty, questions="all")
     make_loop(small, words, mixed, JudgePool(judge_of_all)).collect(0)
     assert len(judge_of_all.seen) == 24
