@@ -26,10 +26,12 @@ from context_agent.text.sentences import loose_sentences
 
 MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 128, 320, 60
 """Texts that are compared with the task by their embeddings: one for each `TOKENS_COMPARED` tokens, within bounds."""
-MIN_READ, MAX_READ, TOKENS_READ = 12, 32, 800
+MIN_READ, MAX_READ, TOKENS_READ = 32, 56, 250
 """Texts that the reader reads: one for each `TOKENS_READ` tokens, within bounds."""
-GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 120, 200, 100
+GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
 """Most characters of a passage that is compared, of one that is read, and of a sentence of another one beside it."""
+OUTSTANDING = 2.5
+"""Standard score by words from which it counts twice: such a passage has the id or the names that were asked for."""
 MIN_ASKED = 0.1
 """Share of the weight of the task's words from which a part of a passage is about them."""
 STEP_WEIGHT = 0.3
@@ -151,7 +153,9 @@ class _Words:
         meaning = _meaning(passages, goal.task)
         scores = _reciprocal(_order(words.scores(query))) + _reciprocal(_order(meaning))
         asked = words.term_weights(query_of([(goal.task, 1.0)]))
-        return cls(scores, _standard(alone) + _standard(meaning), words.term_weights(query), asked)
+        by_words = _standard(alone)
+        standard = by_words + np.maximum(0.0, by_words - OUTSTANDING) + _standard(meaning)
+        return cls(scores, standard, words.term_weights(query), asked)
 
 
 def _query(goal: Goal) -> dict[int, float]:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from context_agent.pruning import ContextPruner, Prices
 from context_agent.pruning.blocks import UNSCALED, Passage
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.relevance import Goal, by_words
@@ -173,3 +174,33 @@ def test_lines_of_settings_are_labeled_with_their_section(style: str) -> None:
     assert best.label == "staging"
     assert "listen_port" in best.text
     assert "47117" in best.text
+
+
+@pytest.mark.parametrize("effort", ["fast", "careful"])
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_in_a_tenth_of_the_tokens_the_asked_row_stays_below_its_header(form: str, effort: Any) -> None:
+    """Full stubs and the headers of six tables would take all of the room."""
+
+    def table(number: int) -> str:
+        rows = [[f"host-{number}{n}", "Porto", 4_000 + 20 * number + n, f"owner {n} eastern region"] for n in range(18)]
+        lines = [["host", "city", "listen_port", "owner"], *rows]
+        if form == "csv":
+            return "\n".join(",".join(map(str, line)) for line in lines)
+        return "\n".join([_table_row(lines[0]), "|---" * 4 + "|", *map(_table_row, rows)])
+
+    texts = [table(number) for number in range(1, 7)]
+    messages: list[Any] = [{"role": "user", "content": "On which port does host-412 listen?"}]
+    for number, text in enumerate([*texts, "saved"]):
+        function = {"name": "list_hosts", "arguments": "{}"}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": text})
+    keeper = ContextPruner("10%", effort=effort, prices=Prices(cached=1.0))
+    pruned = keeper.prune(messages)
+    assert pruned.report.outcome == "pruned"
+    kept = pruned.messages[8]["content"].split("\n")
+    assert kept[0] == texts[3].split("\n")[0]
+    assert next(line for line in texts[3].split("\n") if "host-412" in line) in kept
+    assert len({line.count("," if form == "csv" else "|") for line in kept}) == 1
+    assert keeper.prune(messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
