@@ -174,7 +174,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str], shortest: int) -> None:
-        """Removes secrets of at least `shortest` characters."""
+        """Remove secrets of at least `shortest` characters."""
         spellings = {text for secret in secrets if len(secret) >= shortest for text in _spellings(secret)}
         self._spellings = sorted(spellings, key=len, reverse=True)
 
@@ -188,7 +188,7 @@ class Redactor:
         return text
 
     def redact_json(self, value: object) -> None:
-        """Redacts all strings in decoded JSON, in place. Works without recursion, however deep the value is nested."""
+        """Redact all strings in decoded JSON, in place. Works without recursion, however deep the value is nested."""
         pending = [value] if self._spellings else []
         while pending:
             container = pending.pop()

@@ -113,7 +113,7 @@ class SharedSemaphore:
         self._release()
 
     def _leave_queue(self, waiter: _Waiter) -> None:
-        """Removes a cancelled waiter. If it was granted a slot at the same moment, the slot goes to the next one."""
+        """Remove a cancelled waiter. If it was granted a slot at the same moment, the slot goes to the next one."""
         with self._lock:
             queued = waiter in self._waiters
             if queued:
@@ -147,11 +147,11 @@ class BackgroundLoop:
         self._running: tuple[int, asyncio.AbstractEventLoop] | None = None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Starts the coroutine; from any thread."""
+        """Start the coroutine. Any thread may call this."""
         return asyncio.run_coroutine_threadsafe(work, self._loop())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs the coroutine to its end and returns its result. Call it from any thread but the loop's own."""
+        """Run the coroutine to its end and return its result. Call it from any thread but the loop's own."""
         future = self.submit(work)
         try:
             return future.result()
@@ -308,12 +308,12 @@ class Endpoint:
         BACKGROUND.run(self._request("POST", path, _encoded(body), receive, math.inf))
 
     def close(self) -> None:
-        """Closes the connections of `post_sync` and `command`; a later call opens new ones."""
+        """Close the connections of `post_sync` and `command`; a later call opens new ones."""
         if self._clients:
             BACKGROUND.run(self.aclose())
 
     async def aclose(self) -> None:
-        """Closes the running loop's connections now; they close by themselves when the loop ends."""
+        """Close the running loop's connections now; they close by themselves when the loop ends."""
         _, closing = self._clients.pop(asyncio.get_running_loop(), (None, None))
         if closing is not None:
             await closing.aclose()
@@ -343,7 +343,7 @@ class Endpoint:
         receive: Callable[[httpx.Response], Awaitable[T]],
         until: float,
     ) -> T:
-        """Sends the request until it succeeds, fails for good, or runs out of tries or time."""
+        """Send the request until it succeeds, fails for good, or runs out of tries or time."""
 
         async def attempt() -> T:
             return await self._send(method, path, content, receive)
@@ -496,7 +496,7 @@ class Endpoint:
         return client
 
     async def _closing(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
-        """Closes the client when the event loop ends.
+        """Close the client when the event loop ends.
 
         When `asyncio.run` ends a loop, it closes the loop's async generators. There is no other hook, and a client that
         stays open would hold sockets of a dead loop.

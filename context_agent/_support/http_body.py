@@ -63,24 +63,24 @@ class Allowance:
         self.line = limit // LINES_PER_LIMIT
 
     def announce(self, length: str) -> None:
-        """Checks a `Content-Length`, so that a body that is too large is not read at all."""
+        """Check a `Content-Length`, so that a body that is too large is not read at all."""
         if length.isdecimal() and int(length[:20]) > self._limit:
             raise self.exceeded("the response")
 
     def receive(self, count: int) -> None:
-        """Counts bytes on the wire."""
+        """Count bytes on the wire."""
         self._received -= count
         if self._received < 0:
             raise self.exceeded("the response")
 
     def decode(self, count: int) -> None:
-        """Counts bytes after decompression."""
+        """Count bytes after decompression."""
         self._decoded -= count
         if self._decoded < 0:
             raise self.exceeded("the response, decompressed,")
 
     def parse(self, data: bytes | bytearray) -> None:
-        """Counts the memory that a JSON text takes when it is decoded."""
+        """Count the memory that a JSON text takes when it is decoded."""
         size = _decoded_size(data)
         if size > self._memory:  # brackets and commas in strings are no structure, but slow to tell apart
             size = _decoded_size_outside_strings(data, self._memory)

@@ -37,7 +37,7 @@ def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:
 
 
 def private_folder(path: Path) -> Path:
-    """Makes the folder and its parents, each readable by its owner alone; one that exists keeps its mode."""
+    """Make the folder and its parents, each readable by its owner alone. A folder that exists keeps its mode."""
     for folder in [*reversed(path.parents), path]:
         if not folder.exists():
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -69,7 +69,7 @@ class AppendLog:
     def __init__(
         self, path: Path, *, checksum: bool = False, sync: bool = True, busy: ContextAgentError | None = None
     ) -> None:
-        """Opens the log and reads it. With `sync` a record is on disk when `append` returns, else with the system.
+        """Open the log and read it. With `sync` a record is on disk when `append` returns, else with the system.
 
         Raises `busy` (default: `ConfigError`) if another process has the log open, `DataError` if it is damaged.
         """
@@ -86,7 +86,7 @@ class AppendLog:
         """Length of the file in bytes, without a torn last line."""
 
     def append(self, *records: JsonObject) -> None:
-        """Writes the records, all or none of them. Raises `DataError` if the disk is full or fails."""
+        """Write the records, all or none of them. Raises `DataError` if the disk is full or fails."""
         data = b"".join(encode_line(record, checksum=self._checksum) for record in records)
         file = self._opened()
         try:
@@ -97,7 +97,7 @@ class AppendLog:
         self.size += len(data)
 
     def replace(self, lines: Sequence[bytes]) -> None:
-        """Replaces the log by these lines (see `encode_line`), all or nothing. Raises `DataError`."""
+        """Replace the log by these lines (see `encode_line`), all or nothing. Raises `DataError`."""
         self._close_file()
         try:
             with replacing(self.path) as file:
@@ -107,7 +107,7 @@ class AppendLog:
         self.size = sum(map(len, lines))
 
     def close(self) -> None:
-        """Closes the log and releases its lock; safe to call twice."""
+        """Close the log and release its lock; safe to call twice."""
         self._close_file()
         self._lock.release()
 
@@ -174,7 +174,7 @@ def encode_line(record: JsonObject, *, checksum: bool = False) -> bytes:
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Replaces a file by this content, all or nothing, and syncs it to disk. Raises `OSError`."""
+    """Replace a file by this content, all or nothing, and sync it to disk. Raises `OSError`."""
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -237,7 +237,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None = None) -> Iterator[None]:
-    """Holds the lock file `path`; the lock of a killed process is free. `timeout` is in seconds, -1 waits forever.
+    """Hold the lock file `path`; the lock of a killed process is free. `timeout` is in seconds, -1 waits forever.
 
     Raises `busy` (default: `ConfigError`) if another process holds it.
     """
@@ -249,7 +249,7 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
 
 
 def sync_path(path: Path) -> None:
-    """Asks the system to have a file, or a folder's entries, on disk. Raises `OSError`."""
+    """Ask the system to have a file, or a folder's entries, on disk. Raises `OSError`."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

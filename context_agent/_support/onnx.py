@@ -246,7 +246,7 @@ def _cores() -> int:
 
 
 def _after_fork() -> None:
-    """Replaces what a fork leaves unusable in the child: a pool without threads, a lock that another thread held."""
+    """Replace what a fork leaves unusable in the child: a pool without threads, a lock that another thread held."""
     _GRAPHS.lock = threading.Lock()
     _workers.cache_clear()
 

@@ -57,7 +57,7 @@ class RayMachines:
     """The machines of a cluster. Close it after the run."""
 
     def __init__(self, address: str = CURRENT) -> None:
-        """Connects to the cluster. Raises `ConfigError` if that fails."""
+        """Connect to the cluster. Raises `ConfigError` if that fails."""
         host, _, port = address.rpartition("://")[2].rpartition(":")
         try:
             if host and port.isdecimal():
@@ -96,7 +96,7 @@ class RayMachines:
         return Worker(RayProcess(actor), Connection(near.detach()))
 
     def close(self) -> None:
-        """Disconnects from the cluster."""
+        """Disconnect from the cluster."""
         ray.shutdown()
 
 

@@ -85,7 +85,7 @@ def _read(folder: Path) -> StaticWeights:
 
 
 def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: NDArray[np.float32]) -> None:
-    """Adds the vectors of each text's tokens to its row of `sums`."""
+    """Add the vectors of each text's tokens to its row of `sums`."""
     rows, pieces = zip(*_pieces(texts), strict=True)
     encodings = weights.tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
     for row, encoding in zip(rows, encodings, strict=True):

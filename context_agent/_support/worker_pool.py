@@ -56,7 +56,7 @@ class WorkerSetup(Protocol[JobT_contra, ResultT_co]):
     """What a worker opens. It is sent to another process, so everything in it must be picklable."""
 
     def open(self, call: CallParent) -> Callable[[JobT_contra], Callable[[], ResultT_co]]:
-        """Opens what all jobs need. Returns a function that prepares a job; what that returns runs the job.
+        """Open what all jobs need. Returns a function that prepares a job; what that returns runs the job.
 
         An error of either ends the pool; the time of a job counts from its run.
         """
@@ -128,11 +128,11 @@ class WorkerProcess(Protocol):
         ...
 
     def kill(self) -> None:
-        """Ends it."""
+        """End the process."""
         ...
 
     def join(self) -> None:
-        """Waits for its end."""
+        """Wait until the process has ended."""
         ...
 
 
@@ -157,12 +157,12 @@ class Worker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, message: JobSent | ParentReply) -> None:
-        """Sends a message. If the process has died, the pool notices when it reads."""
+        """Send a message. If the process has died, the pool notices when it reads."""
         with self._lock, suppress(OSError):
             self.pipe.send(message)
 
     def kill(self) -> None:
-        """Kills the process, which may no longer react to messages. A message that waits for it to read is given up."""
+        """Kill the process, which may no longer react to messages. A message that waits for it to read is given up."""
         self.process.kill()
         with self._lock:
             self.pipe.close()
@@ -186,7 +186,7 @@ class ThisMachine:
         self.cores = available_cores()
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker:
-        """Starts a worker with the spawn method: a fork would inherit locks that other threads hold."""
+        """Start a worker with the spawn method: a fork would inherit locks that other threads hold."""
         context = get_context("spawn")
         pipe, worker_pipe = context.Pipe()
         process = context.Process(target=run_worker, args=(setup, worker_pipe, slots), daemon=True, name="ctx1-worker")
@@ -210,7 +210,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         answer: CallParent | None = None,
         before_repeat: Callable[[JobT], None] | None = None,
     ) -> None:
-        """Runs `concurrency` jobs at a time in at most `processes` processes; none starts before the first job.
+        """Run `concurrency` jobs at a time in at most `processes` processes; none starts before the first job.
 
         A job that takes longer than `limit` seconds is lost. `answer` takes the requests of jobs. `before_repeat` is
         called with a job whose process has ended and that is about to be repeated.
@@ -240,7 +240,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Ends the workers; jobs without a result are lost. Raises why the workers could not work, if that was so."""
+        """End the workers; jobs without a result are lost. Raises why the workers could not work, if that was so."""
         with self._lock:
             failure = self._end
             self._end = failure or JobLost("the workers were ended")
@@ -294,7 +294,7 @@ class WorkerPool(Generic[JobT, ResultT]):
                 pooled.future.set_exception(JobLost("the workers were ended") if self._end is None else self._end)
 
     def _assign(self) -> None:
-        """Sends waiting jobs to workers with room, and starts processes while there are too few."""
+        """Send waiting jobs to workers with room, and start processes while there are too few."""
         while len(self._workers) < self._processes and self._waiting:
             worker = self._machines.start(self._setup, self._slots)
             if worker is None:
@@ -324,7 +324,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         return len(worker.jobs) < self._slots + ahead
 
     def _receive(self) -> None:
-        """Handles the messages that have arrived; returns after `POLL_INTERVAL` without any."""
+        """Handle the messages that have arrived; return after `POLL_INTERVAL` without any."""
         workers = {worker.pipe: worker for worker in self._workers}
         for ready in wait([self._alarm, *workers], timeout=POLL_INTERVAL):
             if ready is self._alarm:
@@ -368,7 +368,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         answer.add_done_callback(reply)
 
     def _end_overdue(self) -> None:
-        """Gives up overdue jobs and kills their processes, whose other jobs are repeated."""
+        """Give up overdue jobs and kill their processes, whose other jobs are repeated."""
         now = time.monotonic()
         for worker in list(self._workers):
             overdue = [
@@ -383,7 +383,7 @@ class WorkerPool(Generic[JobT, ResultT]):
                 pooled.future.set_exception(JobLost(reason, now - (pooled.started or now)))
 
     def _handle_death(self, worker: Worker) -> None:
-        """Repeats the jobs of a process that died, or gives them up after `MAX_ATTEMPTS` deaths."""
+        """Repeat the jobs of a process that died, or give them up after `MAX_ATTEMPTS` deaths."""
         worker.process.join()
         jobs = list(worker.jobs.values())
         # If no job had started, the process died while opening what they need; that must not repeat forever either.
@@ -447,7 +447,7 @@ class _JobRunner:
                 self._requests.pop(message.number).set_result(message.answer)
 
     def call(self, request: Any) -> Future[Any]:
-        """Sends a request to the parent process."""
+        """Send a request to the parent process."""
         number, answer = next(self._numbers), Future[Any]()
         answer.set_running_or_notify_cancel()
         self._requests[number] = answer

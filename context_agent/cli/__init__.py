@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs `ctx1` with these arguments (the process's own by default) and ends the process with its exit code."""
+    """Run `ctx1` with these arguments (the process's own by default) and end the process with its exit code."""
     from context_agent.cli.app import run
 
     sys.exit(run(arguments))

@@ -132,7 +132,7 @@ click.version_option(package_name="context-agent", prog_name="ctx1", message="%(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit code; prints errors on stderr in one line."""
+    """Run a command line and return its exit code; print errors on stderr in one line."""
     debug = "--debug" in (sys.argv if arguments is None else arguments)
     return run_guarded(lambda: cli.main(arguments, prog_name="ctx1", standalone_mode=False), debug=debug)
 
@@ -176,7 +176,7 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _print_error(error: Exception, *, debug: bool) -> int:
-    """Prints what went wrong, with `debug` also the traceback; returns the exit code."""
+    """Print what went wrong, with `debug` also the traceback; return the exit code."""
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):

@@ -119,7 +119,7 @@ class SectionedCommand(click.Command):
     """Names of the options that `--help` describes, besides `--json`; empty for the command's own and `ESSENTIAL`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes a section for each heading: the command's own options first, those of every command last."""
+        """Write a section for each heading: the command's own options first, those of every command last."""
         more: list[tuple[str, str]] = []
         sections = self._by_section(ctx)
         width = formatter.width - max(map(len, sections)) - 6
@@ -222,7 +222,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes a section for each heading, with whole summaries."""
+        """Write a section for each heading, with whole summaries."""
         width = max(map(len, self._locations))
         for title, names in self.sections.items():
             with formatter.section(title):

@@ -198,7 +198,7 @@ def _weights() -> Iterator[InstallationCheck]:
 
 
 def _round_trip() -> InstallationCheck:
-    """Searches a few passages in memory: tests embedding, BM25, episode and ranking."""
+    """Search a few passages in memory, which tests embedding, BM25, episode and ranking."""
     from context_agent.agent import SearchAgent
     from context_agent.cli.demo import documents, questions
     from context_agent.retrieval.memory import MemoryCorpus
@@ -242,7 +242,7 @@ def _lock(folder: Path) -> InstallationCheck:
 
 
 def _index(index: options.CorpusOptions) -> InstallationCheck:
-    """Opens the index, and searches it for words of one of its own chunks."""
+    """Open the index, and search it for words of one of its own chunks."""
     from context_agent.retrieval.language_fit import misfit
 
     started = time.perf_counter()
@@ -424,7 +424,7 @@ def _script(shell: str) -> str:
 
 
 def _install(shell: str, script: str, home: Path) -> tuple[Path, Path | None]:
-    """Writes the script, and once the line that loads it; returns both files, None for a shell that finds it itself."""
+    """Write the script, and once the line that loads it; return both files, None for a shell that finds the script itself."""
     if shell == "fish":
         file = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / "ctx1.fish"
         startup, line = None, ""

@@ -211,7 +211,7 @@ def _run(
     *,
     uses_model: bool,
 ) -> list[EvalRecord]:
-    """Runs what the folder lacks. More questions can wait for a model server than there are cores."""
+    """Run what the folder lacks. More questions can wait for a model server than there are cores."""
     from context_agent.eval.evaluation import evaluate
 
     waits_for_server = uses_model and any(system.keeps_context for system in systems)
@@ -314,7 +314,7 @@ def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
-    """Writes the report of a run and prints its tables; returns 1 if a question failed."""
+    """Write the report of a run and print its tables; return 1 if a question failed."""
     from context_agent.web.report import write_report
 
     summary = write_report(folder, reference=reference)
@@ -329,7 +329,7 @@ def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
 
 
 def _print_checks(benchmarks: list[PreparedBenchmark], as_json: bool) -> int:
-    """Prints the results of the checks; returns 1 if there is a problem."""
+    """Print the results of the checks; return 1 if there is a problem."""
     for prepared in benchmarks:
         benchmark, note = prepared.benchmark, prepared.note
         del note["ids"]
@@ -346,7 +346,7 @@ def _print_checks(benchmarks: list[PreparedBenchmark], as_json: bool) -> int:
 
 
 def _print_names(as_json: bool) -> int:
-    """Prints the names for `--benchmarks` and `--systems`."""
+    """Print the names for `--benchmarks` and `--systems`."""
     from context_agent.eval.benchmarks import registry
     from context_agent.eval.systems import SYSTEMS
 

@@ -134,7 +134,7 @@ class IndexRun:
     ids: set[str] = field(default_factory=set)
 
     def update(self) -> IndexReport:
-        """Brings the index up to date. Raises `CorpusEmptyError` without any document."""
+        """Bring the index up to date. Raises `CorpusEmptyError` without any document."""
         from context_agent.retrieval.loaders import LoadReport
 
         self.read = LoadReport()
@@ -159,7 +159,7 @@ class IndexRun:
 
 
 def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
-    """Updates the index now and after each change, until Ctrl-C; a failed update is reported, and the next one tried.
+    """Update the index now and after each change, until Ctrl-C; a failed update is reported, and the next one tried.
 
     The first update fails as without --watch, and Ctrl-C in the middle of an update is reported as there.
     """
@@ -198,7 +198,7 @@ def _update_again(run: IndexRun, reported: set[Notice], *, as_json: bool) -> Non
 
 
 def _show(run: IndexRun, indexed: IndexReport, *, as_json: bool) -> None:
-    """Prints the result of an update."""
+    """Print the result of an update."""
     if indexed.warning:
         output.note(indexed.warning)
     output.result({**asdict(run.read), **asdict(indexed)}, summary(run.read, indexed, run.index), as_json=as_json)
@@ -231,7 +231,7 @@ def loader_of(domain: str | None) -> Loader:
 def add_documents(
     index: options.IndexOptions, documents: Iterable[Document], *, embedder: str | None = None, **settings: Any
 ) -> IndexReport:
-    """Indexes documents, with a progress bar on a terminal. `settings` are those of `index_documents`."""
+    """Index documents, with a progress bar on a terminal. `settings` are those of `index_documents`."""
     from context_agent.retrieval.chroma.indexing import IndexProgress, index_documents
     from context_agent.retrieval.embedders import load_embedder
 

@@ -210,7 +210,7 @@ def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None
 
 
 def show_ranking(console: Console, result: SearchResult, seconds: float | None = None) -> None:
-    """Prints the ranked documents, each with its best sentence, and a line on how the search ended."""
+    """Print the ranked documents, each with its best sentence, and a line on how the search ended."""
     from rich.text import Text
 
     from context_agent.text.highlights import best_sentences

@@ -137,7 +137,7 @@ class SearchSource:
             yield agent
 
     def open(self, call: CallParent) -> Callable[[BatchRow], Callable[[], PrintedAnswer]]:
-        """Opens the agent of a worker, which stays open until the process ends."""
+        """Open the agent of a worker, which stays open until the process ends."""
         agent = self.agent_options.open(self._corpus().__enter__())
         return lambda row: lambda: self.printed(asyncio.run(_ask(agent, row, self.limits)))
 
@@ -160,7 +160,7 @@ def question_of(argument: str) -> str:
 
 
 def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: ShowOptions) -> int:
-    """Asks one question and prints the ranking; returns the exit code."""
+    """Ask one question and print the ranking; return the exit code."""
     started = time.perf_counter()
     result = run_with_steps(agent, question, limits, output.stderr()) if show.steps else run(agent, question, limits)
     if show.quiet:
@@ -185,7 +185,7 @@ def _note_empty_filter(corpus: Corpus, where: Where) -> None:
 
 
 def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:
-    """Asks one question and prints its result as JSON; returns the exit code."""
+    """Ask one question and print its result as JSON; return the exit code."""
     try:
         answer = agent.search(question, k=limits.k, where=limits.where).to_json()
     except ContextAgentError as error:
@@ -196,7 +196,7 @@ def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:
 
 
 def run(agent: SearchAgent, question: str, limits: ResultLimits) -> SearchResult:
-    """Asks a question; on a terminal, a moving line on stderr says how far the search is."""
+    """Ask a question. On a terminal, a moving line on stderr shows how far the search is."""
     log = output.stderr()
     if not log.is_terminal:
         return agent.search(question, k=limits.k, where=limits.where)
@@ -205,7 +205,7 @@ def run(agent: SearchAgent, question: str, limits: ResultLimits) -> SearchResult
 
 
 def run_with_steps(agent: SearchAgent, question: str, limits: ResultLimits, log: Console) -> SearchResult:
-    """Asks a question and shows its turns on `log` as they happen."""
+    """Ask a question and show its turns on `log` as they happen."""
     from context_agent.cli.turns import TurnLog
 
     with TurnLog(log, rollouts=agent.rollouts) as turns:
@@ -277,7 +277,7 @@ class PrintedAnswer:
     failed: bool
 
     def print(self) -> None:
-        """Prints it on stdout."""
+        """Print the result on stdout."""
         if isinstance(self.shown, str):
             output.echo(self.shown)
         else:
@@ -285,7 +285,7 @@ class PrintedAnswer:
 
 
 def search_many(source: SearchSource, batch: BatchOptions) -> int:
-    """Asks every question of the file; returns the exit code, 1 if any of them failed.
+    """Ask every question of the file; return the exit code, 1 if any of them failed.
 
     Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
     """
@@ -352,7 +352,7 @@ async def _answer_all(
     limits: ResultLimits,
     batch: BatchOptions,
 ) -> None:
-    """Asks every row and calls `report` with each answer. One failure stops nothing."""
+    """Ask every row and call `report` with each answer. One failure stops nothing."""
     source = enumerate(rows)
     waiting: dict[int, BatchAnswer] = {}
     reported = 0

@@ -305,7 +305,7 @@ def mcp(
 
 
 def start_logs(level: str, worker: int | None = None) -> None:
-    """Sends the logs of a server, or of one of its workers, from this level on to stderr."""
+    """Send the logs of a server, or of one of its workers, from this level on to stderr."""
     from context_agent.integrations.server.logs import to_stream
 
     to_stream(level=getattr(logging, level.upper()), worker=worker)
@@ -313,7 +313,7 @@ def start_logs(level: str, worker: int | None = None) -> None:
 
 @contextmanager
 def _observers(*, otel: bool, log_level: str, worker: int | None = None) -> Iterator[tuple[Observer, ...]]:
-    """Starts the logs, and yields the observers for the agent; with `otel` spans are exported while the block runs."""
+    """Start the logs, and yield the observers for the agent; with `otel` spans are exported while the block runs."""
     start_logs(log_level, worker)
     if not otel:
         yield ()
@@ -332,7 +332,7 @@ def _traced(app: Any) -> Any:
 
 
 def _announce(index: ServedIndex, url: str, *, as_json: bool, **fields: str) -> None:
-    """Prints the address once the server listens."""
+    """Print the address once the server listens."""
     if as_json:
         output.print_json({"url": url, "corpus": index.name, "chunks": index.chunks, **fields})
     else:
@@ -399,7 +399,7 @@ def ui(
 
 
 def _update(index: options.CorpusOptions, folder: Path) -> str:
-    """Brings the index up to date with the folder, and returns what changed. Raises `CorpusEmptyError`."""
+    """Bring the index up to date with the folder, and return what changed. Raises `CorpusEmptyError`."""
     from context_agent.retrieval.loaders import LoadOptions, load
 
     run = IndexRun([str(folder)], load, LoadOptions(), ChunkOptions(), index, remove_missing=True)

@@ -301,7 +301,7 @@ def replay_check(
 
 
 def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, Any]) -> None:
-    """Copies the episodes without differences to a folder to train on; lists the others as dropped."""
+    """Copy the episodes without differences to a folder to train on, and list the others as dropped."""
     from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
 
     rows = [
@@ -312,7 +312,7 @@ def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, A
 
 
 def _show_replays(results: Sequence[ReplayResult], report: dict[str, Any], *, err: bool = False) -> None:
-    """Prints the number of equal episodes, the causes with their counts, and the first differences."""
+    """Print the number of equal episodes, the causes with their counts, and the first differences."""
     lines = [f"{report['same']:,} of {report['checked']:,} episodes replay as recorded"]
     lines += [f"  {number:6,}  {cause}" for cause, number in report["causes"].items()]
     differing = [(result.path.name, result.difference) for result in results if result.difference is not None]
@@ -401,7 +401,7 @@ def _demonstrations(
     chosen: SelectionOptions,
     replay: ReplayOptions,
 ) -> dict[str, Any]:
-    """Copies the selected trajectories and returns a report on all."""
+    """Copy the selected trajectories and return a report on all."""
     from context_agent.synth_data.demonstrations.feedback_demonstrations import (
         FeedbackFilters,
         demonstrations_from_feedback,

@@ -295,7 +295,7 @@ def _apply_judgements(
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """Writes the tasks that stay and reports the judges' agreement."""
+    """Write the tasks that stay and report the judges' agreement."""
     from context_agent.synth_data.agreement import measure_agreement
     from context_agent.synth_data.judgements import REVIEW_LABEL, apply_judgements, load_judgements
     from context_agent.synth_data.task import write_tasks

@@ -181,7 +181,7 @@ def distract(
 
 
 def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> int:
-    """Runs all stages; returns the exit code: 1 if no task was made or the spending cap ended the run."""
+    """Run all stages; return the exit code: 1 if no task was made or the spending cap ended the run."""
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
     with (
@@ -257,7 +257,7 @@ def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageO
 
 
 def _show_report(report: StageReport, *, as_json: bool) -> int:
-    """Prints the report, as JSON on stdout or as text on stderr; returns 1 if the stage halted or kept nothing."""
+    """Print the report, as JSON on stdout or as text on stderr; return 1 if the stage halted or kept nothing."""
     if as_json:
         output.print_json(report.to_json())
     else:
@@ -454,7 +454,7 @@ def _note_shortcomings(shortcomings: Sequence[str]) -> None:
 
 
 def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> tuple[dict[str, Any], list[str]]:
-    """Writes the tasks from the links of a corpus; returns the counts of drafts, and what no task was made of."""
+    """Write the tasks from the links of a corpus; return the counts of drafts, and what no task was made of."""
     from context_agent.synth_data.links.tasks import LinkTasks
     from context_agent.synth_data.task import write_tasks
 

@@ -78,7 +78,7 @@ class TurnLog:
             self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Adds an event."""
+        """Add an event."""
         view = progress.view
         lines = self._pending[progress.rollout]
         lines += _event_lines(progress.event, view)
@@ -99,7 +99,7 @@ class TurnLog:
 
 
 def show(console: Console, view: ViewData) -> None:
-    """Prints all trajectories, with an empty line between them. Long lines are cut on a terminal, not in a pipe."""
+    """Print all trajectories, with an empty line between them. Long lines are cut on a terminal, not in a pipe."""
     for number, (row, detail) in enumerate(zip(view.rows, view.details, strict=True)):
         if number:
             console.print()

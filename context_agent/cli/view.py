@@ -134,7 +134,7 @@ def _title(paths: tuple[Path, ...]) -> str:
 
 
 def _write(page: str, out: Path, contents: str, open_browser: bool) -> None:
-    """Writes the page atomically and prints its path."""
+    """Write the page atomically and print its path."""
     from context_agent._support.journal import replace_file
 
     if str(out) == "-":

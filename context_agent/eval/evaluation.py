@@ -138,7 +138,7 @@ def prepare(
     reranker: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> PreparedBenchmark:
-    """Indexes the benchmark's corpus in the `cache`, or opens it with `open_corpus`, and checks the data.
+    """Index the benchmark's corpus in the `cache`, or open it with `open_corpus`, and check the data.
 
     Reports what the checks find and refuses nothing; see `require_sound_data`. Raises `CorpusError`, and `ValueError`
     without `open_corpus` and `cache`.
@@ -168,7 +168,7 @@ def prepare(
 def require_sound_data(
     benchmarks: Sequence[PreparedBenchmark], *, allow_missing_gold: bool = False, allow_leaks: bool = False
 ) -> None:
-    """Raises `DataError` for missing gold and for questions that train and test share."""
+    """Raise `DataError` for missing gold and for questions that train and test share."""
     problems = []
     for prepared in benchmarks:
         name = prepared.benchmark.name
@@ -194,7 +194,7 @@ def evaluate(
     machines: Machines | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
-    """Runs all questions that have no record in `folder` yet, and returns all records in the order of the jobs.
+    """Run all questions that have no record in `folder` yet, and return all records in the order of the jobs.
 
     See `run_jobs` for `concurrency`, `processes`, `machines` and errors. Raises `ConfigError` if the folder has a run
     with other settings.
@@ -271,7 +271,7 @@ def _question_rows(benchmarks: Sequence[PreparedBenchmark]) -> Iterator[dict[str
 
 @contextmanager
 def _cleared(store: TrajectoryStore | None) -> Iterator[None]:
-    """Deletes unfinished trajectories before and after the block."""
+    """Delete unfinished trajectories before and after the block."""
     try:
         if store is not None:
             store.clear()

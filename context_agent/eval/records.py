@@ -150,7 +150,7 @@ class RunLog:
         self.records = {record.key: record for record in _parsed(log.path, log.contents.records)}
 
     def add(self, record: EvalRecord) -> None:
-        """Writes a record; it is on disk when this returns."""
+        """Write a record; it is on disk when this returns."""
         self._log.append(record.to_json())
         self.records[record.key] = record
 
@@ -223,7 +223,7 @@ class TrajectoryStore:
         return self.run / UNFINISHED
 
     def keep(self, key: RecordKey) -> tuple[str, ...]:
-        """Moves a question's trajectories, complete or cut, and returns their paths relative to the run's folder."""
+        """Move a question's trajectories, complete or cut, and return their paths relative to the run's folder."""
         paths = []
         for path in self._unfinished_of(key):
             target = self.folder / path.relative_to(self.unfinished)
@@ -233,12 +233,12 @@ class TrajectoryStore:
         return tuple(paths)
 
     def discard(self, key: RecordKey) -> None:
-        """Deletes the unfinished trajectories of a question that will be repeated."""
+        """Delete the unfinished trajectories of a question that will be repeated."""
         for path in self._unfinished_of(key):
             path.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Deletes what an interrupted run left unfinished."""
+        """Delete what an interrupted run left unfinished."""
         shutil.rmtree(self.unfinished, ignore_errors=True)
 
     def _unfinished_of(self, key: RecordKey) -> list[Path]:

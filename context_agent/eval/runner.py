@@ -67,12 +67,12 @@ class WorkerSpec:
     store: TrajectoryStore | None = None
 
     def open(self, call: CallParent) -> Callable[[Job], Callable[[], EvalRecord]]:
-        """Opens nothing yet: a corpus and the policy open when the first job needs them."""
+        """Open nothing yet: a corpus and the policy open when the first job needs them."""
         answerers = _Answerers(self)
         return lambda job: partial(self._answer, job, answerers.of(job.benchmark))
 
     def discard(self, job: Job) -> None:
-        """Removes what the job has written, before it is repeated."""
+        """Delete what the job has written, because it will be repeated."""
         if self.store is not None:
             self.store.discard(job.key)
 
@@ -121,7 +121,7 @@ def run_jobs(
     time_limit: float | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
-    """Answers the jobs without a record, and returns the records of all jobs in their order.
+    """Answer the jobs without a record, and return the records of all jobs in their order.
 
     Answers `concurrency` questions at a time in `processes` processes, by default one per core, on this machine or on
     other `machines`. Raises what a corpus or the policy raised when it was opened. After `KeyboardInterrupt` the log

@@ -154,7 +154,7 @@ def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
 
 
 def shared_ranks(values: Floats) -> Floats:
-    """Ranks from 1, shape (m,); equal values share the mean of theirs."""
+    """Return the ranks of the values, from 1, shape (m,). Equal values share the mean of their ranks."""
     _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[position]
     return ranks

@@ -213,7 +213,7 @@ LISTED = 5
 
 
 def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COLUMNS) -> None:
-    """Prints the tables, then failures, missing records and problems. `columns` are metrics after the leading one."""
+    """Print the tables, then failures, missing records and problems. `columns` are metrics after the leading one."""
     groups: list[tuple[str, Sequence[Cell | PooledCell]]] = [
         (name, [cell for cell in summary.cells if cell.benchmark == name]) for name in summary.benchmarks
     ]

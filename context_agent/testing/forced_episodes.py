@@ -20,11 +20,11 @@ class Patcher(Protocol):
     """As pytest's monkeypatch."""
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
-        """Puts the value in place."""
+        """Put the value in place."""
 
 
 def forced(patch: Patcher, replies: dict[str, Sequence[int]]) -> None:
-    """Makes the engine's sampler take these ids instead of drawing; the scores stay the model's."""
+    """Make the engine's sampler take these ids instead of drawing; the scores stay the model's."""
     from context_agent.policies.tokens.engines.transformers import Sampler
 
     (ids,) = replies.values()

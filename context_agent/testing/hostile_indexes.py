@@ -57,7 +57,7 @@ class AttackerServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Ends the server."""
+        """End the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -129,7 +129,7 @@ def hostile_indexes(address: str) -> Iterator[HostileIndex]:
 
 
 def build(index: HostileIndex, folder: Path, templates: Path) -> None:
-    """Makes the folder: a real Chroma folder of three texts, with what it stores changed in Chroma's database.
+    """Make the folder: a real Chroma folder of three texts, with what it stores changed in Chroma's database.
 
     The two harmless folders that it starts from are made in `templates` where they are missing.
     """

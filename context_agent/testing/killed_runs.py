@@ -123,7 +123,7 @@ class Ledger:
 
 
 def watch(ledger: Ledger) -> None:
-    """Makes this process write the ledger."""
+    """Make this process write the ledger."""
     loop: Any = import_module("context_agent.train.rl.loop")
     run: Any = import_module("context_agent.train.training_run").TrainingRun
     rollout_log: Any = import_module("context_agent.train.experimental.async_rollouts.rollout_log").RolloutLog
@@ -194,7 +194,7 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
 
 
 def start_life(options: argparse.Namespace, out: Path, quota: float, context: Any) -> int:
-    """Forks a process that trains; returns its id."""
+    """Fork a process that trains; return its id."""
     if (pid := os.fork()) != 0:
         return pid
     status = 1
@@ -218,7 +218,7 @@ def start_life(options: argparse.Namespace, out: Path, quota: float, context: An
 
 
 def kill_at_random(pid: int, ledger: Path, rng: random.Random) -> bool:
-    """Kills a process after a random number of entries and milliseconds; returns False if it had already ended."""
+    """Kill a process after a random number of entries and milliseconds; return False if it had already ended."""
     offset, deadline = ledger.stat().st_size if ledger.exists() else 0, time.monotonic() + PATIENCE
     entries = rng.randrange(LIFE)
     while _count_entries(ledger, offset) < entries and time.monotonic() < deadline:
@@ -242,7 +242,7 @@ def _count_entries(ledger: Path, after: int) -> int:
 
 
 def main() -> int:
-    """Runs and judges each quota; returns 1 if the promise was not kept."""
+    """Run and judge each quota; return 1 if the promise was not kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--student", required=True)
     parser.add_argument("--out", required=True, type=Path)
@@ -258,7 +258,7 @@ def main() -> int:
 
 
 def sound_under_kills(options: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
-    """Kills a run, resumes it each time, and prints the verdict as JSON; returns whether the promise was kept."""
+    """Kill a run, resume it each time, and print the verdict as JSON; return whether the promise was kept."""
     out.mkdir(parents=True, exist_ok=True)
     rng, kills, ledger = random.Random(options.seed), 0, out / "ledger.jsonl"
     while kills < options.kills:

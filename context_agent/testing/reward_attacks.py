@@ -72,7 +72,7 @@ def make_small_world(every: int) -> SmallWorld:
 
 
 def honest(game: SmallWorld, question: Question, missing: int = 0, padding: int = 0) -> list[Step]:
-    """Searches each name, two a turn, prunes what is not gold, and ranks the gold but for the last documents."""
+    """Search for each name, two in a turn, prune what is not gold, and rank all gold but the last `missing`."""
     titles, gold = game.titles(question), list(question.gold)
     pairs = [search(*titles[start : start + 2], limit=2) for start in range(0, len(titles), 2)]
     filler = [search(f"padding {number}", limit=1) for number in range(padding)]

@@ -91,7 +91,7 @@ class Writer:
         self.lock = threading.Lock()
 
     def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
-        """Answers a request, or fails it."""
+        """Return the answer to a request, or a failure."""
         digest = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
         variant = int(digest[:6], 16)
         with self.lock:

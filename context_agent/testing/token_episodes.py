@@ -64,7 +64,7 @@ def random_turn(view: View, draw: random.Random) -> Action:
 
 
 def rank_view(view: View) -> Action:
-    """Ends the episode: ranks every document in view."""
+    """End the episode with a ranking of every document in view."""
     documents = dict.fromkeys(block.document_id for block in view.blocks)
     return Action(ranking=tuple(RankedId(item) for item in documents), text="", reasoning="done")
 
@@ -91,7 +91,7 @@ class Watched(TokenPolicy):
 
         class Watching(TokenActor):
             def __init__(self) -> None:
-                """Delegates to `actor`, so the base class is not initialized."""
+                """Delegate to `actor`, so the base class is not initialized."""
 
             async def act(self, view: View) -> Action:
                 views.append(view)

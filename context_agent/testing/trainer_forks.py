@@ -13,13 +13,13 @@ IMPORTED = ["context_agent.train.reinforcement", "context_agent.train.experiment
 
 
 def prepared() -> ForkServerContext:
-    """Starts the fork server, which ends with this process; returns the context of its forks."""
+    """Start the fork server, which ends with this process; return the context of its forks."""
     forkserver.set_forkserver_preload(IMPORTED)
     forkserver.ensure_running()
     return get_context("forkserver")
 
 
 def inherited() -> None:
-    """Lets a child of `os.fork` use its parent's fork server; only the parent can check whether that still runs."""
+    """Let a child of `os.fork` use its parent's fork server; only the parent can check whether that still runs."""
     fork_server: Any = forkserver._forkserver  # noqa: SLF001
     fork_server.ensure_running = lambda: None

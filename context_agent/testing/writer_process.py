@@ -42,7 +42,7 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Served]:
-    """Runs the server as a process until the block ends."""
+    """Run the server as a process until the block ends."""
     log = folder / "server.log"
     log.touch()
     command = [sys.executable, "-m", "context_agent.testing.scripted_writer", str(log), *options]

@@ -36,7 +36,7 @@ _STANDALONE = "svg{color:#1a1d23}@media (prefers-color-scheme:dark){svg{color:#e
 
 @contextmanager
 def canvas() -> Iterator[type[Figure]]:
-    """matplotlib's `Figure`, with the settings that all drawings share. Raises `MissingExtraError`."""
+    """Yield matplotlib's `Figure`, with the settings that all drawings share in effect. Raises `MissingExtraError`."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -50,10 +50,13 @@ def canvas() -> Iterator[type[Figure]]:
 
 
 def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> str:
-    """Return the figure as SVG text; call it inside `canvas`. Ids start with `name`; `title` is the label for screen
-    readers.
+    """Return the figure as SVG text. Call it inside `canvas`.
 
-    A standalone drawing has text colors for light and dark; otherwise it takes those of the page.
+    Args:
+        figure: The drawing.
+        name: How the ids in the SVG start, so that two drawings on a page share none.
+        title: The label for screen readers.
+        standalone: Whether the drawing has text colors of its own for light and dark. If not, it takes the page's.
     """
     import matplotlib as mpl
 
@@ -106,7 +109,7 @@ def _references(element: ET.Element) -> Iterator[str]:
 
 
 def _flatten(element: ET.Element) -> None:
-    """Turns the style attribute into presentation attributes."""
+    """Turn the style attribute into presentation attributes."""
     for rule in element.attrib.pop("style", "").split(";"):
         key, _, value = (part.strip() for part in rule.partition(":"))
         if key == "font":

@@ -30,12 +30,18 @@ def page(
     scripts: Iterable[str] = (),
     styles: Iterable[str] = (),
 ) -> str:
-    """Return the page as text. `title` is plain text; `body` is HTML in which all external text went through `escape`.
+    """Return the page as text. Inline event handlers and `style` attributes do not work in it.
 
-    Each entry of `data` is plain JSON data under a name of lowercase letters, digits and hyphens; a script unpacks the
-    entries one by one. `scripts` run in order after the body, as classic scripts in one scope. `styles` follow the base
-    stylesheet. Inline event handlers and `style` attributes do not work in the page. Raises `ValueError` for a script
-    or style that would end its own element, and for data that is not JSON.
+    Args:
+        title: Plain text.
+        body: HTML in which all external text went through `escape`.
+        data: JSON data by name. A name has lowercase letters, digits and hyphens. A script unpacks the entries one by
+            one.
+        scripts: Classic scripts. They run in order after the body, in one scope.
+        styles: Styles. They follow the base stylesheet.
+
+    Raises:
+        ValueError: If a script or style would end its own element, or if data is not JSON.
     """
     sheets = [asset("page.css"), *(_checked(style) for style in styles)]
     programs = [_checked(script) for script in scripts]

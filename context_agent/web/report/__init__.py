@@ -23,10 +23,18 @@ LINKED_FAILURES = 50
 
 
 def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
-    """Writes the summary, the report and the page of trajectories into a run's folder, and returns the summary.
+    """Write the summary, the report and the page of trajectories into a run's folder.
 
-    Works on a stopped run too. Raises `DataError` for a folder without a run, `ConfigError` for a reference that was
-    not run.
+    Args:
+        folder: A folder that `evaluate` wrote. The run may have been stopped.
+        reference: The system that the others are compared with.
+
+    Returns:
+        The summary of all records.
+
+    Raises:
+        DataError: If the folder has no run.
+        ConfigError: If the reference was not run.
     """
     summary = summarise_run(folder, reference=reference)
     replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
@@ -36,7 +44,7 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
 
 
 def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
-    """Writes the page of the trajectories that the report links to, and returns the link of each of them."""
+    """Write the page of the trajectories that the report links to, and return the link of each of them."""
     questions: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
     names = dict.fromkeys(name for question in questions for name in question.trajectories)
     paths = {name: folder / name for name in names if (folder / name).is_file()}

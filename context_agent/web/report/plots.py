@@ -212,7 +212,7 @@ def _legend(figure: Any, summary: EvalSummary, drawn: set[Any]) -> None:
 
 
 def _fit_legend(figure: Any, handles: Sequence[Any]) -> None:
-    """Adds the legend in as many columns as fit the figure, and makes the figure higher for its rows."""
+    """Add the legend in as many columns as fit the figure, and make the figure higher for its rows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas_agg: Any = FigureCanvasAgg(figure)  # matplotlib has no annotations for it
@@ -228,7 +228,7 @@ def _fit_legend(figure: Any, handles: Sequence[Any]) -> None:
 
 
 def _format_cost_axis(panel: Axes, costs: Sequence[float]) -> None:
-    """Makes the axis logarithmic for widely different costs, with labels at the powers of ten only."""
+    """Make the axis logarithmic for widely different costs, with labels at the powers of ten only."""
     panel.margins(x=0.18, y=0.12)
     if costs and min(costs) > 0 and max(costs) > LOG_FACTOR * min(costs):
         panel.set_xscale("log")
