@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_prune import proxy_conversation
-from tests.cli.test_wrap import AGENT, answer
-from tests.integrations.server.upstream import upstream
+from tests.support.proxied import proxy_conversation
+from tests.support.upstream import upstream
+from tests.support.wrapped_agent import AGENT, answer
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 NAMES = sorted(path.parent.name for path in RECIPES.glob("*/run.sh"))

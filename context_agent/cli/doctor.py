@@ -424,7 +424,7 @@ def _script(shell: str) -> str:
 
 
 def _install(shell: str, script: str, home: Path) -> tuple[Path, Path | None]:
-    """Write the script, and once the line that loads it. Return both files, or None for the second if none is needed."""
+    """Write the script, and once the line that loads it. Return both files; None for a line that is not needed."""
     if shell == "fish":
         file = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / "ctx1.fish"
         startup, line = None, ""

@@ -13,37 +13,18 @@ from context_agent.cli.wrap import OPENCODE_CONFIG, PROVIDERS, WRAPPED, _argumen
 from context_agent.errors import ConfigError
 from tests.support.ctx1_process import CTX1, PATIENCE, run
 from tests.support.proxied import proxy_conversation
-from tests.support.upstream import Reply, upstream
+from tests.support.upstream import upstream
+from tests.support.wrapped_agent import AGENT, answer
 
 ADDRESSES = dict(zip(PROVIDERS, ("http://127.0.0.1:1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3"), strict=True))
 FAST = ("--budget", "400", "--strategy", "bm25")
 VARIABLES = [name for provider in PROVIDERS for name in provider.variables]
-OPENAI_ANSWER = {
-    "id": "x", "object": "chat.completion", "created": 1, "model": "gpt-5",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "At six."}}],
-}  # fmt: skip
-ANTHROPIC_ANSWER = {
-    "id": "x", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "stop_reason": "end_turn",
-    "content": [{"type": "text", "text": "At six."}], "usage": {"input_tokens": 1, "output_tokens": 1},
-}  # fmt: skip
-AGENT = """
-import json, openai, sys
-messages = json.load(open("conversation.json"))
-answer = openai.OpenAI(max_retries=0).chat.completions.create(model="gpt-5", messages=messages)
-print(answer.choices[0].message.content)
-sys.exit(7)
-"""
 ANTHROPIC_AGENT = """
 import anthropic
 client = anthropic.Anthropic(max_retries=0)
 question = [{"role": "user", "content": "When is high tide?"}]
 print(client.messages.create(model="claude-sonnet-4-5", max_tokens=9, messages=question).content[0].text)
 """
-
-
-def answer(received):
-    body = ANTHROPIC_ANSWER if received.path.startswith("/v1/messages") else OPENAI_ANSWER
-    return Reply(json.dumps(body).encode(), headers=[("Content-Type", "application/json")])
 
 
 @pytest.fixture(autouse=True)
