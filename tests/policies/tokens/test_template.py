@@ -261,7 +261,7 @@ def test_a_long_reply_is_read_up_to_a_limit(lines_renderer: LinesRenderer) -> No
 
 def test_the_opening_is_short_and_wants_numbered_passages(lines_renderer: LinesRenderer) -> None:
     assert "search: a few words" in lines_renderer.opening(lean()).text
-    with pytest.raises(ConfigError, match="use profile lean"):
+    with pytest.raises(ConfigError, match="profile lean"):
         lines_renderer.opening(default())
 
 
