@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class TextCache(Generic[T]):
         self._values: OrderedDict[bytes, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def values(self, texts: Sequence[str], compute: Callable[[list[str]], Sequence[T]]) -> list[T]:
+    def values(self, texts: Sequence[str], compute: Callable[[list[str]], Iterable[T]]) -> list[T]:
         """Return the value of each text.
 
         Args:

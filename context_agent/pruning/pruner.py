@@ -33,8 +33,9 @@ from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, cut, runs, without
-from context_agent.pruning.relevance import JUDGES, Goal, Judge, Scores, adapted, by_words, custom, raised
+from context_agent.pruning.relevance import JUDGES, Goal, Judge, adapted, by_words, custom, raised
 from context_agent.pruning.selection import FULL_STUBS, Candidate, Prices, StubCosts, copies, protected, select
+from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, TokenCounter
 
 _REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}(?:-p\d{1,9})?(?:, ?p\d{1,9}(?:-p\d{1,9})?)*)", re.I)

@@ -130,7 +130,8 @@ class PassageWords:
         return self._summed(weights[self._columns]) / max(1e-9, float(weights.sum()))
 
     def _summed(self, values: Scores) -> Scores:
-        return np.bincount(self._rows, weights=values, minlength=self.size)[: self.size]
+        sums = np.bincount(self._rows, weights=values, minlength=self.size)[: self.size]
+        return sums.astype(np.float64, copy=False)
 
     def rare_terms(self, row: int) -> list[int]:
         """Return the words of a passage that are in at least two and at most one of eight passages.
