@@ -1,1 +1,1 @@
-"""Every page that a browser shows: the search page, the viewer, reports, the review, a pruned conversation."""
+"""The pages that a browser shows: the search page, the viewer, reports, the review page and pruned conversations."""

@@ -1,6 +1,7 @@
-"""The page of a pruned conversation: what pruning removes before each model call, why, and at what cost.
+"""The page of a pruned conversation.
 
-The conversation is played again: before each of the agent's turns, the pruner gets the messages so far.
+It shows what pruning removes before each model call, why, and at what cost. To find out, the conversation is played
+again. Before each of the agent's turns, the pruner gets the messages so far.
 """
 
 from __future__ import annotations
@@ -30,20 +31,36 @@ COLUMNS = ("call", "messages", "tokens", "after", "", "freed", "cached lost", "s
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A prune before one call of the model: the number of messages that it got, and the report."""
+    """A call of the model, and the prune that came before it.
+
+    Attributes:
+        messages: Number of messages that the pruner got.
+        report: The pruner's report.
+    """
 
     messages: int
     report: PruneReport
 
 
 SHOWN_CALLS = 100
-"""Calls of one conversation that are shown, the latest. Each prune reads all messages before it."""
+"""The number of calls of one conversation that the page shows. The latest calls are shown.
+
+The limit bounds the work, because each prune reads all messages before it.
+"""
 
 
 def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None = None) -> list[ModelCall]:
-    """Return the prunes before each of the agent's latest turns, and before the turn that comes next.
+    """Prune the conversation before each of the agent's turns, and before the turn that comes next.
 
-    At most `SHOWN_CALLS` are returned.
+    If there are more than `SHOWN_CALLS` turns, only the latest are returned.
+
+    Args:
+        messages: The conversation.
+        pruner: The pruner, which should be new. It remembers what it removed from one call to the next.
+        task: What the agent is trying to do. Defaults to the last user message.
+
+    Returns:
+        The model calls in the order of the conversation.
     """
     roles = [content.role for content in Transcript(messages).contents]
     starts = [n for n, role in enumerate(roles) if role == "assistant" and n and roles[n - 1] != "assistant"]
@@ -52,7 +69,13 @@ def model_calls(messages: Sequence[Any], pruner: ContextPruner, task: str | None
 
 
 def conversation_page(messages: Sequence[Any], calls: Sequence[ModelCall], title: str) -> str:
-    """Return the page as text."""
+    """Return the page of a pruned conversation as HTML.
+
+    Args:
+        messages: The conversation.
+        calls: The result of `model_calls` for the same messages.
+        title: The title of the page, as plain text.
+    """
     body = [f"<h1>{escape(title)}</h1>", *_summary(calls), *_table(calls), "<h2>Messages</h2>"]
     return page(title, "\n".join([*body, *_messages(messages, calls)]), styles=[STYLE])
 
@@ -72,7 +95,10 @@ def _summary(calls: Sequence[ModelCall]) -> Iterator[str]:
 
 
 def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
-    """Yield a row for each call; the bar shows the tokens that remain, of the most that any call had."""
+    """Yield the table of calls as HTML, with a row for each call.
+
+    A bar shows the tokens that remain. Its full length is the largest number of tokens before any call.
+    """
     most = max((call.report.tokens_before for call in calls), default=0)
     yield f"<div class=scroll><table><tr>{''.join(f'<th>{name}</th>' for name in COLUMNS)}</tr>"
     for number, call in enumerate(calls, 1):
@@ -89,7 +115,10 @@ def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
 
 
 def _messages(messages: Sequence[Any], calls: Sequence[ModelCall]) -> Iterator[str]:
-    """Yield each message with its texts, and the passages that went from it, in the order in which they went."""
+    """Yield each message as HTML, with its texts and the passages that were removed from it.
+
+    The passages appear in the order of their removal.
+    """
     removed: dict[int, list[tuple[int, RemovedPassage]]] = {}
     back = {name: number for number, call in enumerate(calls, 1) for name in call.report.restored}
     for number, call in enumerate(calls, 1):

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 INK = "#102030"
 """A placeholder for the text color of the page."""
 PALETTE = ("#2f8fd8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98")
-"""Colors that color-blind readers can distinguish, after Okabe and Ito (2008), with a lighter blue that is readable
-on a dark background, gray instead of sky blue, and without black and yellow."""
+"""Colors that color-blind readers can distinguish, after Okabe and Ito (2008).
+
+The blue is lighter than theirs, so it is readable on a dark background. Gray replaces sky blue. Black and yellow are
+left out.
+"""
 DASHES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_NAME = 40
-"""Longest name in a legend, in characters."""
+"""The longest name in a legend, in characters."""
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 _STANDALONE = "svg{color:#1a1d23}@media (prefers-color-scheme:dark){svg{color:#e6e8ec}}"
@@ -36,7 +39,11 @@ _STANDALONE = "svg{color:#1a1d23}@media (prefers-color-scheme:dark){svg{color:#e
 
 @contextmanager
 def canvas() -> Iterator[type[Figure]]:
-    """Yield matplotlib's `Figure`, with the settings that all drawings share in effect. Raises `MissingExtraError`."""
+    """Yield matplotlib's `Figure` class, and apply the settings that all drawings share until the block ends.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -50,13 +57,14 @@ def canvas() -> Iterator[type[Figure]]:
 
 
 def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> str:
-    """Return the figure as SVG text. Call it inside `canvas`.
+    """Return the figure as SVG text. Call this inside `canvas`.
 
     Args:
-        figure: The drawing.
-        name: How the ids in the SVG start, so that two drawings on a page share none.
+        figure: The figure to draw.
+        name: A prefix for the ids in the SVG. It must be unique on the page.
         title: The label for screen readers.
-        standalone: Whether the drawing has text colors of its own for light and dark. If not, it takes the page's.
+        standalone: True if the drawing brings text colors for light and dark backgrounds. If False, it takes the text
+            color of the page.
     """
     import matplotlib as mpl
 
@@ -77,7 +85,10 @@ def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> st
 
 
 def plain(text: str) -> str:
-    """Return the text on one line, without characters that XML does not allow, shortened to `MAX_NAME`."""
+    """Return the text on one line, shortened to `MAX_NAME` characters.
+
+    A dot replaces each character that XML forbids.
+    """
     line = re.sub(
         r"[^\u0020-\u007e\u00a0-\u2029\u202f-\u2065\u2070-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "·", text
     )

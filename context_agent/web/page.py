@@ -1,8 +1,8 @@
-"""Self-contained HTML pages. The viewer, the report and the review are such pages.
+"""Self-contained HTML pages, such as the viewer, the report and the review page.
 
-The page's content security policy forbids every request. It allows the page's own scripts and styles, which it
-identifies by their hashes, and no others. Data is compressed and base64-encoded, so nothing in it can end an element. A
-script reads it with `await pageData("name")` (see `page.js`).
+The page's content security policy forbids every request. It allows only the page's own scripts and styles, which it
+identifies by their hashes. Data is compressed and base64-encoded, so nothing in it can end an element. A script reads
+the data with `await pageData("name")` (see `page.js`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib.resources import files
 _ENDS = re.compile(r"</(?:script|style)|<!--", re.I)
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, bidirectional overrides, which can reverse a line, and lone surrogates."""
+"""Control characters, lone surrogates, and bidirectional overrides, which can reverse a line."""
 
 
 def page(
@@ -30,18 +30,20 @@ def page(
     scripts: Iterable[str] = (),
     styles: Iterable[str] = (),
 ) -> str:
-    """Return the page as text. Inline event handlers and `style` attributes do not work in it.
+    """Return a self-contained page as HTML.
+
+    Inline event handlers and `style` attributes do not work in the page.
 
     Args:
-        title: Plain text.
-        body: HTML in which all external text went through `escape`.
-        data: JSON data by name. A name has lowercase letters, digits and hyphens. A script unpacks the entries one by
-            one.
-        scripts: Classic scripts. They run in order after the body, in one scope.
-        styles: Styles. They follow the base stylesheet.
+        title: The title, as plain text.
+        body: HTML. All external text in it must have gone through `escape`.
+        data: JSON data by name. A name consists of lowercase letters, digits and hyphens. A script unpacks the entries
+            one by one.
+        scripts: Classic scripts, which run after the body, in order and in one scope.
+        styles: Style sheets, which follow the base style sheet.
 
     Raises:
-        ValueError: If a script or style would end its own element, or if data is not JSON.
+        ValueError: If a script or style would end its own element, or if the data is not JSON.
     """
     sheets = [asset("page.css"), *(_checked(style) for style in styles)]
     programs = [_checked(script) for script in scripts]
@@ -62,7 +64,7 @@ def page(
 
 
 def escape(text: str) -> str:
-    """Return the text for use in HTML, including attributes. Unprintable characters and overrides are spelled out."""
+    """Return the text for use in HTML, including attributes. Unprintable characters are spelled out as code points."""
     return html.escape(_UNPRINTABLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text))
 
 
@@ -87,12 +89,18 @@ def _part(name: str, value: object) -> str:
 
 
 def asset(name: str) -> str:
-    """Return the script or the style that all pages share: `page.js`, `page.css`."""
+    """Return the content of a file that all pages share: `page.js` or `page.css`."""
     return (files("context_agent.web") / name).read_text(encoding="utf-8")
 
 
 def _checked(text: str) -> str:
-    """Return the script or style with line ends as the browser reads them, because the hash is computed from those."""
+    """Return the script or style with the line ends that a browser sees.
+
+    A browser normalizes line ends before it computes the hash.
+
+    Raises:
+        ValueError: If the text would end its own element.
+    """
     if match := _ENDS.search(text):
         raise ValueError(f"a script or style may not contain {match[0]!r}, which would end its own element")
     return text.replace("\r\n", "\n").replace("\r", "\n")

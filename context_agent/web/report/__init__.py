@@ -19,22 +19,24 @@ from context_agent.web.viewer.model import GoldQuestions, view_data
 
 SUMMARY_FILE, REPORT_FILE, TRAJECTORIES_FILE = "summary.json", "report.html", "trajectories.html"
 LINKED_FAILURES = 50
-"""Failures whose trajectories the report links to."""
+"""The number of failures whose trajectories the report links to."""
 
 
 def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
     """Write the summary, the report and the page of trajectories into a run's folder.
 
+    The run may have been stopped before its end.
+
     Args:
-        folder: A folder that `evaluate` wrote. The run may have been stopped.
-        reference: The system that the others are compared with.
+        folder: The folder of the evaluation run.
+        reference: The system that the others are compared with. Defaults to the one that `summarise_run` chooses.
 
     Returns:
-        The summary of all records.
+        The summary.
 
     Raises:
-        DataError: If the folder has no run.
-        ConfigError: If the reference was not run.
+        DataError: If the folder contains no run.
+        ConfigError: If the run does not include the reference.
     """
     summary = summarise_run(folder, reference=reference)
     replace_file(folder / SUMMARY_FILE, json.dumps(summary.to_json(), indent=1) + "\n")
@@ -44,7 +46,7 @@ def write_report(folder: Path, *, reference: str | None = None) -> EvalSummary:
 
 
 def _write_trajectories(folder: Path, summary: EvalSummary) -> dict[str, str]:
-    """Write the page of the trajectories that the report links to, and return the link of each of them."""
+    """Write the page of the trajectories that the report links to, and return the address of each by its path."""
     questions: list[FailedQuestion | WorstQuestion] = [*summary.failures[:LINKED_FAILURES], *summary.worst]
     names = dict.fromkeys(name for question in questions for name in question.trajectories)
     paths = {name: folder / name for name in names if (folder / name).is_file()}

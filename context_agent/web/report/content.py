@@ -1,6 +1,6 @@
 """The HTML report: one self-contained page with tables, plots and the definition of each metric.
 
-Names, questions and errors are external text; all of it goes through `page.escape`.
+Names, questions and errors are external text. All of it goes through `page.escape`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ from context_agent.web.page import escape, page
 from context_agent.web.report import plots
 
 FINDINGS = 4
-"""Systems of a benchmark that get a sentence."""
+"""The number of systems per benchmark that the findings describe."""
 LISTED = 200
-"""Failures, problems and gaps that the page lists, of each at most; the JSON has all failures."""
+"""The largest number of failures, problems or gaps that one list on the page shows. The JSON has all failures."""
 
 
 def render(summary: EvalSummary, *, title: str = "Evaluation", links: Mapping[str, str] | None = None) -> str:
-    """Return the report as HTML text. Without matplotlib it has no plots, and names the extra to install.
+    """Return the report as HTML.
 
-    `links` has an address for each trajectory; failed and badly answered questions link to it.
+    If matplotlib is missing, the report has no plots and names the extra to install.
+
+    Args:
+        summary: The summary of the run.
+        title: The title of the page.
+        links: The address of each trajectory by its path in the run's folder. Failed and worst questions link to them.
     """
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -76,7 +81,7 @@ def _introduction(summary: EvalSummary) -> str:
 
 
 def _findings(summary: EvalSummary) -> str:
-    """Return what the run shows, in a sentence for each of the best systems of a benchmark."""
+    """Return a list that describes the best systems of each benchmark, one sentence per system."""
     lead = find_metric(leading_metric(summary.metrics))
     lines: list[str] = []
     for name in summary.benchmarks:
@@ -87,7 +92,7 @@ def _findings(summary: EvalSummary) -> str:
 
 
 def _finding(cell: Cell, lead: Metric, reference: str | None) -> str:
-    """Return how good a system is, how that compares with the reference, and what a question costs."""
+    """Describe how good a system is, how it compares with the reference, and what a question costs."""
     value, window = cell.metrics[lead.name], f" with a window of {cell.window:,} tokens" if cell.window else ""
     depth = lead.name.partition("@")[2]
     found = f"finds {_percent(value.mean)} [{_percent(value.low)}, {_percent(value.high)}] of the gold"
@@ -115,7 +120,7 @@ def _percent(share: float) -> str:
 
 
 def _problems(summary: EvalSummary) -> str:
-    """Return what is missing and what was wrong with the inputs, at the top of the page."""
+    """Return the box at the top of the page that lists missing records and problems with the inputs."""
     lines = [
         f"{escape(gap.benchmark)}, {escape(gap.system)}, window {format_window(gap.window)}, seed {gap.seed}: "
         f"{_count(gap.count, 'record')} missing, of {escape(', '.join(gap.first))}"
@@ -148,7 +153,7 @@ def _benchmark(summary: EvalSummary, name: str) -> str:
 
 
 def _table(rows: Sequence[Cell | PooledCell], metrics: Sequence[Metric], compared: set[str]) -> str:
-    """Return a row per system and window, with differences after the metrics in `compared`."""
+    """Return a table with a row per system and window. The metrics in `compared` are followed by their differences."""
     metrics = [metric for metric in metrics if any(metric.name in row.metrics for row in rows)]
     with_difference = compared & {name for row in rows for name in row.differences}
     head = ["<th>system</th>", '<th class="number">window</th>', '<th class="number">n</th>']
@@ -189,7 +194,7 @@ def _difference(differences: MetricValues, metric: Metric) -> str:
 
 
 def _breakdowns(summary: EvalSummary, cells: Sequence[Cell]) -> str:
-    """Return a table for each breakdown of the leading metric: systems as rows, groups as columns."""
+    """Return a table for each breakdown of the leading metric, with systems as rows and groups as columns."""
     metric = find_metric(leading_metric(summary.metrics))
     parts = []
     for by in ("type", "hops", "seed"):
@@ -221,7 +226,7 @@ def _group(group: GroupSummary | None, metric: Metric) -> str:
 
 
 def _plots(summary: EvalSummary) -> str:
-    """Return the curves that compare something: with one system the table says it all."""
+    """Return the plots. If there is only one system, return nothing, because the plots compare systems."""
     if len(summary.systems) < 2:
         return ""
     try:
@@ -291,7 +296,7 @@ def _failures(summary: EvalSummary, links: Mapping[str, str]) -> str:
 
 
 def _worst(summary: EvalSummary, links: Mapping[str, str]) -> str:
-    """Return the questions that agents answered worst; a reader looks at these first."""
+    """Return the questions that agents answered worst. A reader looks at these first."""
     if not summary.worst:
         return ""
     metric = find_metric(leading_metric(summary.metrics))
@@ -310,7 +315,7 @@ _QUESTION_HEAD = (
 
 
 def _question(row: FailedQuestion | WorstQuestion, links: Mapping[str, str]) -> str:
-    """Return the cells that identify a question, which links to each of its trajectories with an address."""
+    """Return the cells that identify a question. The question links to its trajectories that have an address."""
     addresses = [links[path] for path in row.trajectories if path in links]
     more = "".join(f' <a href="{escape(address)}">{at}</a>' for at, address in enumerate(addresses[1:], start=2))
     question = escape(row.question)
@@ -344,7 +349,7 @@ def _settings(summary: EvalSummary) -> str:
 
 
 def _headlines(summary: EvalSummary) -> list[Metric]:
-    """Return the metrics of the short tables, the leading one first."""
+    """Return the metrics of the short tables, with the leading metric first."""
     names = (leading_metric(summary.metrics), "recall", *COLUMNS)
     return [metric for name in dict.fromkeys(names) for metric in summary.definitions if metric.name == name]
 

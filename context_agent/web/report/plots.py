@@ -1,6 +1,7 @@
-"""The plots of a summary. Each function returns SVG text with a panel per benchmark.
+"""The plots of a summary.
 
-They need matplotlib (extra `plots`); without it they raise `MissingExtraError`.
+Each plot is SVG text with a panel per benchmark. The functions need matplotlib, which the extra `plots` installs. If it
+is missing, they raise `MissingExtraError`.
 """
 
 from __future__ import annotations
@@ -16,24 +17,30 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 3
-"""Panels per row."""
+"""The number of panels per row."""
 
 LEGEND_COLUMNS = 4
 LEGEND_SHARE = 0.95
-"""Share of the figure's width that a legend may fill: the browser's font may be wider than the measured one."""
+"""The share of the figure's width that a legend may fill. The browser's font may be wider than the measured one."""
 LEGEND_ROW = 0.2
-"""Height in inches that a row of the legend adds to the figure."""
+"""The height that a row of the legend adds to the figure, in inches."""
 HORIZONTAL = (0, (1, 1.5))
-"""Line style of horizontal lines: one on, one and a half off."""
+"""The line style of horizontal lines: dashes of 1 and gaps of 1.5 line widths."""
 LOG_FACTOR = 20
-"""Costs that differ by more than this factor get a logarithmic axis."""
+"""The ratio of the largest to the smallest cost above which the cost axis is logarithmic."""
 
 Draw = Callable[["Axes", str], None]
-"""(panel, benchmark): draws the benchmark's data."""
+"""A function of a panel and a benchmark that draws the benchmark's data in the panel."""
 
 
 class Style(NamedTuple):
-    """How a system is drawn in all plots; dash and mark are empty for a system without a context."""
+    """The look of a system in all plots.
+
+    Attributes:
+        color: The color, as `#rrggbb`.
+        dash: The line style. Empty for a system without a context.
+        mark: The marker. Empty for a system without a context.
+    """
 
     color: str
     dash: str
@@ -41,17 +48,23 @@ class Style(NamedTuple):
 
 
 def cost_metric(summary: EvalSummary) -> str:
-    """Return the metric that measures cost: money if the run had prices, else tokens."""
+    """Return the metric that measures cost: `money` if the run had prices, else `tokens`."""
     return "money" if any("money" in cell.metrics for cell in summary.cells) else "tokens"
 
 
 def windows(summary: EvalSummary) -> list[int]:
-    """Return the windows of the systems with a context, ascending."""
+    """Return the windows of the systems that have a context, in tokens and ascending."""
     return sorted({cell.window for cell in summary.cells if cell.window})
 
 
 def budget_curve(summary: EvalSummary, measure: str | None = None, *, standalone: bool = True) -> str:
-    """Recall against the window. A system without a context is a horizontal line."""
+    """Plot recall against the window. A system without a context is a horizontal line.
+
+    Args:
+        summary: The summary of the run.
+        measure: The metric on the vertical axis. Defaults to the leading metric.
+        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+    """
     measure = measure or leading_metric(summary.metrics)
     styles = _styles(summary)
     at = windows(summary)
@@ -71,19 +84,37 @@ def budget_curve(summary: EvalSummary, measure: str | None = None, *, standalone
 
 
 def recall_by_turn(summary: EvalSummary, window: int, *, standalone: bool = True) -> str:
-    """Recall of what was seen (solid) and of what is still in view (dashed) after each turn."""
+    """Plot recall after each turn: of all evidence seen so far (solid), and of the evidence in view (dashed).
+
+    Args:
+        summary: The summary of the run.
+        window: The window of the systems to plot, in tokens.
+        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+    """
     draw = _states(summary, window, lambda cell: cell.turns)
     return _plot(summary, draw, f"turns-{window}", "turns", "recall", standalone=standalone)
 
 
 def recall_by_tokens(summary: EvalSummary, window: int, *, standalone: bool = True) -> str:
-    """Recall of what was seen (solid) and of what is still in view (dashed) against tokens placed."""
+    """Plot recall against tokens placed: of all evidence seen so far (solid), and of the evidence in view (dashed).
+
+    Args:
+        summary: The summary of the run.
+        window: The window of the systems to plot, in tokens.
+        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+    """
     draw = _states(summary, window, lambda cell: cell.tokens, log=True)
     return _plot(summary, draw, f"tokens-{window}", "tokens placed in the context", "recall", standalone=standalone)
 
 
 def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True) -> str:
-    """Share of the chunks pruned by each turn that are not gold."""
+    """Plot the share of chunks pruned up to each turn that are not gold.
+
+    Args:
+        summary: The summary of the run.
+        window: The window of the systems to plot, in tokens.
+        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
+    """
     styles = _styles(summary)
 
     def draw(panel: Axes, benchmark: str) -> None:
@@ -99,8 +130,13 @@ def prune_accuracy(summary: EvalSummary, window: int, *, standalone: bool = True
 
 
 def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str:
-    """Return each system and window by cost and recall; points on the Pareto front are circled, connected and
-    labeled.
+    """Plot recall against cost, with a point for each system and window.
+
+    Points on the Pareto front are circled, connected and labeled with their windows.
+
+    Args:
+        summary: The summary of the run.
+        standalone: True if the drawing brings its own text colors, as in `drawing.svg`.
     """
     measure, cost = leading_metric(summary.metrics), cost_metric(summary)
     styles = _styles(summary)
@@ -128,7 +164,15 @@ def cost_against_recall(summary: EvalSummary, *, standalone: bool = True) -> str
 
 
 def pareto_front(cells: Iterable[Cell], cost: str, measure: str) -> list[Cell]:
-    """Return the cells for which no other is both cheaper and at least as good in the measure, cheapest first."""
+    """Return the cells on the Pareto front, the cheapest first.
+
+    A cell is on the front if no other is both at most as expensive and at least as good.
+
+    Args:
+        cells: The cells to compare.
+        cost: The name of the cost metric.
+        measure: The name of the quality metric.
+    """
     front: list[Cell] = []
     for cell in sorted(cells, key=lambda cell: (cell.metrics[cost].mean, -cell.metrics[measure].mean)):
         if not front or cell.metrics[measure].mean > front[-1].metrics[measure].mean:
@@ -156,7 +200,7 @@ def _states(
 
 
 def _window_line(panel: Axes, cells: Sequence[Cell], measure: str, styles: dict[str, Style]) -> None:
-    """A line over the windows, with its interval as a band."""
+    """Draw a system's line over the windows, with its confidence interval as a band."""
     if not cells:
         return
     at, style = [cell.window for cell in cells], styles[cells[0].system]
@@ -168,7 +212,7 @@ def _window_line(panel: Axes, cells: Sequence[Cell], measure: str, styles: dict[
 
 
 def _horizontal_lines(panel: Axes, cells: Sequence[Cell], measure: str, styles: dict[str, Style]) -> None:
-    """A horizontal line for each cell without a value on the other axis."""
+    """Draw a horizontal line for each cell that has no value on the other axis."""
     for cell in cells:
         color = styles[cell.system].color
         panel.axhline(cell.metrics[measure].mean, color=color, ls=HORIZONTAL, lw=1.4, label=cell.system)
@@ -177,7 +221,10 @@ def _horizontal_lines(panel: Axes, cells: Sequence[Cell], measure: str, styles: 
 def _plot(
     summary: EvalSummary, draw: Draw, name: str, across: str, up: str, *, standalone: bool, share: bool = True
 ) -> str:
-    """Return a panel per benchmark, with a legend of the drawn systems below. `share`: the vertical axis ends at 1."""
+    """Return a figure with a panel per benchmark, and with a legend of the drawn systems below.
+
+    If `share` is True, the vertical axis ends at 1.
+    """
     with canvas() as figure_type:
         names = summary.benchmarks or ("",)
         columns = min(COLUMNS, len(names))
@@ -212,7 +259,7 @@ def _legend(figure: Any, summary: EvalSummary, drawn: set[Any]) -> None:
 
 
 def _fit_legend(figure: Any, handles: Sequence[Any]) -> None:
-    """Add the legend in as many columns as fit the figure, and make the figure higher for its rows."""
+    """Add the legend in as many columns as fit the figure. Make the figure higher by the legend's rows."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas_agg: Any = FigureCanvasAgg(figure)  # matplotlib has no annotations for it
@@ -228,7 +275,10 @@ def _fit_legend(figure: Any, handles: Sequence[Any]) -> None:
 
 
 def _format_cost_axis(panel: Axes, costs: Sequence[float]) -> None:
-    """Make the axis logarithmic for widely different costs, with labels at the powers of ten only."""
+    """Label the cost axis, and make it logarithmic if the costs differ by more than `LOG_FACTOR`.
+
+    A logarithmic axis has labels only at powers of ten.
+    """
     panel.margins(x=0.18, y=0.12)
     if costs and min(costs) > 0 and max(costs) > LOG_FACTOR * min(costs):
         panel.set_xscale("log")
@@ -237,8 +287,9 @@ def _format_cost_axis(panel: Axes, costs: Sequence[float]) -> None:
 
 
 def _styles(summary: EvalSummary) -> dict[str, Style]:
-    """Return the style of each system. Systems without a context take colors separately; they are dotted and have no
-    mark.
+    """Return the style of each system.
+
+    Systems without a context are dotted and have no mark. Their colors are counted separately.
     """
     with_context = {cell.system for cell in summary.cells if cell.window}
     styles: dict[str, Style] = {}

@@ -1,4 +1,4 @@
-"""The page on which people judge tasks: one file without network requests.
+"""The page on which people judge tasks: one file that makes no network requests.
 
 It shows the question, the answer, the clues, and the documents with their quotes marked. It hides the verdict of the
 automatic verification from the judges.
@@ -18,7 +18,7 @@ from context_agent.web.page import escape, page
 
 SegmentKind = Literal["", "quote", "truth"]
 Segment = tuple[str, SegmentKind]
-"""A piece of text, and whether it is a quote, the answer, or neither."""
+"""A piece of text, and its kind: a quote, the answer (`truth`), or neither (empty)."""
 
 _BODY = """<header>
 <h1>{title}</h1>
@@ -39,21 +39,36 @@ _BODY = """<header>
 
 @dataclass(frozen=True, slots=True)
 class SupportOnPage:
-    """A document that supports the answer, with its quotes marked. `lost` has the quotes that the document lacks."""
+    """A document that supports the answer, with its quotes marked.
+
+    Attributes:
+        id: The document's id.
+        title: The document's title.
+        found: False if the corpus does not have the document.
+        truth: True if the document states the answer.
+        segments: The text, with the quotes and the answer marked.
+        lost: The quotes that the document does not contain.
+    """
 
     id: str
     title: str
     found: bool
-    """False if the corpus has no such document."""
     truth: bool
-    """True if the document states the answer."""
     segments: list[Segment]
     lost: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class DistractorOnPage:
-    """A document that does not support the answer. `answer` is True if the answer's words occur in it all the same."""
+    """A document that does not support the answer.
+
+    Attributes:
+        id: The document's id.
+        title: The document's title.
+        found: False if the corpus does not have the document.
+        answer: True if the answer's words occur in the document all the same.
+        segments: The text. If it contains the answer, the first occurrence is marked.
+    """
 
     id: str
     title: str
@@ -64,7 +79,20 @@ class DistractorOnPage:
 
 @dataclass(frozen=True, slots=True)
 class TaskOnPage:
-    """A task as its judges see it."""
+    """A task as its judges see it.
+
+    Attributes:
+        id: The task's id.
+        question: The question.
+        answer: The answer that the judges check.
+        type: The kind of the answer, such as a person or a place.
+        hops: Number of documents that must be combined.
+        domain: The domain that the task was made for.
+        origin: How the task was made.
+        clues: The clues, with the quoted ones marked.
+        supporting: The documents that support the answer.
+        distractors: The documents that only look relevant.
+    """
 
     id: str
     question: str
@@ -79,10 +107,14 @@ class TaskOnPage:
 
 
 def review_page(tasks: Sequence[TaskOnPage], title: str) -> str:
-    """Return the page as HTML.
+    """Return the review page as HTML.
+
+    Args:
+        tasks: The tasks to judge.
+        title: The title of the page, as plain text.
 
     Raises:
-        DataError: If there is no task.
+        DataError: If there are no tasks.
     """
     if not tasks:
         raise DataError("there is no task to review: the file is empty")

@@ -1,7 +1,7 @@
-"""The search page of the server: its files, and the headers they are sent with.
+"""The search page of the server: its files, and the headers that the server sends with them.
 
-The page loads nothing but its own files. It shares the base style and script with all pages, and the viewer's scripts,
-which show an episode.
+The page loads only its own files. All pages share the base style and script. To show an episode, the search page uses
+the viewer's scripts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ASSETS = (
     *("api.js", "ask.css", "ask.js", "episode.js", "icon.svg", "live.js", "ranking.js", "settings.js"),
     *("page.css", "page.js", "view.css", *viewer.SCRIPTS),
 )
-"""The files that the pages load."""
+"""The scripts, styles and images that the pages load."""
 CONTENT_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
 HEADERS = {
     "Content-Security-Policy": (
@@ -35,7 +35,10 @@ HEADERS = {
 
 @cache
 def page_file(name: str) -> tuple[bytes, dict[str, str]]:
-    """Return the content of a file and the headers to send with it.
+    """Return the content of a file of the search page, and the headers to send with it.
+
+    Args:
+        name: A file name from `PAGES` or `ASSETS`.
 
     Raises:
         KeyError: If the name is neither in `PAGES` nor in `ASSETS`.

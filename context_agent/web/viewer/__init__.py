@@ -1,4 +1,4 @@
-"""The viewer's page: trajectories turn by turn.
+"""The viewer: a page that shows trajectories turn by turn.
 
 The page unpacks the list of trajectories at once. It unpacks details and texts in parts, when they are needed.
 """
@@ -27,7 +27,10 @@ SCRIPTS = (
     "main.js",
 )
 PART_SIZE = 400_000
-"""Characters of JSON in a part: few enough to unpack between two frames, enough to compress well."""
+"""The size of a part of the data, in characters of JSON.
+
+A part is small enough to unpack between two frames, and large enough to compress well.
+"""
 BODY = (
     '<noscript><p class="problems">This page needs JavaScript. It makes no network requests.</p></noscript>\n'
     '<div id="view"></div>'
@@ -35,12 +38,17 @@ BODY = (
 
 
 def build_page(view: ViewData, *, title: str = "Trajectories") -> str:
-    """Return the page as text."""
+    """Return the viewer's page as HTML.
+
+    Args:
+        view: The trajectories to show.
+        title: The title of the page, as plain text.
+    """
     return page(title, BODY, data=page_data(view), scripts=map(asset, SCRIPTS), styles=[asset("view.css")])
 
 
 def page_data(view: ViewData) -> dict[str, object]:
-    """Return the data of the page by name, as its scripts read them with `pageData`."""
+    """Return the data of the page by name. Its scripts read each entry with `pageData`."""
     details, texts = list(_parts(view.details)), list(_parts(view.texts))
     index = {
         "rows": [asdict(row) for row in view.rows],
@@ -71,5 +79,5 @@ def _parts(items: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def asset(name: str) -> str:
-    """Return a script or style of the viewer."""
+    """Return the content of a script or style of the viewer."""
     return (files("context_agent.web.viewer") / name).read_text(encoding="utf-8")

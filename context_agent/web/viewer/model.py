@@ -1,6 +1,6 @@
-"""Trajectories as plain data for the page and the terminal: a row for the list, and the details of each trajectory.
+"""Trajectories as plain data for the page and the terminal.
 
-The details have the shape of `schema.TrajectoryDetail`.
+Each trajectory has a row for the list, and a detail with the shape of `schema.TrajectoryDetail`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,39 @@ from context_agent.types import Chunk, Question, RankedDocument
 from context_agent.web.viewer.schema import TrajectoryDetail, validated
 
 CUT = "cut"
-"""Stop reason of a trajectory without an end, which was cut or is still being written."""
+"""The stop reason of a trajectory without an end. Its file was truncated, or is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRow:
-    """A row of the list.
+    """A row of the list of trajectories.
 
-    `seen` and `ranked` are the shares of the needed evidence that were shown and that the ranking has; `gold_pruned`
-    counts the gold chunks that were pruned at some time, by themselves or with their summary, `gold_lost` those that
-    were not restored. All four are None if gold is unknown. `summarized` counts the passages that summaries replaced.
+    Attributes:
+        id: The trajectory's id.
+        run: The run that the file belongs to.
+        file: The path of the file.
+        question: The question.
+        question_id: The question's id in its data set.
+        policy: The name of the policy.
+        seed: The seed of the episode.
+        window: The size of the context window, in tokens.
+        stop: Why the episode ended, or `cut` if the file has no end.
+        turns: Number of turns.
+        calls: Number of tool calls.
+        tokens: Number of tokens placed in the context.
+        mistakes: Number of tool calls that were wrong.
+        pruned: Number of chunks that were pruned.
+        restored: Number of chunks that were restored.
+        seconds: Duration of the episode.
+        queries: The search queries, in order.
+        problem: What is wrong with the file. None if it is complete.
+        seen: Share of the needed evidence that was shown. None if gold is unknown.
+        ranked: Share of the needed evidence that the ranking has. None if gold is unknown.
+        gold_pruned: Number of gold chunks that were ever pruned, alone or with their summary. None if gold is unknown.
+        gold_lost: Number of gold chunks that were pruned and never restored. None if gold is unknown.
+        summarized: Number of passages that summaries replaced.
+        critical_steps: Number of actions that had to wait for each other, including those of sub-agents.
+        parent: For a sub-agent, the id of the trajectory that started it.
     """
 
     id: str
@@ -67,18 +90,17 @@ class TrajectoryRow:
     summarized: int = 0
     critical_steps: int = 0
     parent: str | None = None
-    """For a sub-agent: the id of the trajectory that started it."""
 
 
 @dataclass(slots=True)
 class SharedTexts:
-    """Texts, each stored once and identified by its number."""
+    """A list of texts. Each text is stored once and identified by its index."""
 
     all: list[str] = field(default_factory=list)
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, text: str) -> int:
-        """Return the text's number."""
+        """Return the index of the text, and store the text if it is new."""
         if (number := self._numbers.get(text)) is None:
             number = self._numbers[text] = len(self.all)
             self.all.append(text)
@@ -86,7 +108,7 @@ class SharedTexts:
 
 
 class GoldQuestions:
-    """Questions with gold, looked up for a trajectory by the question's text, else by its id."""
+    """Questions with gold. A trajectory's question is looked up by its text, then by its id."""
 
     def __init__(self, questions: Iterable[Question]) -> None:
         questions = list(questions)
@@ -94,14 +116,14 @@ class GoldQuestions:
         self._by_id = {question.id: question for question in questions}
 
     def find(self, trajectory: Trajectory) -> Question | None:
-        """Return the question that a trajectory answers; None if it is unknown or has no gold."""
+        """Return the question that a trajectory answers, or None if it is unknown or has no gold."""
         header = trajectory.header
         question = self._by_text.get(_folded(header.question)) or self._by_id.get(header.question_id or "")
         return question if question and (question.gold or question.facts) else None
 
 
 class _ShownCorpus:
-    """The chunks that a trajectory showed, as a `CorpusLookup`."""
+    """A lookup of the chunks that a trajectory showed. It implements `CorpusLookup`."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._chunks = {block.id: block.hit.chunk for block in blocks}
@@ -120,10 +142,14 @@ class _ShownCorpus:
 
 @dataclass(frozen=True, slots=True)
 class ViewData:
-    """Everything that is shown.
+    """The data of the page.
 
-    Each trajectory has a row and a detail, which refer to `texts` by number. `problems` has a line for each file or row
-    that cannot be shown, `ignored` counts the files that are not trajectories.
+    Attributes:
+        rows: A row for each trajectory.
+        details: A detail for each trajectory. It refers to `texts` by index.
+        texts: The texts that the details share.
+        problems: A line for each file or row that cannot be shown.
+        ignored: Number of files that are not trajectories.
     """
 
     rows: tuple[TrajectoryRow, ...]
@@ -134,7 +160,16 @@ class ViewData:
 
 
 def view_data(files: TrajectoryFiles, gold: GoldQuestions | None = None, *, problems: Iterable[str] = ()) -> ViewData:
-    """Return the loaded trajectories as plain data. A trajectory with invalid values becomes one of the `problems`."""
+    """Return the loaded trajectories as plain data.
+
+    Args:
+        files: The loaded trajectories.
+        gold: The questions with gold. Without them, the page shows no metrics of evidence.
+        problems: Problems that were found before, which the page shows first.
+
+    Returns:
+        The data of the page. A trajectory with invalid values becomes an entry of `problems` instead of a row.
+    """
     texts = SharedTexts()
     all_problems = [*problems, *files.problems]
     rows: list[TrajectoryRow] = []
@@ -154,7 +189,10 @@ def view_data(files: TrajectoryFiles, gold: GoldQuestions | None = None, *, prob
 
 
 class _Converter:
-    """Makes the row and the detail of one trajectory. Invalid values raise `KeyError`, `TypeError` or `ValueError`."""
+    """A converter of one trajectory into its row and its detail.
+
+    Its methods raise `KeyError`, `TypeError` or `ValueError` for invalid values.
+    """
 
     def __init__(self, loaded: LoadedTrajectory, question: Question | None, texts: SharedTexts) -> None:
         self._loaded = loaded
@@ -167,7 +205,6 @@ class _Converter:
         self._turns = list(_turns(loaded.trajectory))
 
     def row(self) -> TrajectoryRow:
-        """Return the row of the list."""
         header, end = self._trajectory.header, self._trajectory.end
         results = [result for turn in self._turns for result in turn.results]
         pruned = [key for turn in self._turns if turn.edit for key in turn.edit.edit.pruned]
@@ -201,7 +238,7 @@ class _Converter:
         )
 
     def detail(self) -> dict[str, Any]:
-        """Return the detail, before validation."""
+        """Return the detail as plain data that was not validated yet."""
         end = self._trajectory.end
         prompt = [
             segment for event in self._trajectory.events if isinstance(event, PromptShown) for segment in event.segments
@@ -319,7 +356,7 @@ class _Converter:
         return bool(self._gold and self._gold.found_by(block.document_id, (block.id,)))
 
     def _gold_among(self, keys: Iterable[int]) -> set[str]:
-        """Return the gold chunks among the blocks with these keys, and among the blocks that summaries replace."""
+        """Return the ids of the gold chunks with these keys, including the chunks that summaries replace."""
         blocks = [self._blocks[key] for key in replaced_keys(keys, self._summaries) if key not in self._summaries]
         return {block.id for block in blocks if self._is_gold(block)}
 
@@ -357,7 +394,7 @@ class TurnEvents:
 
 
 def _turns(trajectory: Trajectory) -> Iterator[TurnEvents]:
-    """Yield the turns in order; the last turn of a cut file may be incomplete."""
+    """Yield the turns in order. If the file was truncated, the last turn may be incomplete."""
     turn: TurnEvents | None = None
     for event in trajectory.events:
         match event:
@@ -383,7 +420,7 @@ def _blocks(trajectory: Trajectory) -> Iterator[Block]:
 
 
 def _summaries(trajectory: Trajectory) -> Iterator[Summary]:
-    """Yield every summary."""
+    """Yield every summary, in the order in which they were written."""
     for event in trajectory.events:
         if isinstance(event, EditApplied):
             yield from event.edit.summaries
@@ -427,12 +464,15 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _placed_tokens(turn: TurnEvents) -> int:
-    """Tokens that a turn placed in the context."""
+    """Return the number of tokens that a turn placed in the context."""
     results = sum(segment.tokens for result in turn.results for segment in result.segments)
     summaries = sum(summary.tokens for summary in turn.edit.edit.summaries) if turn.edit else 0
     return turn.acted.tokens + results + summaries + (turn.usage.segment.tokens if turn.usage else 0)
 
 
 def _finite(value: float | None) -> float | None:
-    """Return the value, None for infinity and NaN: JSON has neither, but a file may contain them."""
+    """Return the value, or None for infinity and NaN.
+
+    JSON has neither of them, but a file may contain them.
+    """
     return value if value is not None and math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""The plain data of one trajectory that the page and the terminal display, and its validation.
+"""The plain data of one trajectory that the page and the terminal show, and its validation.
 
-The data is validated because files may contain anything. The `text` of a block, a prompt or a passage is a number: an
-index into `ViewData.texts`, where a text that many trajectories share is stored once.
+The data is validated because files may contain anything. The `text` of a block, a prompt or a passage is an index into
+`ViewData.texts`. There, a text that many trajectories share is stored once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BudgetData(TypedDict):
-    """The budget, in tokens."""
+    """The token budget of an episode."""
 
     window: int
     soft: int
@@ -27,7 +27,10 @@ class BudgetData(TypedDict):
 
 
 class HeaderData(TypedDict):
-    """What the episode started with. `limits` are pairs of name and value, without limits that were not set."""
+    """The facts that were fixed when the episode started.
+
+    Each item of `limits` is a name and a value. Limits that were not set are left out.
+    """
 
     id: str
     question: str
@@ -45,7 +48,7 @@ class HeaderData(TypedDict):
 
 
 class PromptData(TypedDict):
-    """A segment of the first view."""
+    """A segment of the first view. Its `text` is an index into `ViewData.texts`."""
 
     role: str
     tokens: int
@@ -53,10 +56,15 @@ class PromptData(TypedDict):
 
 
 class BlockData(TypedDict):
-    """A chunk as it was shown. `gold` is None if gold is unknown; `whole` is False if the chunk was cut to fit.
+    """A chunk as it was shown, or a summary.
 
-    A summary has the source `summary`: `chunk` is its id, `title` tells how many passages it replaces, `document` is
-    empty.
+    A summary has the source `summary`. Its `chunk` is the summary's id, and its `title` tells how many passages it
+    replaces. Its `document` is empty.
+
+    Attributes:
+        whole: False if the chunk was truncated to fit the budget.
+        gold: True if the chunk is gold evidence. None if gold is unknown.
+        text: An index into `ViewData.texts`.
     """
 
     key: int
@@ -77,20 +85,33 @@ class BlockData(TypedDict):
 
 
 class TextData(TypedDict):
-    """A text of a result, or the usage line."""
+    """A text segment of a result, or the usage line."""
 
     tokens: int
     text: str
 
 
 class UsageData(TextData):
-    """The usage line and the size of the view with it."""
+    """The usage line of a turn.
+
+    Attributes:
+        total: Tokens in the view, including the usage line.
+    """
 
     total: int
 
 
 class EditData(TypedDict):
-    """Keys of the blocks that were pruned, replaced or restored, and of the new summaries; costs in tokens."""
+    """An edit of the view.
+
+    Attributes:
+        pruned: Keys of the blocks that were pruned.
+        replaced: Keys of the blocks that summaries replaced.
+        summaries: Keys of the new summaries.
+        restored: Keys of the blocks that were restored.
+        freed: Tokens that the edit removed from the view.
+        recomputed: Tokens that the model must read again because of the edit.
+    """
 
     pruned: list[int]
     replaced: list[int]
@@ -101,7 +122,7 @@ class EditData(TypedDict):
 
 
 class DelegatedData(TypedDict):
-    """A sub-agent that a call started; `id` is that of its trajectory, empty if it did not start."""
+    """A sub-agent that a tool call started. Its `id` is that of its trajectory, or empty if it did not start."""
 
     id: str
     task: str
@@ -113,7 +134,13 @@ class DelegatedData(TypedDict):
 
 
 class ResultData(TypedDict):
-    """A call: `arguments` as pairs of name and text; `segments` are keys of blocks, or texts."""
+    """A tool call and its result.
+
+    Attributes:
+        arguments: The arguments, as pairs of name and text.
+        mistake: What was wrong with the call. None if it was valid.
+        segments: The parts of the result. A number is the key of a block.
+    """
 
     call: int
     name: str
@@ -125,7 +152,7 @@ class ResultData(TypedDict):
 
 
 class TurnData(TypedDict):
-    """An action and what followed. `shown` is False if the action did not fit the window."""
+    """An action of the policy, and what followed. If `shown` is False, the action did not fit the window."""
 
     turn: int
     tokens: int
@@ -139,7 +166,7 @@ class TurnData(TypedDict):
 
 
 class PassageData(TypedDict):
-    """A passage of a ranked document."""
+    """A passage of a ranked document. Its `text` is an index into `ViewData.texts`."""
 
     id: str
     score: float | None
@@ -147,7 +174,7 @@ class PassageData(TypedDict):
 
 
 class DocumentData(TypedDict):
-    """A document of the final ranking; `gold` is None if gold is unknown."""
+    """A document of the final ranking. `gold` is None if gold is unknown."""
 
     id: str
     title: str
@@ -158,7 +185,7 @@ class DocumentData(TypedDict):
 
 
 class EndData(TypedDict):
-    """How the episode ended; `dropped` counts the ids that were dropped from the ranking, by reason."""
+    """The end of an episode. `dropped` counts the ids that were dropped from the ranking, by reason."""
 
     stop_reason: str
     confidence: float | None
@@ -172,7 +199,15 @@ class EndData(TypedDict):
 
 
 class GoldData(TypedDict):
-    """How much evidence was needed, seen and ranked; the ids that were never shown; the answer, empty if unknown."""
+    """The gold evidence of a trajectory's question.
+
+    Attributes:
+        needs: Number of pieces of evidence that the question needs.
+        seen: Number of them that were shown.
+        ranked: Number of them in the final ranking.
+        missing: Ids of the gold documents or chunks that were never shown.
+        answer: The answer to the question. Empty if it is unknown.
+    """
 
     needs: int
     seen: int
@@ -182,7 +217,12 @@ class GoldData(TypedDict):
 
 
 class TrajectoryDetail(TypedDict):
-    """Everything that is shown of a trajectory. `end` is None if the file was cut, `gold` if it is unknown."""
+    """The details that are shown of a trajectory.
+
+    Attributes:
+        end: How the episode ended. None if the file was truncated.
+        gold: The gold evidence. None if it is unknown.
+    """
 
     header: HeaderData
     prompt: list[PromptData]
@@ -194,7 +234,11 @@ class TrajectoryDetail(TypedDict):
 
 
 def validated(data: dict[str, Any]) -> TrajectoryDetail:
-    """Return the data as a `TrajectoryDetail`. Raises `ValueError` that names the first value of a wrong type."""
+    """Return the data as a `TrajectoryDetail`.
+
+    Raises:
+        ValueError: If a value has the wrong type. The message names the first such value.
+    """
     from pydantic import ValidationError
 
     try:
