@@ -1,6 +1,6 @@
-"""Aggregates the records of a run into its summary: means with intervals, differences, breakdowns, pools and curves.
+"""Aggregation of a run's records into its summary: means with intervals, differences, breakdowns, pools and curves.
 
-The order of the records does not matter, and equal records give equal summaries, apart from wall time.
+The order of the records does not matter. Equal records give equal summaries, apart from wall time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from context_agent.eval.summary import (
 )
 
 LISTED_MISSING = 5
-"""Missing questions listed for each benchmark, system, window and seed."""
+"""How many missing questions the summary lists for each benchmark, system, window and seed."""
 LISTED_WORST = 10
-"""Badly answered questions listed for each benchmark."""
+"""How many badly answered questions the summary lists for each benchmark."""
 ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
-"""What a user has without an agent."""
+"""The systems that search once, which a user has without an agent."""
 FIRST_TOKENS = 512
-"""The first point of the curves over tokens."""
+"""Tokens at the first point of the curves over tokens."""
 
 CellKey = tuple[str, str, int]
 """Benchmark, system and window."""
@@ -58,9 +58,17 @@ def summarise(
 ) -> EvalSummary:
     """Return the summary of a run.
 
-    `order` lists systems in display order; others follow by name. `reference` is the system that the others are
-    compared with, by default the first one without a context, else the first one. `expected` are the keys of a complete
-    run's records. Raises `ConfigError` for a reference without records.
+    Args:
+        records: The records of the run, in any order.
+        settings: The settings of the run, which the summary repeats.
+        order: Systems in display order. Systems that it leaves out follow by name.
+        reference: The system that the others are compared with. Defaults to the first system without a context, or else
+            to the first system.
+        expected: The keys of a complete run's records. The summary lists those without a record as missing.
+        problems: Problems with the inputs that are known already.
+
+    Raises:
+        ConfigError: If `reference` has no records.
     """
     unique, conflicts = _unique(records)
     present = {record.system for record in unique}
@@ -88,7 +96,10 @@ def summarise(
 
 
 def _unique(records: Iterable[EvalRecord]) -> tuple[list[EvalRecord], list[str]]:
-    """One record per key, and a problem for each key with different records: the first by content counts."""
+    """Return one record for each key, and a problem for each key that has different records.
+
+    If records differ, the first one in the order of their JSON counts.
+    """
     by_key: dict[RecordKey, list[EvalRecord]] = {}
     for record in records:
         variants = by_key.setdefault(record.key, [])
@@ -127,7 +138,7 @@ def _reference(records: Sequence[EvalRecord], systems: Sequence[str], requested:
 
 
 def _reference_grid(key: CellKey, grids: Mapping[CellKey, Grid], reference: str | None) -> Grid | None:
-    """Return the reference's values for a cell: under the same window, else its own without one."""
+    """Return the reference's values under the same window. If it has none there, return its values without a window."""
     benchmark, system, window = key
     if reference is None or system == reference:
         return None
@@ -135,7 +146,7 @@ def _reference_grid(key: CellKey, grids: Mapping[CellKey, Grid], reference: str 
 
 
 def _floors(grids: Mapping[CellKey, Grid], metric: str) -> Iterator[FloorComparison]:
-    """Yield each agent beside the best of `ONE_SHOT_SYSTEMS` that ran on its benchmark."""
+    """Compare each agent with the best of `ONE_SHOT_SYSTEMS` that ran on its benchmark."""
     best: dict[str, tuple[float, str, Grid]] = {}
     for (benchmark, system, _), grid in grids.items():
         value = _estimates(grid).get(metric)
@@ -157,7 +168,10 @@ def _pools(
     references: Mapping[CellKey, Grid | None],
     systems: Sequence[str],
 ) -> tuple[PooledCell, ...]:
-    """Systems by window, pooled over several benchmarks. A system that lacks a benchmark is not comparable."""
+    """Pool each system's cells of one window over several benchmarks.
+
+    A system that lacks a benchmark gets no pooled cell, because its mean would not be comparable.
+    """
     by_system: dict[tuple[int, int], list[CellKey]] = {}
     for key in cells:
         by_system.setdefault((key[2], systems.index(key[1])), []).append(key)
@@ -187,7 +201,10 @@ def _missing(present: set[RecordKey], expected: Iterable[RecordKey]) -> tuple[Mi
 
 
 def _worst(records: Iterable[EvalRecord], measure: str) -> Iterator[WorstQuestion]:
-    """Of each benchmark the agents' records with the lowest values; failed ones are listed elsewhere."""
+    """Yield the agents' records with the lowest values of `measure`, by benchmark.
+
+    Failed records are listed elsewhere.
+    """
     by_benchmark: dict[str, list[WorstQuestion]] = {}
     for record in records:
         value = record.scores.get(measure)
@@ -200,7 +217,7 @@ def _worst(records: Iterable[EvalRecord], measure: str) -> Iterator[WorstQuestio
 
 
 def _rollout_problems(records: Iterable[EvalRecord]) -> list[str]:
-    """Return a problem for each cell with questions of which some rollouts ended by an error and others did not."""
+    """Return a problem for each cell that has records in which some rollouts ended by an error."""
     by_cell: dict[CellKey, list[EvalRecord]] = {}
     for record in sorted(records, key=_record_key):
         if record.broken:
@@ -221,14 +238,20 @@ def _cell_key(record: EvalRecord) -> CellKey:
 
 
 def _display_order(systems: Sequence[str]) -> Callable[[EvalRecord], Any]:
-    """Return a sort key by benchmark, window and system; within a cell by question and seed."""
+    """Return a sort key that orders records by benchmark, window and system, then by question and seed."""
     number = {system: position for position, system in enumerate(systems)}
     return lambda record: (record.benchmark, record.window, number[record.system], record.question, record.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Values of a cell, shape (questions, metrics), averaged over seeds; NaN if a metric does not apply."""
+    """The metric values of a cell, averaged over seeds.
+
+    Attributes:
+        questions: Question ids, one for each row.
+        names: Metric names, one for each column.
+        values: Values, shape (n_questions, n_metrics). NaN marks a metric that does not apply to the question.
+    """
 
     questions: tuple[str, ...]
     names: tuple[str, ...]
@@ -236,14 +259,14 @@ class Grid:
 
     @classmethod
     def of(cls, records: Iterable[EvalRecord], names: Sequence[str]) -> Grid:
-        """Return the grid of the records, questions in the order of their ids."""
+        """Return the grid of the records, with questions in the order of their ids."""
         by_question = groupby(sorted(records, key=_question), key=_question)
         groups = {question: list(group) for question, group in by_question}
         rows = [[_mean(record.value(name) for record in group) for name in names] for group in groups.values()]
         return cls(tuple(groups), tuple(names), np.array(rows, dtype=np.float64).reshape(len(groups), len(names)))
 
     def minus(self, reference: Grid) -> Grid:
-        """Return the paired differences; NaN for a question that the reference lacks."""
+        """Return the paired differences from `reference`. A question that the reference lacks gets NaN."""
         row = {question: number for number, question in enumerate(reference.questions)}
         reference_values = np.full(self.values.shape, np.nan)
         for number, question in enumerate(self.questions):
@@ -253,7 +276,7 @@ class Grid:
 
 
 def _estimates(grid: Grid) -> dict[str, MetricValue]:
-    """Means and intervals of the metrics that apply to at least one question."""
+    """Return the mean and the interval of each metric that applies to at least one question."""
     values: dict[str, MetricValue] = {}
     for columns, rows in _columns_by_questions(grid.values):
         n = int(rows.sum())
@@ -284,7 +307,10 @@ def _cell(records: Sequence[EvalRecord], metrics: Sequence[Metric], reference: G
 
 
 def _pool(cells: Sequence[Cell], grids: Sequence[Grid], references: Sequence[Grid | None]) -> PooledCell:
-    """One system over the benchmarks of its cells; with differences if the reference ran on all of them."""
+    """Return one system's values over the benchmarks of its cells.
+
+    The differences are empty unless the reference ran on all of these benchmarks.
+    """
     pairs = zip(grids, references, strict=True)
     differences = [grid.minus(reference) for grid, reference in pairs if reference is not None]
     return PooledCell(
@@ -329,7 +355,7 @@ def _breakdown(records: Sequence[EvalRecord], names: Sequence[str]) -> dict[str,
 def _groups(
     records: Sequence[EvalRecord], label: Callable[[EvalRecord], str], names: Sequence[str]
 ) -> dict[str, GroupSummary]:
-    """Records by label; those with an empty label are left out."""
+    """Return the summary of the records under each label, leaving out records with an empty label."""
     by_label: dict[str, list[EvalRecord]] = {}
     for record in records:
         if label(record):
@@ -343,7 +369,10 @@ def _groups(
 
 
 def _columns_by_questions(values: Floats) -> list[tuple[list[int], np.ndarray[tuple[int], np.dtype[np.bool_]]]]:
-    """Columns that apply to the same questions, and a mask of those questions: they can share their resamples."""
+    """Group the columns that apply to the same questions. Return each group with the mask of its questions.
+
+    The columns of a group can share their bootstrap resamples.
+    """
     applies = ~np.isnan(values)
     by_questions: dict[bytes, list[int]] = {}
     for column in range(values.shape[1]):
@@ -369,14 +398,17 @@ def _curve_over_turns(records: Iterable[EvalRecord]) -> tuple[CurvePoint, ...]:
 
 
 def _curve_over_tokens(records: Iterable[EvalRecord]) -> tuple[CurvePoint, ...]:
-    """Return the mean state after 512, 724, 1024, 1448 ... tokens placed: two points per doubling."""
+    """Return the mean state after 512, 724, 1024, 1448 … tokens were placed, two points for each doubling."""
     with_context = _with_context(records)
     most = max((record.curve[-1].tokens for record in with_context if record.curve), default=0)
     return tuple(_point(at, with_context, partial(_within, tokens=at)) for at in _half_doublings(most))
 
 
 def _with_context(records: Iterable[EvalRecord]) -> list[EvalRecord]:
-    """Return the records of episodes with gold, including failed ones: these found nothing at any turn."""
+    """Return the records of episodes with gold.
+
+    Failed records are included. They count as episodes that found nothing at any turn.
+    """
     return [record for record in records if record.scores.get("trajectory_recall") is not None]
 
 
@@ -388,18 +420,18 @@ def _half_doublings(most: int) -> list[int]:
 
 
 def _after(record: EvalRecord, turns: int) -> tuple[TurnState, bool]:
-    """Return the state after that many turns, and whether the episode lasted that long."""
+    """Return the state after `turns` turns, and whether the episode lasted that long."""
     return (record.curve[min(turns, len(record.curve)) - 1] if record.curve else _START), len(record.curve) >= turns
 
 
 def _within(record: EvalRecord, tokens: int) -> tuple[TurnState, bool]:
-    """Return the last state within that many tokens, and whether the episode placed more."""
+    """Return the last state that had placed at most `tokens` tokens, and whether the episode went on to place more."""
     reached = [turn for turn in record.curve if turn.tokens <= tokens]
     return (reached[-1] if reached else _START), len(reached) < len(record.curve)
 
 
 def _point(at: int, records: Sequence[EvalRecord], state: Callable[[EvalRecord], tuple[TurnState, bool]]) -> CurvePoint:
-    """Return the mean state of the records; the seeds of a question share its weight."""
+    """Return the mean state of the records. Each question has the same weight, which its seeds share."""
     runs = Counter(record.question for record in records)
     seen = in_view = running = 0.0
     pruned = gold = 0

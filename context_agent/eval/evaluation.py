@@ -54,10 +54,16 @@ LISTED_PROBLEMS = 100
 
 @dataclass(frozen=True, slots=True)
 class PreparedBenchmark:
-    """A benchmark ready to run: a function that opens its corpus, and what the checks found.
+    """A benchmark that is ready to run, with the results of the data checks.
 
-    `corpus` is the name of the corpus, which for an indexed one is a digest of its chunks. `retrievers` are the names
-    of those that search it.
+    Attributes:
+        benchmark: The questions, with their source and license.
+        open: A function that opens the corpus. Every worker process calls it.
+        corpus: The name of the corpus. For an indexed corpus the name includes a digest of its chunks.
+        chunks: The number of chunks in the corpus, or 0 if the corpus cannot count them.
+        missing: Gold that the corpus does not contain.
+        leaks: Questions and ids that the train split and the test split share.
+        retrievers: The names of the retrievers that search the corpus.
     """
 
     benchmark: Benchmark
@@ -70,7 +76,7 @@ class PreparedBenchmark:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be equal for two runs to be comparable: the corpus, and the questions with their gold."""
+        """The facts that must be equal for two runs to be comparable: the corpus, and the questions with their gold."""
         state = sha256()
         for question in self.benchmark.questions:
             state.update(
@@ -85,7 +91,7 @@ class PreparedBenchmark:
 
     @property
     def note(self) -> dict[str, Any]:
-        """What the report says about the data."""
+        """The facts about the data that the report shows."""
         benchmark = self.benchmark
         return {
             "about": benchmark.about,
@@ -107,9 +113,22 @@ class PreparedBenchmark:
 
 @dataclass(frozen=True, slots=True)
 class EvalOptions:
-    """How the questions are answered. `extra_settings` is plain data that also affects the results.
+    """Settings that say how the questions are answered.
 
-    Raises `ConfigError` for an impossible window.
+    Attributes:
+        policy: A module-level function that returns the policy. Every worker process calls it.
+        windows: The context windows to run the agents under, in tokens.
+        seeds: The seeds to run the agents with.
+        k: The number of documents in a ranking.
+        profile: The name of the harness profile.
+        max_turns: The most turns that an episode may take. Without it the window alone limits the turns.
+        time_limit: The most seconds that an episode may take.
+        price: Prices per token, for the metric `money`.
+        save: The folder for trajectories. Without it no trajectories are kept.
+        extra_settings: Further plain data that affects the results. It is part of the run's settings.
+
+    Raises:
+        ConfigError: If a window is impossible.
     """
 
     policy: Callable[[], Policy]
@@ -121,7 +140,6 @@ class EvalOptions:
     time_limit: float | None = None
     price: Price | None = None
     save: Path | None = None
-    """Folder for the trajectories; None keeps none."""
     extra_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,10 +156,21 @@ def prepare(
     reranker: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> PreparedBenchmark:
-    """Index the benchmark's corpus in the `cache`, or open it with `open_corpus`, and check the data.
+    """Open the benchmark's corpus and check its data.
 
-    Reports what the checks find and refuses nothing; see `require_sound_data`. Raises `CorpusError`, and `ValueError`
-    without `open_corpus` and `cache`.
+    The function reports what the checks find, and refuses nothing. `require_sound_data` refuses unsound data.
+
+    Args:
+        benchmark: The benchmark to prepare.
+        open_corpus: A function that opens the corpus. Without it the documents of the benchmark are indexed in `cache`.
+        cache: The folder for the index.
+        embedder: The embedder of the index.
+        reranker: The reranker of the index. Without it nothing is reranked.
+        progress: A function that is called while the index is built.
+
+    Raises:
+        CorpusError: If the corpus cannot be indexed or opened.
+        ValueError: If neither `open_corpus` nor `cache` is given.
     """
     if open_corpus is None:
         if cache is None:
@@ -168,7 +197,11 @@ def prepare(
 def require_sound_data(
     benchmarks: Sequence[PreparedBenchmark], *, allow_missing_gold: bool = False, allow_leaks: bool = False
 ) -> None:
-    """Raise `DataError` for missing gold and for questions that train and test share."""
+    """Raise an error if gold is missing from a corpus or if the train and test splits share questions.
+
+    Raises:
+        DataError: If a benchmark has one of these faults and the fault is not allowed.
+    """
     problems = []
     for prepared in benchmarks:
         name = prepared.benchmark.name
@@ -196,8 +229,19 @@ def evaluate(
 ) -> list[EvalRecord]:
     """Run all questions that have no record in `folder` yet, and return all records in the order of the jobs.
 
-    See `run_jobs` for `concurrency`, `processes`, `machines` and errors. Raises `ConfigError` if the folder has a run
-    with other settings.
+    Args:
+        benchmarks: The benchmarks, from `prepare`.
+        systems: The systems to run.
+        options: How the questions are answered.
+        folder: The run's folder. An interrupted run resumes where it stopped.
+        concurrency: Questions that each process answers at a time, as in `run_jobs`.
+        processes: Worker processes. Defaults to one for each core.
+        machines: The machines that answer. Defaults to this machine.
+        progress: A function that is called with the number of questions answered and the number of all questions.
+
+    Raises:
+        ConfigError: If the folder has a run with other settings.
+        CorpusLockedError: If another evaluation is writing to the folder.
     """
     jobs = plan_jobs(
         [prepared.benchmark for prepared in benchmarks], systems, windows=options.windows, seeds=options.seeds
@@ -233,7 +277,10 @@ def evaluate(
 def run_settings(
     benchmarks: Sequence[PreparedBenchmark], systems: Sequence[System], options: EvalOptions
 ) -> dict[str, Any]:
-    """Everything that affects the results. The number of questions answered at a time does not."""
+    """Return every setting that affects the results.
+
+    The number of questions answered at a time does not affect them, so it is left out.
+    """
     policy = options.policy() if any(system.keeps_context for system in systems) else None
     more = {"effort": _effort(policy), **options.extra_settings}
     return {
@@ -253,7 +300,10 @@ def run_settings(
 
 
 def _effort(policy: Policy | None) -> dict[str, Any] | None:
-    """Return what differs from the default effort of the embedded policy, whose name does not tell."""
+    """Return the effort settings of the embedded policy that differ from the defaults.
+
+    The policy's name does not show them.
+    """
     if not isinstance(policy, BridgePolicy):
         return None
     default = asdict(Effort())
@@ -261,8 +311,9 @@ def _effort(policy: Policy | None) -> dict[str, Any] | None:
 
 
 def _question_rows(benchmarks: Sequence[PreparedBenchmark]) -> Iterator[dict[str, Any]]:
-    """Yield the questions as rows of a question file for `ctx1 view --gold`; their ids start with the benchmark's
-    name.
+    """Yield the questions as rows of a question file for `ctx1 view --gold`.
+
+    The id of a row starts with the name of its benchmark.
     """
     for prepared in benchmarks:
         for question in prepared.benchmark.questions:
@@ -285,12 +336,12 @@ def summarise_run(folder: Path, *, reference: str | None = None) -> EvalSummary:
     """Return the summary of the records in a run's folder. It lists unanswered questions as missing.
 
     Args:
-        folder: A folder that `evaluate` wrote. The run may have been stopped.
-        reference: The system that the others are compared with.
+        folder: A folder that `evaluate` wrote. The run may be incomplete.
+        reference: The system that the others are compared with. Defaults to the reference that `summarise` chooses.
 
     Raises:
         DataError: If the folder has no run.
-        ConfigError: If the reference was not run.
+        ConfigError: If the reference has no records.
     """
     run = read_run(folder)
     notes: Mapping[str, Mapping[str, Any]] = run["notes"]["benchmarks"]
@@ -329,7 +380,7 @@ def _expected_keys(run: Mapping[str, Any]) -> list[RecordKey]:
 
 
 def _description(note: Mapping[str, Any]) -> str:
-    """Return a benchmark in one line: split, size, license, source."""
+    """Describe a benchmark in one line: its split, size, license and source."""
     parts = [f"split {note['split']}" if note["split"] else "", f"{note['questions']:,} questions"]
     parts += [f"{note['chunks']:,} chunks" if note["chunks"] else "", f"licence {note['licence']}", note["source"]]
     return ", ".join(part for part in parts if part)

@@ -1,18 +1,22 @@
 """Gold of a question: what counts as found in a corpus, whether a text contains the answer, and checks of the data.
 
-Gold ids may name documents or chunks. The corpus decides which, never the look of an id: `a_1` is chunk 1 of document
-`a` in one corpus, a document in another, and both in a third.
+A gold id may name a document or a chunk. The corpus decides which, never the spelling of the id. The id `a_1` may be
+chunk 1 of document `a` in one corpus, a document in another, and both in a third.
 
-A text contains an answer if it has the same words in the same order. Both are normalized first: Unicode NFKD without
-combining marks, casefolded; apostrophes, and commas between digits, are dropped; every other character that is neither
-a letter nor a digit separates words; the articles a, an and the are dropped unless the answer has no other word. In
-scripts written without spaces (Chinese, Japanese, Thai) each character is a word. This tests presence only: a document
-that uses the words in another sense passes too.
+A text contains an answer if it has the same words in the same order. Both are normalized first:
+
+- Letters are casefolded and decomposed (Unicode NFKD), and combining marks are dropped.
+- Apostrophes, and commas between digits, are dropped. Every other character that is neither a letter nor a digit
+  separates words.
+- The articles a, an and the are dropped, unless the answer has no other word.
+- In scripts without spaces (Chinese, Japanese, Thai) each character is a word.
+
+The test finds words, not meanings. A document that uses the words in another sense passes too.
 
 Two checks run before an evaluation, because figures from broken data are misleading. `missing_gold` lists gold that the
-index does not contain: no system can find it, so recall drops for all of them. `leaks` lists questions and ids that
-train and test share. Ids count because rows that are looked up by id would resolve to rows of the other split (the
-published data of Context-1 has this fault).
+index does not contain. No system can find it, so it lowers every system's recall. `leaks` lists questions and ids that
+the train and test splits share. Shared ids matter because looking up a row by its id could find a row of the other
+split. The published data of Context-1 has this fault.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ __all__ = [
 ]
 
 LISTED = 10
-"""Ids that a message lists at most."""
+"""The most ids that a message lists."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _TRUTH_VALUES = frozenset({"yes", "no", "true", "false"})
 _DROPPED = re.compile(r"['’ʼ`]|(?<=\d),(?=\d)")
@@ -54,21 +58,24 @@ _WORDS = re.compile(r"\w+")
 
 
 class CorpusLookup(Protocol):
-    """The part of a `Corpus` that tells which ids exist."""
+    """The part of a `Corpus` that shows which ids exist."""
 
     def read(self, document_id: str) -> list[Chunk]:
-        """Return all chunks of a document; empty if there is no such document."""
+        """Return all chunks of a document. If the document does not exist, return an empty list."""
 
     def get(self, chunk_ids: list[str]) -> list[Chunk]:
-        """Return the chunks with these ids; unknown ids are left out."""
+        """Return the chunks with these ids. Unknown ids are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """`needs` pieces of evidence to find, numbered from 0, and which of them each document or chunk provides.
+    """The evidence that a question needs, and the documents and chunks that provide it.
 
-    `missing` lists the ids that the corpus knows neither as a document nor as a chunk. Their evidence counts as not
-    found.
+    Attributes:
+        needs: The number of pieces of evidence to find. The pieces are numbered from 0.
+        documents: The numbers of the evidence that each document provides, by document id.
+        chunks: The numbers of the evidence that each chunk provides, by chunk id.
+        missing: Ids that the corpus knows neither as a document nor as a chunk. Their evidence counts as not found.
     """
 
     needs: int
@@ -91,10 +98,13 @@ class Gold:
 
 
 def gold_of(question: Question, corpus: CorpusLookup | None = None) -> Gold:
-    """Return the question's gold: its facts if it has any, else its gold documents.
+    """Return the question's gold: its facts if it has any, or else its gold documents.
 
-    Without a corpus, ids in `gold` are taken for documents and ids in `facts` for chunks. In a corpus that has both a
-    document and a chunk of that id, an id in `gold` is the document and an id in `facts` the chunk.
+    Args:
+        question: The question.
+        corpus: The corpus that says whether an id is a document or a chunk. If an id is both, an id in `gold` means the
+            document and an id in `facts` means the chunk. Without a corpus, all ids in `gold` are taken as documents
+            and all ids in `facts` as chunks.
     """
     facts = _facts(question)
     ids = list(dict.fromkeys(gold_id for fact in facts for gold_id in fact))
@@ -104,7 +114,7 @@ def gold_of(question: Question, corpus: CorpusLookup | None = None) -> Gold:
 
 
 def _facts(question: Question) -> tuple[tuple[str, ...], ...]:
-    """Return the question's facts; without any, each gold document is a fact of one id."""
+    """Return the question's facts. If it has none, return each gold document as a fact with one id."""
     return question.facts or tuple((document_id,) for document_id in dict.fromkeys(question.gold))
 
 
@@ -126,7 +136,7 @@ def _chunks_among(ids: list[str], corpus: CorpusLookup) -> frozenset[str]:
 
 
 def _fact_numbers(facts: Iterable[Iterable[str]], ids: frozenset[str]) -> dict[str, frozenset[int]]:
-    """For each of the ids the numbers of the facts that name it."""
+    """Return the numbers of the facts that name each id."""
     numbers: dict[str, set[int]] = {}
     for number, fact in enumerate(facts):
         for gold_id in fact:
@@ -136,20 +146,23 @@ def _fact_numbers(facts: Iterable[Iterable[str]], ids: frozenset[str]) -> dict[s
 
 
 def words(text: str) -> list[str]:
-    """Return the text's normalized words, with articles."""
+    """Return the normalized words of a text, including articles."""
     letters = (letter for letter in normal_form("NFKD", text.casefold()) if not unicodedata.combining(letter))
     spaced = _UNSPACED.sub(r" \g<0> ", _DROPPED.sub("", "".join(letters)))
     return re.findall(r"[^\W_]+", spaced)
 
 
 def judgeable(answer: str) -> bool:
-    """Return whether looking for the words makes sense: not for an empty answer, nor for yes, no, true and false."""
+    """Return True if a search for the answer's words can show that the answer was found.
+
+    An empty answer has no words, and the words yes, no, true and false occur by chance.
+    """
     answer_words = words(answer)
     return bool(answer_words) and not (len(answer_words) == 1 and answer_words[0] in _TRUTH_VALUES)
 
 
 def holds(texts: Iterable[str], answer: str) -> bool:
-    """Return whether one of the texts contains the answer, which must be `judgeable`."""
+    """Return True if one of the texts contains the answer, which must be `judgeable`."""
     answer_words = words(answer)
     content = [word for word in answer_words if word not in _ARTICLES]
     dropped = _ARTICLES if content else frozenset()
@@ -159,9 +172,11 @@ def holds(texts: Iterable[str], answer: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MissingGold:
-    """Gold that a corpus lacks, by question id. A fact of which no id exists is listed under its first id.
+    """Gold that a corpus lacks.
 
-    `total` counts all pieces of gold that the questions have.
+    Attributes:
+        questions: The missing ids by question id. If a corpus lacks every id of a fact, the fact's first id is listed.
+        total: The number of all pieces of gold that the questions have.
     """
 
     questions: dict[str, tuple[str, ...]]
@@ -176,7 +191,7 @@ class MissingGold:
         return tuple(dict.fromkeys(gold_id for ids in self.questions.values() for gold_id in ids))
 
     def __str__(self) -> str:
-        """One sentence: how much is missing, for how many questions, and the first ids."""
+        """Return one sentence that says how much is missing, for how many questions, and lists the first ids."""
         count = sum(map(len, self.questions.values()))
         return (
             f"{count} of {self.total} gold items, of {len(self.questions)} questions, are not in the index: "
@@ -186,7 +201,12 @@ class MissingGold:
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """What two splits share: ids, and pairs of ids (train, test) whose questions have the same normalized text."""
+    """Ids and questions that two splits share.
+
+    Attributes:
+        ids: Question ids that both splits have.
+        questions: Pairs of ids (train, test) whose questions have the same normalized text.
+    """
 
     ids: tuple[str, ...]
     questions: tuple[tuple[str, str], ...]
@@ -195,7 +215,7 @@ class Leaks:
         return bool(self.ids or self.questions)
 
     def __str__(self) -> str:
-        """One sentence: how many, and the first of them."""
+        """Return one sentence that says how many questions and ids are shared, and lists the first of them."""
         parts = []
         if self.questions:
             parts.append(f"{len(self.questions)} questions ({listed(test for _, test in self.questions)})")
@@ -218,7 +238,7 @@ def missing_gold(corpus: Corpus, questions: Iterable[Question]) -> MissingGold:
 
 
 def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
-    """Return what the two splits share: ids, and questions with the same normalized text."""
+    """Return the ids that two splits share, and the questions with the same normalized text."""
     train_ids = {question.id for question in train}
     first_of_text: dict[str, str] = {}
     for question in train:
@@ -230,22 +250,22 @@ def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
 
 
 def normalised(text: str) -> str:
-    """Return the words of a text in Unicode NFKC, casefolded, without punctuation, one space between two."""
+    """Return the words of a text in Unicode NFKC, casefolded, without punctuation, separated by single spaces."""
     return " ".join(_WORDS.findall(normal_form("NFKC", text).casefold()))
 
 
 def listed(items: Iterable[str]) -> str:
-    """Return the first items, and how many more there are."""
+    """Join the first `LISTED` items with commas, and add how many more there are."""
     names = list(items)
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return ", ".join(islice(names, LISTED)) + more
 
 
 def has_gold(question: Question) -> bool:
-    """Return whether there is gold to measure by."""
+    """Return True if the question has gold documents or facts, so that recall can be measured."""
     return bool(question.gold or question.facts)
 
 
 def questions_with_gold(questions: Sequence[Question]) -> list[Question]:
-    """Those that can be measured."""
+    """Return the questions that have gold."""
     return [question for question in questions if has_gold(question)]

@@ -1,13 +1,15 @@
 """The table of metrics, and the formulas of those that compare ids with gold.
 
-A metric of kind `quality` is 0 for a question that failed. One of kind `pruning` applies only to episodes that showed
-or pruned something, and one of kind `cost` is what was spent, as far as it is known.
+There are three kinds of metrics. A metric of kind `quality` is 0 for a question that failed. A metric of kind `pruning`
+applies only to episodes that showed or pruned something. A metric of kind `cost` measures what was spent, as far as it
+is known.
 
-The formulas are pure functions. Gold is a number of facts; a fact is a list of ids of which any one is enough
-(Context-1, section 4, scores some sets this way), and a gold document is a fact of one id. A ranking is given as the
-facts that each of its items finds (`Gold.found_by`). Values lie in [0, 1]. Gold without a fact raises `DataError`: such
-a question has no score, and an invented one would distort a mean. On document ids the functions are the measures R@k,
-nDCG@k, SetR and SetP of trec_eval, with binary gains.
+The formulas are pure functions with values in [0, 1]. The gold of a question is a number of facts. A fact is a list of
+ids, and finding any one of them is enough (Context-1, section 4, scores some sets this way). A gold document is a fact
+with one id. A ranking is passed as the facts that each of its items finds (`Gold.found_by`).
+
+A question without facts raises `DataError`. It has no score, and an invented one would distort a mean. On document ids
+the functions are the measures R@k, nDCG@k, SetR and SetP of trec_eval, with binary gains.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from enum import StrEnum
 from context_agent.errors import ConfigError, DataError
 
 DEPTHS = (5, 10)
-"""Default depths at which the ranking is measured."""
+"""Default depths at which the ranking is measured, in documents."""
 BETAS = (2.0, 4.0)
-"""F-beta beside F1: the two ends of the published reward's annealing (Context-1, section 3)."""
+"""Betas of the F-measures besides F1. The published reward anneals between these two values (Context-1, section 3)."""
 
 Finds = Sequence[AbstractSet[int]]
-"""For each rank the indices of the facts that the item there finds."""
+"""The indices of the facts that the item at each rank finds."""
 
 
 class MetricKind(StrEnum):
-    """What a metric measures."""
+    """The aspect of an answer that a metric measures."""
 
     QUALITY = "quality"
     PRUNING = "pruning"
@@ -39,7 +41,7 @@ class MetricKind(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which values of a metric are better."""
+    """The direction in which a metric gets better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -48,9 +50,16 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `unit` is empty for a share from 0 to 1. `rollouts` tells how several rollouts make one value.
+    """The definition of a metric.
 
-    `headline` metrics are broken down by type and hops, and appear in the short table.
+    Attributes:
+        name: The name, such as `recall@5`.
+        what: What the metric measures, in a phrase.
+        kind: The aspect of an answer that it measures.
+        better: Whether higher or lower values are better.
+        rollouts: How the values of several rollouts are combined into one.
+        unit: The unit. It is empty for a share from 0 to 1.
+        headline: Whether the metric appears in the short table and in the breakdowns by type, hops and seed.
     """
 
     name: str
@@ -128,7 +137,15 @@ _EPISODE = (
 
 
 def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS) -> tuple[Metric, ...]:
-    """Return the metrics for these depths and betas, in the order of the reports. Raises `ConfigError`."""
+    """Return the metrics for these depths and betas, in the order of the reports.
+
+    Args:
+        depths: Depths of the ranking, in documents.
+        betas: Betas of the F-measures. F1 is always included.
+
+    Raises:
+        ConfigError: If a depth or a beta is not positive.
+    """
     depths, betas = sorted(set(depths)), sorted(set(betas) - {1.0})
     if any(k < 1 for k in depths) or any(beta <= 0 for beta in betas):
         raise ConfigError(f"depths and betas must be positive, not {depths} and {betas}")
@@ -142,11 +159,15 @@ def metric_table(depths: Iterable[int] = DEPTHS, betas: Iterable[float] = BETAS)
 
 
 METRICS = {metric.name: metric for metric in metric_table()}
-"""The metrics for the default depths and betas, by name."""
+"""The metrics of the default depths and betas, by name."""
 
 
 def find_metric(name: str) -> Metric:
-    """Return the metric of that name, at any depth or beta. Raises `ConfigError` for an unknown name."""
+    """Return the metric with this name, at any depth or beta.
+
+    Raises:
+        ConfigError: If the name is unknown.
+    """
     if name in METRICS:
         return METRICS[name]
     depth = re.fullmatch(r"(?:recall|ndcg|all_gold)@([1-9]\d{0,5})", name)
@@ -159,7 +180,11 @@ def find_metric(name: str) -> Metric:
 
 
 def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
-    """Return the metrics with these names, in the order of `metric_table`. Raises `ConfigError` for an unknown name."""
+    """Return the metrics with these names, in the order of `metric_table`.
+
+    Raises:
+        ConfigError: If a name is unknown.
+    """
     metrics = {name: find_metric(name) for name in sorted(set(names))}
     depths = [int(name.partition("@")[2]) for name in metrics if "@" in name]
     betas = [float(name[1:]) for name in metrics if name[0] == "f" and name[1:2].isdigit()]
@@ -167,34 +192,64 @@ def in_table_order(names: Iterable[str]) -> tuple[Metric, ...]:
 
 
 def leading_metric(names: Iterable[str]) -> str:
-    """Return the metric that summarises a run: recall at its smallest depth, else output recall."""
+    """Return the name of the metric that summarizes a run: the first recall at a depth, or else output recall."""
     return next((name for name in names if name.startswith("recall@")), "recall")
 
 
 def recall_of(items: Finds, facts: int) -> float:
-    """Share of the facts that the items find; `facts` is their number (Context-1: any chunk of a fact is enough)."""
+    """Return the share of the facts that the items find.
+
+    Any id of a fact is enough to find it, as in Context-1.
+
+    Args:
+        items: The facts that each item finds.
+        facts: The number of facts.
+
+    Raises:
+        DataError: If there are no facts.
+    """
     return len(_union(items)) / _checked(facts)
 
 
 def precision_of(items: Finds) -> float:
-    """Share of the items that find a fact; 0 without items.
+    """Return the share of the items that find a fact. Without items, return 0.
 
-    The definition is this project's; the published one does not cover precision. A second id of a known fact is right
-    too, because corpora that are scored by fact repeat themselves.
+    The published metrics don't define precision over facts, so this definition is the project's own. A second id of a
+    known fact counts as correct, because corpora that are scored by fact contain repetitions.
+
+    Args:
+        items: The facts that each item finds.
     """
     return sum(bool(item) for item in items) / len(items) if items else 0.0
 
 
 def all_gold_of(items: Finds, facts: int) -> float:
-    """1 if the items find every fact, else 0."""
+    """Return 1 if the items find every fact, and 0 otherwise.
+
+    Args:
+        items: The facts that each item finds.
+        facts: The number of facts.
+
+    Raises:
+        DataError: If there are no facts.
+    """
     return float(len(_union(items)) == _checked(facts))
 
 
 def ndcg_of(items: Finds, facts: int, k: int) -> float:
-    """nDCG at k, discounted by log2(1 + rank); the ideal ranking finds one fact per rank.
+    """Return the nDCG of the first `k` items, with gains discounted by log2(1 + rank).
 
-    An item gains 1 for each fact that no item before it found. For documents this is the usual measure. An item that
-    finds two facts at once can exceed the ideal: the value is then 1. This reading for facts is this project's.
+    An item gains 1 for each fact that no earlier item found. The ideal ranking finds one fact at each rank. For
+    documents this is the usual measure. For facts the definition is the project's own: an item that finds two facts at
+    once could exceed the ideal, so the value is capped at 1.
+
+    Args:
+        items: The facts that each item finds, best item first.
+        facts: The number of facts.
+        k: The number of items to measure.
+
+    Raises:
+        DataError: If there are no facts.
     """
     covered: set[int] = set()
     gain = 0.0
@@ -206,9 +261,10 @@ def ndcg_of(items: Finds, facts: int, k: int) -> float:
 
 
 def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
-    """Van Rijsbergen's F: (1 + b²)·P·R / (b²·P + R), in which recall weighs b² times as much as precision.
+    """Return van Rijsbergen's F: (1 + b²)·P·R / (b²·P + R), in which recall weighs b² times as much as precision.
 
-    0 if both are 0. The parameter of trec_eval's set_F is b²: `f_beta(p, r, 4)` is its set_F.16.
+    If precision and recall are 0, return 0. The parameter of trec_eval's set_F is b², so `f_beta(p, r, 4)` equals its
+    set_F.16.
     """
     weight = beta * beta
     denominator = weight * precision + recall
@@ -216,9 +272,10 @@ def f_beta(precision: float, recall: float, beta: float = 1.0) -> float:
 
 
 def prune_accuracy(pruned: Iterable[Hashable], gold: AbstractSet[Hashable]) -> float | None:
-    """1 minus the share of the pruned ids that are gold, as published for Context-1; None if nothing was pruned.
+    """Return 1 minus the share of the pruned ids that are gold, as published for Context-1.
 
-    An id counts once however often it was pruned, even if it was restored later.
+    An id counts once, however often it was pruned and even if it was restored later. If nothing was pruned, return
+    None.
     """
     ids = set(pruned)
     return 1 - len(ids & gold) / len(ids) if ids else None
@@ -227,9 +284,9 @@ def prune_accuracy(pruned: Iterable[Hashable], gold: AbstractSet[Hashable]) -> f
 def prune_recall(
     shown_ids: Iterable[Hashable], final_view: AbstractSet[Hashable], gold: AbstractSet[Hashable]
 ) -> float | None:
-    """Of the shown ids without gold, the share that is not in the final view; None if everything shown was gold.
+    """Return the share of the shown ids without gold that are no longer in the final view.
 
-    The definition is this project's.
+    The definition is the project's own. If everything shown was gold, return None.
     """
     not_gold = set(shown_ids) - gold
     return len(not_gold - final_view) / len(not_gold) if not_gold else None

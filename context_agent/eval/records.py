@@ -1,11 +1,11 @@
-"""What a run writes: its settings, one record per question, and the trajectories that it keeps.
+"""The files that a run writes: its settings, one record for each question, and the trajectories that it keeps.
 
-`run.json` has the settings, `records.jsonl` a record per line. A record is on disk before its question counts as done,
-so an interrupted run resumes where it stopped. A folder belongs to one set of settings; other settings are refused,
-because records of different settings must not be averaged together.
+`run.json` contains the settings, and `records.jsonl` one record per line. A record is on disk before its question
+counts as done, so an interrupted run resumes where it stopped. A folder belongs to one set of settings. Other settings
+are refused, because records of different settings must not be averaged.
 
-Trajectories are written inside the run's folder and moved to the user's folder when their question is done. A question
-that is repeated because its process was killed therefore leaves one complete trajectory, and no partial one.
+A worker writes trajectories inside the run's folder. When the question is done, the worker moves them to the user's
+folder. If a process is killed and its question is repeated, only the complete trajectory is kept.
 """
 
 from __future__ import annotations
@@ -27,21 +27,26 @@ from context_agent.errors import ConfigError, CorpusLockedError, DataError
 
 RUN_FILE, RECORDS_FILE, QUESTIONS_FILE = "run.json", "records.jsonl", "questions.jsonl"
 SCHEMA = 1
-"""Version of `run.json` and of the records; a reader refuses a newer one."""
+"""Schema version of `run.json` and of the records. A reader refuses a newer version."""
 UNFINISHED = "unfinished"
-"""Folder inside the run's folder for trajectories that are being written."""
+"""Name of the folder, inside the run's folder, for trajectories that are still being written."""
 
 RecordKey = tuple[str, str, int, int, str]
-"""Benchmark, system, window, seed and question id: they identify a record."""
+"""Benchmark, system, window, seed and question id, which together identify a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnState:
-    """The state after one turn of an episode; the curves of a report are drawn from these.
+    """The state after one turn of an episode. The curves of a report are drawn from these states.
 
-    `tokens` counts everything placed in the context so far, `view` the current view, both in tokens. `seen` is the
-    trajectory recall so far, `held` the recall of what is in view. `pruned` and `pruned_gold` count the chunks pruned
-    so far, and those of them that are gold.
+    Attributes:
+        turn: The number of the turn, from 1.
+        tokens: Tokens placed in the context so far, whether pruned or not.
+        view: Tokens in the current view.
+        seen: Trajectory recall so far, from 0 to 1.
+        held: Recall of the chunks that are in the view now, from 0 to 1.
+        pruned: The number of chunks pruned so far.
+        pruned_gold: The number of pruned chunks that are gold.
     """
 
     turn: int
@@ -55,11 +60,28 @@ class TurnState:
 
 @dataclass(frozen=True, slots=True)
 class EvalRecord:
-    """One question answered by one system under one window and seed.
+    """The result of one question, answered by one system under one window and seed.
 
-    `scores` has a value for each metric by name, None if the metric does not apply (no answer in the row, nothing
-    pruned, a system without a context). A question that failed has quality metrics of 0 and an `error`; it is never
-    left out. Two equal runs differ in `seconds` (wall time) and `trajectories` (file names) alone.
+    A question that failed has an `error`, and its quality metrics are 0. It is never left out. Two equal runs differ
+    only in `seconds` and `trajectories`.
+
+    Attributes:
+        benchmark: The name of the benchmark.
+        system: The name of the system.
+        window: The context window in tokens, or 0 for a system without a context.
+        seed: The seed of the episode.
+        question: The question's id in its benchmark.
+        type: The type of the question, if the benchmark has types.
+        hops: The number of hops, or 0 if it is unknown.
+        scores: The value of each metric by name. It is None if the metric does not apply, for example if nothing was
+            pruned.
+        stop_reason: Why the episode ended.
+        error: Why the question failed, or None if it did not.
+        broken: Errors that ended some of the rollouts. The question was scored with the others.
+        seconds: Wall time in seconds.
+        curve: The state after each turn.
+        ranking: Document ids, best first.
+        trajectories: Paths of the trajectories, relative to the run's folder.
     """
 
     benchmark: str
@@ -67,32 +89,28 @@ class EvalRecord:
     window: int
     seed: int
     question: str
-    """The question's id in its benchmark."""
     type: str = ""
     hops: int = 0
     scores: dict[str, float | None] = field(default_factory=dict)
     stop_reason: str = ""
     error: str | None = None
     broken: tuple[str, ...] = ()
-    """Errors that ended some of the rollouts; the question was scored with the others."""
     seconds: float = 0.0
     curve: tuple[TurnState, ...] = ()
     ranking: tuple[str, ...] = ()
-    """Document ids, best first."""
     trajectories: tuple[str, ...] = ()
-    """Paths of the trajectories, relative to the run's folder."""
 
     @property
     def key(self) -> RecordKey:
-        """Benchmark, system, window, seed and question id."""
+        """The benchmark, system, window, seed and question id, which identify the record."""
         return (self.benchmark, self.system, self.window, self.seed, self.question)
 
     def value(self, metric: str) -> float | None:
-        """Return the metric's value; `seconds` is a metric too."""
+        """Return the value of a metric. If the metric is `seconds`, return the wall time of the record."""
         return self.seconds if metric == "seconds" else self.scores.get(metric)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order of keys; `record_from_json` reads it."""
+        """Return the record as plain data, with keys in a fixed order. `record_from_json` reads it back."""
         return asdict(self)
 
 
@@ -111,7 +129,15 @@ _FIELD_TYPES = {
 
 
 def record_from_json(row: object, location: str) -> EvalRecord:
-    """Return the record of a decoded row; ignores unknown fields. Raises `DataError` that names the `location`."""
+    """Return the record in a decoded row. Unknown fields are ignored.
+
+    Args:
+        row: The decoded JSON of the row.
+        location: Where the row was read, such as a path and a line number. Error messages start with it.
+
+    Raises:
+        DataError: If the row is not a record.
+    """
     if not isinstance(row, dict):
         raise DataError(f"{location}: not a record of an evaluation")
     names = {field.name for field in fields(EvalRecord)}
@@ -143,24 +169,34 @@ def _score(value: float | None) -> float | None:
 
 
 class RunLog:
-    """The records of a run, which grow while it runs. `open_run` opens it."""
+    """The records of a run, which grow while it runs. `open_run` opens the log."""
 
     def __init__(self, log: AppendLog) -> None:
         self._log = log
         self.records = {record.key: record for record in _parsed(log.path, log.contents.records)}
 
     def add(self, record: EvalRecord) -> None:
-        """Write a record; it is on disk when this returns."""
+        """Append a record to the log. The record is on disk when this method returns."""
         self._log.append(record.to_json())
         self.records[record.key] = record
 
 
 @contextmanager
 def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[RunLog]:
-    """Yield the log of a run with these settings, with the records that an earlier run with the same settings wrote.
+    """Open the log of a run, with the records that an earlier run with the same settings wrote.
 
-    `notes` are written beside the settings and may differ (the license of a benchmark, missing gold). Raises
-    `ConfigError` if the folder belongs to other settings, `CorpusLockedError` if another run is writing to it.
+    Args:
+        folder: The run's folder.
+        settings: Plain data that affects the results.
+        notes: Plain data to keep beside the settings, such as the license of a benchmark. Notes may differ between
+            runs.
+
+    Yields:
+        The log. It is closed when the block ends.
+
+    Raises:
+        ConfigError: If the folder has a run with other settings.
+        CorpusLockedError: If another run is writing to the folder.
     """
     busy = CorpusLockedError(f"another evaluation is writing to {folder}: wait until it ends, or choose another --out")
     with AppendLog(folder / RECORDS_FILE, busy=busy) as log:
@@ -172,7 +208,11 @@ def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Return the contents of `run.json`: `settings` and `notes`. Raises `DataError`."""
+    """Return the contents of `run.json`: `schema`, `settings` and `notes`.
+
+    Raises:
+        DataError: If the file is missing or damaged, or if its schema is newer than `SCHEMA`.
+    """
     path = folder / RUN_FILE
     try:
         run: dict[str, Any] = read_json(path)
@@ -187,9 +227,12 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def read_records(folder: Path) -> list[EvalRecord]:
-    """Return the records of a run, sorted by key: the same list whatever the order of the answers.
+    """Return the records of a run, sorted by key.
 
-    Ignores an incomplete last line. Raises `DataError` for any other line that is not a record.
+    The list does not depend on the order in which the questions were answered. An incomplete last line is ignored.
+
+    Raises:
+        DataError: If any other line is not a record.
     """
     path = folder / RECORDS_FILE
     records = _parsed(path, read_log(path).records) if path.exists() else []
@@ -212,18 +255,27 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryStore:
-    """The trajectories of a run. `folder` is the user's, `run` the run's folder, which one evaluation writes to."""
+    """The storage for the trajectories of a run.
+
+    Attributes:
+        folder: The user's folder for complete trajectories.
+        run: The run's folder, which only one evaluation writes to.
+    """
 
     folder: Path
     run: Path
 
     @property
     def unfinished(self) -> Path:
-        """The root of the trajectories that are being written."""
+        """The folder for trajectories that are still being written."""
         return self.run / UNFINISHED
 
     def keep(self, key: RecordKey) -> tuple[str, ...]:
-        """Move a question's trajectories, complete or cut, and return their paths relative to the run's folder."""
+        """Move a question's trajectories, complete or not, to the user's folder.
+
+        Returns:
+            The new paths, relative to the run's folder.
+        """
         paths = []
         for path in self._unfinished_of(key):
             target = self.folder / path.relative_to(self.unfinished)
@@ -238,12 +290,13 @@ class TrajectoryStore:
             path.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Delete what an interrupted run left unfinished."""
+        """Delete the unfinished trajectories that an interrupted run left."""
         shutil.rmtree(self.unfinished, ignore_errors=True)
 
     def _unfinished_of(self, key: RecordKey) -> list[Path]:
-        """Return the question's trajectories by rollout, sub-agents' last. The folder has only those in progress: a
-        few.
+        """Return the paths of the question's trajectories, ordered by rollout, with those of sub-agents last.
+
+        The search reads every header in the folder. Few trajectories are in progress at a time, so this is cheap.
         """
         benchmark, system, window, seed, question = key
         matches = []
@@ -255,17 +308,17 @@ class TrajectoryStore:
 
 
 def benchmark_folder(root: Path, benchmark: str) -> Path:
-    """Return the folder of a benchmark's trajectories."""
+    """Return the folder for a benchmark's trajectories."""
     return root / benchmark.replace("/", "-")
 
 
 def cell_folder(folder: Path, system: str, window: int, seed: int) -> Path:
-    """Return the folder of a system's trajectories under one window and seed, inside that of the benchmark."""
+    """Return the folder, inside the benchmark's folder, for a system's trajectories under one window and seed."""
     return folder / system / f"{window}-{seed}"
 
 
 def _header(path: Path) -> dict[str, object]:
-    """Return the first line; empty if it was cut."""
+    """Return the header from the trajectory's first line. If the line is incomplete, return an empty dictionary."""
     try:
         with path.open("rb") as lines:
             return dict(parse_json(lines.readline(MAX_BYTES)))

@@ -1,11 +1,12 @@
-"""Checks whether a recorded episode still looks the same: plays its actions again on today's corpus and harness.
+"""Checks whether a recorded episode would still look the same, by repeating its actions on today's corpus and harness.
 
 Training rows are made of recorded views. After a change of the corpus or the harness, no policy will see those views
-again. `rerun` plays the recorded actions in a new `Episode` with the recorded profile, budget, limits and filter, and
-compares event by event what each action brought into the view. It stops at the first difference, because everything
-after that is based on another view.
+again. `rerun` repeats the recorded actions in a new `Episode` with the recorded profile, budget, limits and filter. It
+compares, event by event, what each action brought into the view. It stops at the first difference, because everything
+after it depends on another view.
 
-It compares what a policy reads: texts, their order and their sizes in tokens. It ignores the scores of the blocks.
+The comparison covers what a policy reads: the texts, their order and their sizes in tokens. It ignores the scores of
+the blocks.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from context_agent.tokens import TokenCounter, counter_named
 EXTERNAL_STOPS = frozenset(
     {StopReason.TIME, StopReason.CANCELLED, StopReason.POLICY_ERROR, StopReason.CORPUS_ERROR},
 )
-"""Stop reasons that no action causes: the last turn may be incomplete, and the end is not compared."""
+"""Stop reasons that no action causes. After such a stop the last turn may be incomplete, so the end is not compared."""
 _QUOTED = 60
-"""Characters of a text that a difference quotes."""
+"""The most characters of a text that a difference quotes."""
 
 
 class Cause(StrEnum):
-    """Why a recorded episode looks different today."""
+    """The reason why a recorded episode looks different today."""
 
     TORN = "torn"
     """The record has no end: its process was killed while writing it."""
     UNSOUND = "unsound"
-    """The record does not replay to its own views."""
+    """The record does not replay to the views that it contains."""
     CORPUS = "other corpus"
-    """The record is of a corpus with another name."""
+    """The record was made on a corpus with another name."""
     PROFILE = "profile"
     """The wording of the profile with that name has changed."""
     COUNTER = "counter"
@@ -65,14 +66,20 @@ class Cause(StrEnum):
     NEW = "new chunk"
     """A result shows a chunk that the record never shows. Whether the corpus had it then is not recorded."""
     RANKS = "ranks changed"
-    """A result has its chunks in another order, or has other ones of the chunks that the record knows."""
+    """A result shows its chunks in another order, or shows other chunks that the record knows."""
     HARNESS = "harness"
-    """The same chunks are rendered or answered differently: the code of the harness has changed."""
+    """The harness shows the same chunks differently, or answers the same call differently, so its code has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference. `turn` is its turn, -1 before the first turn; `detail` describes it."""
+    """The first difference between a record and its rerun.
+
+    Attributes:
+        cause: The reason for the difference.
+        turn: The turn in which it occurs, or -1 before the first turn.
+        detail: A description of the difference.
+    """
 
     cause: Cause
     turn: int
@@ -88,12 +95,21 @@ async def rerun(
     recorded_profile: bool = False,
     any_corpus: bool = False,
 ) -> Difference | None:
-    """Return the first difference between the record and the same actions today; None if every view is the same.
+    """Repeat the actions of a recorded episode, and return the first difference from the record.
 
-    `counter` replaces a model's own counter if it has the recorded name. `profile` is the profile in use today, by
-    default the one that ships under the recorded name; with `recorded_profile` its wording is not compared. A corpus
-    with another name (apart from its revision) is refused unless `any_corpus`. Raises `CorpusError` for a corpus that
-    cannot be used.
+    Args:
+        trajectory: The recorded episode.
+        corpus: The corpus to repeat it on.
+        counter: A token counter to use if it has the recorded name. Otherwise the counter of that name is looked up.
+        profile: The profile in use today. Defaults to the profile that ships under the recorded name.
+        recorded_profile: If True, changes in the profile's wording are not a difference.
+        any_corpus: If True, the corpus may have another name. A difference in the revision alone is always accepted.
+
+    Returns:
+        The first difference, or None if every view is the same.
+
+    Raises:
+        CorpusError: If the corpus cannot be used.
     """
     header = trajectory.header
     if (difference := _unusable(trajectory)) is not None:
@@ -111,12 +127,15 @@ async def rerun(
 
 
 def source_of(name: str) -> str:
-    """Return a corpus name without the part that changes with its content: `chroma:notes@7` gives `chroma:notes`."""
+    """Return a corpus name without the part that changes with its content.
+
+    For example, `chroma:notes@7` gives `chroma:notes`.
+    """
     return "memory" if name.startswith("memory:") else name.rpartition("@")[0] or name
 
 
 def _unusable(trajectory: Trajectory) -> Difference | None:
-    """Return what is wrong with the record itself."""
+    """Return a difference if the record is incomplete or does not replay."""
     if trajectory.end is None:
         turn = max((event.turn for event in trajectory.events if isinstance(event, ActionTaken)), default=-1)
         return Difference(Cause.TORN, turn, "the record has no end")
@@ -128,7 +147,7 @@ def _unusable(trajectory: Trajectory) -> Difference | None:
 
 
 def _profile_difference(recorded: Profile, current: Profile | None) -> Difference | None:
-    """Return how the wording of the recorded profile has changed; None if no profile has that name today."""
+    """Return how the wording of the recorded profile has changed. If no profile has that name today, return None."""
     try:
         current = current or named_profile(recorded.name)
     except ConfigError:
@@ -140,7 +159,7 @@ def _profile_difference(recorded: Profile, current: Profile | None) -> Differenc
 
 
 class _Rerun:
-    """Plays one record again, in step with its events."""
+    """A new episode that repeats the actions of one record and is compared with it event by event."""
 
     def __init__(self, trajectory: Trajectory, corpus: Corpus) -> None:
         self._header = trajectory.header
@@ -198,7 +217,10 @@ class _Rerun:
         return Difference(Cause.HARNESS, self._end.turns, detail)
 
     def _compare(self, recorded: Sequence[Event], today: Sequence[Event], *, complete: bool) -> Difference | None:
-        """Return the first difference of a turn; an incomplete turn is compared as far as it was recorded."""
+        """Return the first difference between the events of a turn.
+
+        If the recorded turn is incomplete, only the events that were recorded are compared.
+        """
         played = [event for event in today if not isinstance(event, EpisodeEnded)]
         for old, new in zip_longest(recorded, played if complete else played[: len(recorded)]):
             event = old or new
@@ -225,7 +247,9 @@ class _Rerun:
         return Cause.HARNESS, f"the record has {names[0]} and today there is {names[1]}"
 
     def _result_difference(self, old: ToolResult, new: ToolResult) -> tuple[Cause, str] | None:
-        """Return how the results of one call differ: in the chunks, in how they are rendered, or in the rest."""
+        """Return how the results of one call differ: in their chunks, in how the chunks are shown, or in the text
+        beside them.
+        """
         call = f"{old.name} {str(next(iter(old.arguments.values()), ''))[:_QUOTED]!r}"
         if (old.call, old.name) != (new.call, new.name):
             return Cause.HARNESS, f"call {old.call} was {old.name} and is {new.name}"
@@ -241,7 +265,7 @@ class _Rerun:
         return None if difference is None else (difference[0], f"{call}: {difference[1]}")
 
     def _chunk_difference(self, before: Sequence[Block], now: Sequence[Block]) -> tuple[Cause, str] | None:
-        """Return which chunks are gone, new, changed or moved."""
+        """Return the first chunk that is missing, new, changed or moved."""
         old, new = [block.id for block in before], [block.id for block in now]
         today = {block.id: block.hit.chunk for block in now}
         today |= {chunk.id: chunk for chunk in self._corpus.get([old_id for old_id in old if old_id not in today])}
@@ -260,7 +284,10 @@ class _Rerun:
 
 
 def _by_action(events: Sequence[Event]) -> Iterator[list[Event]]:
-    """Yield the events before the first action, then each action with the events that follow it; without the end."""
+    """Yield the events before the first action, and then each action with the events that follow it.
+
+    The event that ends the episode is left out.
+    """
     group: list[Event] = []
     for event in events:
         if isinstance(event, ActionTaken):
@@ -282,8 +309,9 @@ def _texts(event: Event) -> list[Text]:
 
 
 def _block_difference(old: Block, new: Block) -> tuple[Cause, str] | None:
-    """Return how the same chunk is shown differently. A header names the chunk's size, so the size is compared
-    first.
+    """Return how the same chunk is shown differently.
+
+    The size is compared first, because the header of a block contains the chunk's size.
     """
     if old.tokens != new.tokens and old.complete and old.body == new.body:
         return Cause.COUNTER, f"{old.id} had {old.tokens} tokens and has {new.tokens}"
@@ -299,7 +327,7 @@ def _texts_difference(old: Sequence[Text], new: Sequence[Text], what: str) -> tu
 
 
 def _text_difference(old: tuple[str, int], new: tuple[str, int], what: str) -> tuple[Cause, str] | None:
-    """Return how a text and its number of tokens differ."""
+    """Return how two texts or their numbers of tokens differ."""
     if old[0] != new[0]:
         return Cause.HARNESS, f"{what} was {old[0][:_QUOTED]!r} and is {new[0][:_QUOTED]!r}"
     if old[1] != new[1]:

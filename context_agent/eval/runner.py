@@ -1,9 +1,9 @@
-"""Runs systems on benchmarks: plans the jobs, and answers them in worker processes (`_support.worker_pool`).
+"""Running of systems on benchmarks: planning the jobs, and answering them in worker processes.
 
-An episode that hangs, or whose process dies again and again, gets the record of a failure.
+If an episode hangs, or its process dies again and again, the question gets the record of a failure.
 
-The results do not depend on the number of processes: an answer depends on its question, system, window and seed alone,
-and readers sort the records.
+The results do not depend on the number of processes. An answer depends only on its question, system, window and seed,
+and readers sort the records. `_support.worker_pool` has the processes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Question
 
 DEFAULT_TIMEOUT = 600.0
-"""Seconds after which an episode without a time limit counts as hung."""
+"""Seconds after which an episode counts as hung if the run has no time limit."""
 NO_WINDOW = 0
-"""The window of a system without a context."""
+"""The window that a system without a context is recorded under."""
 
 RunProgress = Callable[[int, int], None]
-"""(questions answered, questions in total)."""
+"""A function that is called with the number of questions answered and the number of all questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One question for one system."""
+    """One question to be answered by one system under one window and seed."""
 
     benchmark: str
     system: System
@@ -55,9 +55,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker needs. It is sent to another process, so everything in it must be picklable.
+    """Everything that a worker process needs to answer jobs. All of it must be picklable.
 
-    `corpora` and `policy` are module-level functions or callable values such as `CachedCorpus`; each worker calls them.
+    Attributes:
+        corpora: For each benchmark, a function that opens its corpus. It is a module-level function or a callable value
+            such as `CachedCorpus`.
+        policy: A function that returns the policy.
+        settings: Settings for all answers.
+        price: Prices per token, for the metric `money`.
+        store: The storage for trajectories. Without it none are kept.
     """
 
     corpora: Mapping[str, Callable[[], Corpus]]
@@ -67,12 +73,15 @@ class WorkerSpec:
     store: TrajectoryStore | None = None
 
     def open(self, call: CallParent) -> Callable[[Job], Callable[[], EvalRecord]]:
-        """Open nothing yet: a corpus and the policy open when the first job needs them."""
+        """Return the function that prepares a job in this worker.
+
+        The first job that needs a corpus or the policy opens it.
+        """
         answerers = _Answerers(self)
         return lambda job: partial(self._answer, job, answerers.of(job.benchmark))
 
     def discard(self, job: Job) -> None:
-        """Delete what the job has written, because it will be repeated."""
+        """Delete the trajectories of a job that will be repeated."""
         if self.store is not None:
             self.store.discard(job.key)
 
@@ -86,7 +95,8 @@ def plan_jobs(
 ) -> list[Job]:
     """Return all jobs in order. A system without a context runs once, without a window and with the first seed.
 
-    Raises `ConfigError` if one of the arguments is empty or two benchmarks have the same name.
+    Raises:
+        ConfigError: If one of the arguments is empty or if two benchmarks have the same name.
     """
     for option, values in (("benchmarks", benchmarks), ("systems", systems), ("windows", windows), ("seeds", seeds)):
         if not values:
@@ -121,11 +131,20 @@ def run_jobs(
     time_limit: float | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
-    """Answer the jobs without a record, and return the records of all jobs in their order.
+    """Answer the jobs that have no record, and return the records of all jobs in their order.
 
-    Answers `concurrency` questions at a time in `processes` processes, by default one per core, on this machine or on
-    other `machines`. Raises what a corpus or the policy raised when it was opened. After `KeyboardInterrupt` the log
-    has everything answered so far.
+    After a `KeyboardInterrupt` the log contains everything answered so far. An error that opening a corpus or the
+    policy raises is raised here again.
+
+    Args:
+        jobs: The jobs, from `plan_jobs`.
+        spec: What the workers need.
+        log: The log with the records so far. Each new record is added to it.
+        concurrency: Questions that each process answers at a time.
+        processes: Worker processes. Defaults to one for each core.
+        machines: The machines that answer. Defaults to this machine.
+        time_limit: Seconds that an episode may take. Defaults to `DEFAULT_TIMEOUT` for detecting hung episodes.
+        progress: A function that is called before the first job and after each.
     """
     remaining = [job for job in jobs if job.key not in log.records]
     done = len(jobs) - len(remaining)
@@ -151,7 +170,7 @@ def run_jobs(
 
 
 def _record_of(job: Job, future: Future[EvalRecord], store: TrajectoryStore | None) -> EvalRecord:
-    """Return the record of a job that has ended; a lost one has its trajectory as far as it was written."""
+    """Return the record of a job that has ended. A lost job keeps its trajectory as far as it was written."""
     try:
         return future.result()
     except JobLost as lost:
@@ -160,7 +179,10 @@ def _record_of(job: Job, future: Future[EvalRecord], store: TrajectoryStore | No
 
 
 class _Answerers:
-    """The answerers of a worker by benchmark. Each opens its corpus at its first use; they share one policy."""
+    """The answerers of a worker, by benchmark.
+
+    Each opens its corpus when it is first used, and all share one policy.
+    """
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
@@ -169,7 +191,6 @@ class _Answerers:
         self._lock = threading.Lock()
 
     def of(self, benchmark: str) -> Answerer:
-        """Return the answerer for a benchmark's corpus."""
         with self._lock:
             if benchmark not in self._answerers:
                 self._answerers[benchmark] = self._open(benchmark)
@@ -187,7 +208,10 @@ class _Answerers:
 
 
 def answer_job(job: Job, answerer: Answerer, price: Price | None = None) -> EvalRecord:
-    """Return the record of a job. It catches every error: a bug in a policy must not affect the other questions."""
+    """Answer a job and return its record.
+
+    The function catches every error, because a bug in a policy must not affect the other questions.
+    """
     started = time.perf_counter()
     try:
         gold = gold_of(job.question, answerer.corpus)
@@ -222,7 +246,7 @@ def _reason(error: BaseException) -> str:
 
 
 def failed_record(job: Job, error: str, seconds: float) -> EvalRecord:
-    """Return the record of a job that was given up: a failure, which counts as zero and is never left out."""
+    """Return the record of a job that was given up. It counts as a failed question and is never left out."""
     scores, curve = score(job.question, None, error=error or "failed", keeps_context=job.system.keeps_context)
     return EvalRecord(
         *job.key,

@@ -1,13 +1,14 @@
-"""The scores of one question, from the result of a search. One function scores every system.
+"""The scores of one question, computed from the result of a search. One function scores every system.
 
 `Replay` computes from a trajectory what its episode spent, and what it had found after each turn.
 
-`metrics` defines the metrics and how several rollouts make one value. A metric that does not apply is None, never a
-guess: gold metrics of a row without gold, the answer of a row without one or with yes or no, everything about the
-context of a system without one. A question that failed scores 0 on quality.
+`metrics` defines the metrics and how the values of several rollouts are combined. A metric that does not apply is None,
+never a guess. Gold metrics do not apply to a row without gold. `answer_found` does not apply to a row without an
+answer, or with an answer such as yes or no. Metrics of the context do not apply to a system without one. If a question
+failed, its quality metrics are 0.
 
-Costs in money need prices. None ship with the package, because they would be outdated within weeks. A price table is a
-TOML file with prices per million tokens:
+Costs in money need prices. The package ships none, because they would be outdated within weeks. A price table is a TOML
+file with prices per million tokens:
 
     currency = "USD"
 
@@ -50,13 +51,19 @@ from context_agent.types import Question, RankedDocument
 
 MILLION = 1_000_000
 ANY_MODEL = "*"
-"""The entry of a price table for every model without an entry of its own."""
+"""The entry of a price table that applies to every model without its own entry."""
 _ERRORS = {StopReason.POLICY_ERROR, StopReason.CORPUS_ERROR, StopReason.CANCELLED}
 _CONTEXT_METRICS = {"trajectory_recall", "held_recall"}
 
 
 class Price(BaseModel):
-    """Prices per million tokens."""
+    """The prices of a model, per million tokens.
+
+    Attributes:
+        prompt: The price of tokens that the server reads for the first time.
+        sampled: The price of tokens that the model writes.
+        cached: The price of prompt tokens in the server's prefix cache. Defaults to the price of `prompt`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -65,7 +72,13 @@ class Price(BaseModel):
     cached: float | None = Field(default=None, ge=0)
 
     def of(self, *, prompt: int, cached: int, sampled: int) -> float:
-        """Return the price of an episode; `cached` is the part of `prompt` that the server has in its prefix cache."""
+        """Return the price of an episode.
+
+        Args:
+            prompt: Tokens that the server reads.
+            cached: How many of the prompt tokens are in the server's prefix cache.
+            sampled: Tokens that the model writes.
+        """
         cached_price = self.prompt if self.cached is None else self.cached
         return ((prompt - cached) * self.prompt + cached * cached_price + sampled * self.sampled) / MILLION
 
@@ -79,18 +92,25 @@ class _PriceFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices by model, in one currency."""
+    """Prices by model, in one currency. The key `*` has the price of every other model."""
 
     models: dict[str, Price]
     currency: str = "USD"
 
     def of(self, model: str) -> Price | None:
-        """Return the model's price, else that of `*`, else None: an unknown price, which is not a price of 0."""
+        """Return the model's price, or else the price of `*`. If neither is known, return None.
+
+        An unknown price is not a price of 0.
+        """
         return self.models.get(model) or self.models.get(ANY_MODEL)
 
 
 def load_prices(path: str | Path) -> PriceTable:
-    """Return the price table in a TOML file. Raises `ConfigError` that names the field and what is wrong with it."""
+    """Return the price table in a TOML file.
+
+    Raises:
+        ConfigError: If the file cannot be read or is not a price table. The message names the field and its fault.
+    """
     try:
         content = _PriceFile.model_validate(read_toml(path))
     except OSError as error:
@@ -106,10 +126,11 @@ def load_prices(path: str | Path) -> PriceTable:
 
 
 def failure(result: SearchResult | None, error: str | None = None) -> str | None:
-    """Why the question failed; None if it did not.
+    """Return why the question failed. If it did not fail, return None.
 
-    It failed if there is no result, an `error` is given, or every rollout was ended by an error of its policy or
-    corpus, even if a ranking could be made from the view. Reaching a limit is not a failure: the ranking counts.
+    A question fails if there is no result or an `error` is given. It also fails if an error of the policy or the corpus
+    ended every rollout, even if a ranking could be made from the view. Reaching a limit is not a failure, so the
+    ranking counts.
     """
     if error is not None or result is None:
         return error or "no result"
@@ -120,8 +141,9 @@ def failure(result: SearchResult | None, error: str | None = None) -> str | None
 
 
 def rollout_errors(result: SearchResult) -> tuple[str, ...]:
-    """Return the errors that ended some rollouts but not all; the question is scored with what all of them had
-    found.
+    """Return the errors that ended some rollouts but not all.
+
+    Such a question is scored with the evidence that all of its rollouts had found.
     """
     if failure(result) is not None:
         return ()
@@ -144,11 +166,23 @@ def score(
     price: Price | None = None,
     keeps_context: bool = True,
 ) -> tuple[dict[str, float | None], tuple[TurnState, ...]]:
-    """Return the value of each metric of `metric_table(depths, betas)` except `seconds`, and the state after each turn.
+    """Return the scores of one question and the state after each turn.
 
-    `gold` is the question's gold in its corpus (`gold_of`), by default taken from the row alone. `keeps_context=False`
-    marks a system without a context (one-shot retrieval), which a failed result cannot show. Raises `TrajectoryError`
-    for a trajectory that does not replay.
+    Args:
+        question: The question, with its answer and gold.
+        result: The result of the search, or None if there is none.
+        error: Why the question failed, if the result does not show it.
+        gold: The question's gold in its corpus (`gold_of`). Defaults to the gold in the row alone.
+        depths: Depths of the ranking, in documents.
+        betas: Betas of the F-measures.
+        price: Prices per token, for the metric `money`.
+        keeps_context: False for a system without a context (one-shot retrieval). A failed result cannot show this.
+
+    Returns:
+        The value of each metric of `metric_table(depths, betas)` except `seconds`, and the state after each turn.
+
+    Raises:
+        TrajectoryError: If a trajectory does not replay.
     """
     gold = gold_of(question) if gold is None else gold
     depths, betas = tuple(depths), tuple(betas)
@@ -184,8 +218,9 @@ def _ranking(
 
 
 def _context(replays: Sequence[Replay], searchers: Sequence[Replay], gold: Gold) -> dict[str, float | None]:
-    """Return what was shown, also to sub-agents, and what was held and pruned. A chunk shown to two rollouts counts
-    twice.
+    """Return the metrics of what was shown, kept in view and pruned. What was shown includes the views of sub-agents.
+
+    A chunk that two rollouts showed counts twice.
     """
     if not replays:
         return {}
@@ -209,7 +244,10 @@ def _answer_found(result: SearchResult | None, answer: str) -> float:
 
 
 def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None) -> dict[str, float | None]:
-    """Return what the episodes spent, including sub-agents. One-shot retrieval places what it returned."""
+    """Return what the episodes spent, including those of sub-agents.
+
+    A one-shot search has no episode, so its only cost is the tokens of what it returned.
+    """
     if not replays:
         return {"tokens": float(result.tokens)} if result.tokens else {}
     spent = [replay.spent for replay in replays]
@@ -241,7 +279,7 @@ def _costs(result: SearchResult, replays: Sequence[Replay], price: Price | None)
 def _applicable(
     question: Question, gold: Gold, depths: Iterable[int], betas: Iterable[float], has_context: bool
 ) -> Iterable[str]:
-    """Yield the quality metrics that apply to the question: a failure makes them 0."""
+    """Yield the quality metrics that apply to the question. A failed question scores 0 on them."""
     for metric in metric_table(depths, betas):
         applies = judgeable(question.answer) if metric.name == "answer_found" else bool(gold)
         if metric.kind is MetricKind.QUALITY and applies and (has_context or metric.name not in _CONTEXT_METRICS):
@@ -250,10 +288,22 @@ def _applicable(
 
 @dataclass(slots=True)
 class EpisodeCosts:
-    """Totals of one episode, in tokens except for the counts.
+    """The totals of one episode. Sizes are in tokens.
 
-    `prompt` sums the views that actions were taken on, which is what a server reads. `cached` is the part of it that
-    repeats the previous prompt and reply, up to the first block that an edit changed; a prefix cache saves that part.
+    Attributes:
+        turns: Turns that were completed.
+        calls: Tool calls, including refused ones.
+        placed: Tokens ever placed in the context, whether pruned or not.
+        prompt: Sizes of the views that actions were taken on, summed. A server reads these tokens.
+        cached: Prompt tokens that repeat the previous prompt and reply, up to the first block that an edit changed. A
+            prefix cache saves these tokens.
+        sampled: Tokens of the policy's actions.
+        lost: Tokens after an edit, whose cached prefix the edit invalidated.
+        freed: Tokens that edits removed from the view, minus the tokens that they restored.
+        peak: Size of the largest view that an action was taken on.
+        end: Size of the final view.
+        mistakes: Calls that were refused, or that failed because of the policy.
+        dropped: Ids dropped from the final ranking.
     """
 
     turns: int = 0
@@ -272,10 +322,15 @@ class EpisodeCosts:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """After a turn: what was found so far, what is in view, and which chunks were pruned so far.
+    """The evidence that an episode had found after a turn.
 
-    `seen` and `in_view` are the numbers of the evidence (`Gold.needs`); `pruned` are chunk ids, `pruned_gold` those of
-    them that are gold.
+    Attributes:
+        placed: Tokens placed in the context so far.
+        view: Tokens in the view.
+        seen: Numbers of the evidence (see `Gold.needs`) that was ever shown.
+        in_view: Numbers of the evidence that is in the view now.
+        pruned: Ids of the chunks pruned so far.
+        pruned_gold: Ids of the pruned chunks that are gold.
     """
 
     placed: int
@@ -287,18 +342,29 @@ class ReplayState:
 
 
 class Replay:
-    """One trajectory, folded event by event. Raises `TrajectoryError` if the trajectory does not replay."""
+    """The costs and findings of one trajectory, computed event by event.
+
+    Attributes:
+        spent: The costs of the episode.
+        states: The state after each turn.
+        shown: Ids of the chunks that were ever shown.
+        gold: Ids of the shown chunks that are gold.
+        pruned: Ids of the chunks that a prune removed from the view at some time, restored or not. A summary keeps its
+            chunks in the view. A summarized chunk counts as pruned when its last summary is pruned.
+        seen: Numbers of the evidence that was ever shown.
+        final_view: Ids of the chunks in the final view, either themselves or through a summary.
+        held: Numbers of the evidence in the final view.
+
+    Raises:
+        TrajectoryError: If the trajectory does not replay.
+    """
 
     def __init__(self, trajectory: Trajectory, gold: Gold) -> None:
         self.spent = EpisodeCosts()
         self.states: list[ReplayState] = []
         self.shown: set[str] = set()
-        """Ids of the chunks ever shown."""
         self.gold: set[str] = set()
-        """The shown chunks that are gold."""
         self.pruned: set[str] = set()
-        """Ids of the chunks that a prune removed from view at some time, restored or not. A summary keeps its chunks in
-        view: a summarized chunk counts as pruned once the last summary of it is pruned."""
         self.seen: frozenset[int] = frozenset()
         self._gold = gold
         self._prefix = 0
@@ -307,7 +373,6 @@ class Replay:
             self._take(event, view, after)
             view = after
         self.final_view = {block.id for block in view.citable_blocks} if view is not None else set()
-        """Ids of the chunks in the final view, themselves or through a summary."""
         self.held = self._evidence(view.citable_blocks) if view is not None else frozenset()
         self.spent.end = view.tokens if view is not None else 0
 
@@ -364,10 +429,10 @@ class Replay:
 
 
 def curve(replays: Sequence[Replay], needs: int) -> tuple[TurnState, ...]:
-    """Return the state after each turn.
+    """Return the state of several rollouts after each turn.
 
-    The n-th turns of several rollouts are combined: tokens, views and counts are summed, and what was found is united.
-    A rollout that has ended keeps its last state.
+    The n-th turns of the rollouts are combined: tokens, views and counts are summed, and the evidence is united. A
+    rollout that has ended keeps its last state. If the question has no gold (`needs` is 0), the curve is empty.
     """
     longest = max((len(replay.states) for replay in replays), default=0)
     return tuple(_turn_state(number, replays, needs) for number in range(1, longest + 1)) if needs else ()

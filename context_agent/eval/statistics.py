@@ -1,11 +1,12 @@
-"""Means over questions with bootstrap intervals (Efron, 1979), and how good probabilities are; in numpy.
+"""Means over questions with bootstrap intervals (Efron, 1979), and measures of how good probabilities are.
 
-Intervals are those of the percentile method, seeded. The unit is the question. Values of several seeds are averaged per
-question first, because two runs on the same question are not two questions. Two systems are compared by the interval of
-their mean difference on the questions that both answered; reports say "better" if that interval excludes 0.
+Intervals come from the percentile method with a fixed seed. The unit of resampling is the question. Values of several
+seeds are averaged per question first, because two runs of the same question are not two questions. Two systems are
+compared by the interval of their mean difference on the questions that both answered. A report says "better" if that
+interval excludes 0.
 
-Probabilities are measured by the area under the ROC curve, the calibration error, and the reliability curve. m is the
-number of predictions. Outcomes are 0 or 1.
+Probabilities are measured by the area under the ROC curve, the calibration error, and the reliability curve. In the
+shapes below, m is the number of predictions. Outcomes are 0 or 1.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from context_agent.errors import DataError
 
 RESAMPLES = 2000
 LEVEL = 0.95
-"""Share of the resampled means inside an interval."""
+"""Share of the resampled means that lie inside an interval."""
 _BLOCK = 1 << 21
-"""Draws held in memory at once."""
+"""The most draws in memory at a time."""
 _CACHED = 1 << 21
-"""Largest number of draws that are cached for the next cell with as many questions."""
+"""The most draws that are cached for the next cell with as many questions."""
 _DIGITS = 10
-"""Significant digits that are kept; further digits depend on the order in which a library sums."""
+"""Significant digits that are kept. Further digits depend on the order in which a library sums."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean over questions with its bootstrap 95 % interval."""
+    """A mean over questions, with the bounds `low` and `high` of its bootstrap 95 % interval."""
 
     mean: float
     low: float
@@ -44,7 +45,7 @@ class Figure:
 
     @classmethod
     def of(cls, values: Sequence[float], *, seed: int = 0) -> Self:
-        """Return the mean of the values, resampled with replacement; there must be at least one value."""
+        """Return the mean of the values with its interval. There must be at least one value."""
         return cls(*mean_intervals(np.array(values, dtype=np.float64)[:, None], seed=seed)[0])
 
     def __str__(self) -> str:
@@ -52,14 +53,23 @@ class Figure:
 
 
 def mean_intervals(values: Floats, *, seed: int = 0) -> list[tuple[float, float, float]]:
-    """Mean, low and high of each column of values, shape (questions, metrics); all columns share their resamples."""
+    """Return the mean, low and high of each column. All columns share their resamples.
+
+    Args:
+        values: Values, shape (n_questions, n_metrics).
+        seed: The seed of the resampling.
+    """
     return _intervals(values.mean(axis=0), resampled(values, seed))
 
 
 def pooled(strata: Sequence[Floats], *, seed: int = 0) -> list[tuple[float, float, float]]:
-    """Return the same for the mean over benchmarks with equal weights, resampled within each benchmark (stratified).
+    """Return the mean, low and high of each metric over several benchmarks that have equal weights.
 
-    `strata` has an array of shape (questions, metrics) for each benchmark.
+    The values are resampled within each benchmark (a stratified bootstrap).
+
+    Args:
+        strata: One array for each benchmark, shape (n_questions, n_metrics).
+        seed: The seed of the resampling.
     """
     mean = np.mean([values.mean(axis=0) for values in strata], axis=0)
     draws = np.mean([resampled(values, seed + number) for number, values in enumerate(strata)], axis=0)
@@ -67,12 +77,12 @@ def pooled(strata: Sequence[Floats], *, seed: int = 0) -> list[tuple[float, floa
 
 
 def resampled(values: Floats, seed: int = 0) -> Floats:
-    """Means of the columns in each resample, shape (RESAMPLES, metrics)."""
+    """Return the means of the columns in each resample, shape (RESAMPLES, n_metrics)."""
     return np.concatenate([counts @ values for counts in _counts(len(values), seed)]) / len(values)
 
 
 def _counts(size: int, seed: int) -> Iterator[Floats]:
-    """Yield how often each row occurs in each resample, in blocks of resamples."""
+    """Yield how often each row occurs in each resample, for one block of resamples at a time."""
     if size * RESAMPLES <= _CACHED:
         yield _drawn(size, seed).astype(np.float64)
         return
@@ -105,16 +115,22 @@ def rounded(value: float) -> float:
 # Probabilities ------------------------------------------------------------------------------------------------------
 
 BINS = 10
-"""Bins of equal width in a reliability curve (Guo et al., 2017)."""
+"""The number of bins of equal width in a reliability curve (Guo et al., 2017)."""
 MEASURE_RESAMPLES = 1000
-"""Resamples of a measure that is computed anew for each."""
+"""The number of resamples for a measure that must be computed anew on each."""
 Measure = Callable[[Floats, Floats], float]
-"""A figure of probabilities and outcomes, both of shape (m,)."""
+"""A function of probabilities and outcomes, both of shape (m,), that returns one figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """Predictions of similar probability: how many, their mean probability, and the share whose outcome is 1."""
+    """A bin of predictions with similar probabilities.
+
+    Attributes:
+        count: The number of predictions.
+        probability: Their mean probability.
+        share: The share of them whose outcome is 1.
+    """
 
     count: int
     probability: float
@@ -122,7 +138,16 @@ class ReliabilityBin:
 
 
 def reliability_curve(probabilities: ArrayLike, outcomes: ArrayLike, bins: int = BINS) -> list[ReliabilityBin]:
-    """Return the bins of equal width that are not empty, by ascending probability. Raises `DataError`."""
+    """Return the nonempty bins of equal width, by ascending probability.
+
+    Args:
+        probabilities: Predicted probabilities, shape (m,).
+        outcomes: Outcomes, 0 or 1, shape (m,).
+        bins: The number of bins.
+
+    Raises:
+        DataError: If the shapes differ, there are no predictions, or a probability is outside [0, 1].
+    """
     predicted, happened = _checked(probabilities, outcomes)
     numbers = np.minimum((predicted * bins).astype(int), bins - 1)
     return [
@@ -132,8 +157,17 @@ def reliability_curve(probabilities: ArrayLike, outcomes: ArrayLike, bins: int =
 
 
 def expected_calibration_error(probabilities: ArrayLike, outcomes: ArrayLike) -> float:
-    """Return the mean distance of probability and share over the bins, by count (Naeini et al., 2015). Raises
-    `DataError`.
+    """Return the expected calibration error (Naeini et al., 2015).
+
+    This is the distance between the mean probability and the share of each bin, averaged with the bins' counts as
+    weights.
+
+    Args:
+        probabilities: Predicted probabilities, shape (m,).
+        outcomes: Outcomes, 0 or 1, shape (m,).
+
+    Raises:
+        DataError: If the shapes differ, there are no predictions, or a probability is outside [0, 1].
     """
     curve = reliability_curve(probabilities, outcomes)
     total = sum(part.count for part in curve)
@@ -141,10 +175,16 @@ def expected_calibration_error(probabilities: ArrayLike, outcomes: ArrayLike) ->
 
 
 def roc_auc(scores: ArrayLike, outcomes: ArrayLike) -> float:
-    """Return the probability that a random positive scores above a random negative; ties count half (Hanley, McNeil,
-    1982).
+    """Return the area under the ROC curve (Hanley and McNeil, 1982).
 
-    Raises `DataError` without positives or without negatives.
+    This is the probability that a random positive scores above a random negative. Ties count half.
+
+    Args:
+        scores: Scores in any unit, shape (m,).
+        outcomes: Outcomes, 0 or 1, shape (m,).
+
+    Raises:
+        DataError: If there are no positives or no negatives.
     """
     values, positive = np.asarray(scores, dtype=np.float64), np.asarray(outcomes, dtype=np.float64) > 0
     count = int(positive.sum())
@@ -161,9 +201,18 @@ def shared_ranks(values: Floats) -> Floats:
 
 
 def measure_interval(measure: Measure, probabilities: ArrayLike, outcomes: ArrayLike, groups: Sequence[str]) -> Figure:
-    """Return the measure with its bootstrap interval, resampled by group, e.g. the question that predictions belong to.
+    """Return a measure of all predictions with its bootstrap interval, resampled by group.
 
-    A resample that the measure is not defined for, such as one without positives, is left out.
+    If the measure is not defined for a resample, for example because it has no positives, the resample is left out.
+
+    Args:
+        measure: The measure.
+        probabilities: Predicted probabilities, shape (m,).
+        outcomes: Outcomes, 0 or 1, shape (m,).
+        groups: The group of each prediction, for example its question. Predictions of a group are drawn together.
+
+    Raises:
+        DataError: If the shapes differ, there are no predictions, or a probability is outside [0, 1].
     """
     predicted, happened = _checked(probabilities, outcomes)
     rows_of: dict[str, list[int]] = {}

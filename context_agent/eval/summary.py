@@ -1,6 +1,7 @@
-"""The summary of a run as plain data: the JSON and the HTML report are made from it; and its tables on a terminal.
+"""The summary of a run as plain data, and its tables on a terminal.
 
-`EvalSummary.to_json` gives the JSON of `summary.json`, and `summary_from_json` reads it back.
+The JSON and the HTML reports are made from the summary. `EvalSummary.to_json` returns the data of `summary.json`, and
+`summary_from_json` reads it back.
 """
 
 from __future__ import annotations
@@ -21,12 +22,20 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.eval.metrics import Metric, find_metric, in_table_order, leading_metric
 
 SCHEMA = 1
-"""Version of the JSON; a reader refuses a newer one."""
+"""Schema version of the JSON. A reader refuses a newer version."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric's mean over `n` questions with its 95 % interval; it does not apply to `left_out` other questions."""
+    """A metric's mean over questions with its 95 % interval.
+
+    Attributes:
+        mean: The mean.
+        low: The lower bound of the interval.
+        high: The upper bound of the interval.
+        n: The number of questions that the metric applies to.
+        left_out: The number of questions that it does not apply to.
+    """
 
     mean: float
     low: float
@@ -36,12 +45,12 @@ class MetricValue:
 
 
 MetricValues = Mapping[str, MetricValue]
-"""By metric name. A metric that applies to no question is absent."""
+"""Values by metric name. A metric that applies to no question is absent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """The questions of one type or number of hops, or the records of one seed."""
+    """The results of a group of records, such as the questions of one type or the records of one seed."""
 
     questions: int
     failed: int
@@ -50,10 +59,14 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The mean state of the episodes after a number of turns or tokens; an ended episode keeps its last state.
+    """The mean state of the episodes after a number of turns or tokens. An ended episode keeps its last state.
 
-    `running` is the share of episodes that got so far. `prune_accuracy` covers all chunks pruned by then, None if there
-    are none.
+    Attributes:
+        at: The number of turns or tokens.
+        seen: Trajectory recall so far, from 0 to 1.
+        held: Recall of the chunks that are in the view, from 0 to 1.
+        running: The share of episodes that got this far.
+        prune_accuracy: The prune accuracy of all chunks pruned so far. It is None if nothing was pruned.
     """
 
     at: int
@@ -65,9 +78,21 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One system on one benchmark under one window (0 for a system without a context).
+    """The results of one system on one benchmark under one window.
 
-    `failed` counts records. `differences` are paired with the reference system: this one minus that one.
+    Attributes:
+        benchmark: The name of the benchmark.
+        system: The name of the system.
+        window: The context window in tokens, or 0 for a system without a context.
+        questions: The number of questions.
+        records: The number of records, one for each question and seed.
+        failed: The number of records that failed.
+        seeds: The seeds, in ascending order.
+        metrics: The value of each metric.
+        differences: Paired differences: this system's value minus the reference system's value.
+        breakdown: The results by `type`, `hops` and `seed`. A breakdown with one group alone is left out.
+        turns: The mean state after each turn.
+        tokens: The mean state after each number of tokens placed.
     """
 
     benchmark: str
@@ -80,14 +105,13 @@ class Cell:
     metrics: MetricValues
     differences: MetricValues = field(default_factory=dict)
     breakdown: Mapping[str, Mapping[str, GroupSummary]] = field(default_factory=dict)
-    """By `type`, `hops` and `seed`, if there is more than one of them."""
     turns: tuple[CurvePoint, ...] = ()
     tokens: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PooledCell:
-    """One system over several benchmarks with equal weights."""
+    """The results of one system over several benchmarks, which have equal weights."""
 
     system: str
     window: int
@@ -100,9 +124,16 @@ class PooledCell:
 
 @dataclass(frozen=True, slots=True)
 class FloorComparison:
-    """An agent on a benchmark beside the best one-shot search there, by the leading metric.
+    """An agent's result on a benchmark beside the best one-shot search there, by the leading metric.
 
-    `difference` is paired: the agent minus the search.
+    Attributes:
+        benchmark: The name of the benchmark.
+        system: The name of the agent.
+        window: The agent's context window in tokens.
+        value: The agent's mean.
+        one_shot: The name of the best one-shot search.
+        one_shot_value: The mean of that search.
+        difference: The paired difference: the agent's value minus the search's value.
     """
 
     benchmark: str
@@ -116,7 +147,7 @@ class FloorComparison:
 
 @dataclass(frozen=True, slots=True)
 class FailedQuestion:
-    """A question that failed, and why; `trajectories` as in its record."""
+    """A question that failed, with the error and the trajectories of its record."""
 
     benchmark: str
     system: str
@@ -129,7 +160,7 @@ class FailedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class WorstQuestion:
-    """A question that an agent answered badly; `value` is that of the leading metric."""
+    """A question that an agent answered badly, with its value of the leading metric."""
 
     benchmark: str
     system: str
@@ -142,7 +173,7 @@ class WorstQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MissingRecords:
-    """Questions without the record that they should have; `first` lists a few of them."""
+    """Questions without a record. `count` is their number, and `first` lists the ids of a few."""
 
     benchmark: str
     system: str
@@ -154,10 +185,20 @@ class MissingRecords:
 
 @dataclass(frozen=True, slots=True)
 class EvalSummary:
-    """A run's summary. `cells` are ordered by benchmark, window and system, `systems` as they are displayed.
+    """The summary of a run.
 
-    `reference` is the system that the others are compared with, `problems` lists what was wrong with the inputs, and
-    `settings` tells how the run was made.
+    Attributes:
+        cells: Results by benchmark, window and system, in this order.
+        pools: Results of each system over all benchmarks.
+        floors: Comparisons of the agents with the best one-shot search.
+        systems: Names of the systems, in display order.
+        reference: The system that the others are compared with.
+        metrics: Names of the metrics, in display order.
+        failures: Questions that failed.
+        worst: Questions that agents answered badly.
+        missing: Questions without a record.
+        problems: Problems with the inputs.
+        settings: The settings of the run.
     """
 
     cells: tuple[Cell, ...] = ()
@@ -183,13 +224,24 @@ class EvalSummary:
         return tuple(find_metric(name) for name in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data with a schema version. Its keys are the fields, and `definitions`."""
+        """Return the summary as plain data.
+
+        Its keys are the fields, the schema version, and `definitions` of the metrics.
+        """
         definitions = {metric.name: asdict(metric) for metric in self.definitions}
         return {"schema": SCHEMA, **asdict(self), "definitions": definitions}
 
 
 def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
-    """Return the summary of its JSON. Raises `DataError` for other data and for a newer schema."""
+    """Return the summary in decoded JSON.
+
+    Args:
+        row: The decoded JSON.
+        location: Where it was read. Error messages start with it.
+
+    Raises:
+        DataError: If the data is not a summary or has a newer schema.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -206,14 +258,20 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
 
 
 COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")
-"""Metrics after the leading one; those that the summary lacks or that do not fit the terminal are left out."""
+"""Metrics in the columns after the leading metric. A metric that the summary lacks or that does not fit is left out."""
 SHORT_NAMES = {"all_gold@5": "all@5", "answer_found": "answer", "trajectory_recall": "seen", "prune_accuracy": "prunes"}
 LISTED = 5
-"""Problems, failures and gaps listed below the tables, of each at most."""
+"""How many problems, failures and gaps are listed below the tables, of each kind."""
 
 
 def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COLUMNS) -> None:
-    """Print the tables, then failures, missing records and problems. `columns` are metrics after the leading one."""
+    """Print the tables, then the failures, the missing records and the problems.
+
+    Args:
+        console: The console to print on.
+        summary: The summary to print.
+        columns: Names of the metrics after the leading metric. Columns that do not fit the console are left out.
+    """
     groups: list[tuple[str, Sequence[Cell | PooledCell]]] = [
         (name, [cell for cell in summary.cells if cell.benchmark == name]) for name in summary.benchmarks
     ]
@@ -303,7 +361,9 @@ def _number(value: float, of: Metric, *, sign: bool = False) -> str:
 
 
 def _notes(summary: EvalSummary) -> list[str]:
-    """Return what was left out, failed, is missing or was wrong, with the first few of each."""
+    """Return lines about questions that were left out, failed or are missing, and about problems, with the first few of
+    each.
+    """
     left_out = max(
         (cell.metrics["answer_found"].left_out for cell in summary.cells if "answer_found" in cell.metrics), default=0
     )
@@ -334,8 +394,9 @@ def _line(text: str) -> str:
 
 
 def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
-    """Return the value as text: shares with three decimals, tokens in thousands from 10,000, money with three
-    digits.
+    """Return the value as text in the metric's unit.
+
+    Shares have three decimals, and money has three digits. Tokens are in thousands from 10,000.
     """
     plus = "+" if sign else ""
     if not metric.unit:
@@ -348,17 +409,20 @@ def format_value(value: float, metric: Metric, *, sign: bool = False) -> str:
 
 
 def format_interval(value: MetricValue, metric: Metric, *, sign: bool = False) -> str:
-    """Return the 95 % interval in brackets."""
+    """Return the 95 % interval as text in brackets."""
     return f"[{format_value(value.low, metric, sign=sign)}, {format_value(value.high, metric, sign=sign)}]"
 
 
 def verdict(difference: MetricValue, metric: Metric) -> str:
-    """`better` or `worse`; empty if the interval includes 0 or neither direction is better."""
+    """Return `better` or `worse`.
+
+    If the interval includes 0 or the metric has no better direction, return an empty string.
+    """
     if metric.better == "neither" or difference.low <= 0 <= difference.high:
         return ""
     return "better" if (difference.low > 0) == (metric.better == "higher") else "worse"
 
 
 def format_window(tokens: int) -> str:
-    """Return the window as text; a dash for a system without one."""
+    """Return the window as text. For a system without a window, return a dash."""
     return f"{tokens:,}" if tokens else "–"

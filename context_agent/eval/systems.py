@@ -1,9 +1,9 @@
-"""The systems that are compared in one run: one-shot retrieval, the agent, and the agent under controls.
+"""The systems that a run compares: one-shot retrieval, the agent, and the agent under controls.
 
-A system is a value with a name; `find_systems` looks it up. One-shot systems search once and keep no context, so
-window, seed and policy do not affect them. The controls are the agent with a strategy instead of its own pruning
-(`policies.controlled`), without pruning, or with summaries. `NAME@4` is any agent with four
-rollouts, `agent+swarm4` the agent with four searchers.
+A system is a value with a name, and `find_systems` looks it up. One-shot systems search once and keep no context, so
+window, seed and policy do not affect them. A control replaces the agent's own pruning with a strategy
+(`policies.controlled`), switches pruning off, or adds summaries. `NAME@4` is any agent with four rollouts.
+`agent+swarm4` is the agent with four searchers.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from context_agent.text.names import question_entities
 from context_agent.types import Chunk, Question, RankedChunk, RankedDocument
 
 ONE_SHOT = "one_shot"
-"""Stop reason of a one-shot system."""
+"""The stop reason of a one-shot system."""
 ORACLE = "oracle"
 SUMMARY, BOTH = "summary", "both"
-"""Controls that summarise; `BOTH` keeps the policy's own pruning too."""
+"""Controls that summarize. `BOTH` keeps the policy's own pruning too."""
 SWARM = "+swarm"
 CHUNKS_PER_DOCUMENT = 5
-"""Chunks that a one-shot search requests per document of the answer: several may belong to the same document."""
+"""Chunks that a one-shot search requests for each document of the answer. Several chunks may belong to one document."""
 
 Search = Callable[["RetrieverCorpus", str, int], list[str]]
-"""(corpus, question, depth) -> chunk ids, best first."""
+"""A function of a corpus, a question and a depth that returns chunk ids, best first."""
 
 
 @runtime_checkable
 class RetrieverCorpus(Corpus, Protocol):
-    """A corpus that gives access to its retrievers, as both corpora of this package do."""
+    """A corpus that gives access to its retrievers. Both corpora of this package do."""
 
     retrievers: list[Retriever]
     calibration: Calibration
@@ -62,9 +62,16 @@ class RetrieverCorpus(Corpus, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """How a question is answered: by a one-shot `search`, else by the agent.
+    """A way to answer questions: a one-shot search or an agent.
 
-    `pruning` names the control that replaces the policy's pruning; None leaves it to the policy.
+    Attributes:
+        name: The name, as in `--systems`.
+        about: A description for the report.
+        search: The one-shot search. For an agent it is None.
+        pruning: The name of the control that replaces the policy's pruning. Without it the policy prunes by itself.
+        rollouts: Episodes that are run for each question. Their rankings are fused.
+        reranked: Whether the system needs a reranker.
+        swarm: Searchers that the agent may start at a time, or 0 for an agent without a swarm.
     """
 
     name: str
@@ -74,41 +81,40 @@ class System:
     rollouts: int = 1
     reranked: bool = False
     swarm: int = 0
-    """Searchers that the agent may start at a time; 0 for an agent without a swarm."""
 
     @property
     def keeps_context(self) -> bool:
-        """Whether the system has a context, so that a window affects it."""
+        """True if the system has a context, so that the window affects it."""
         return self.search is None
 
     @property
     def summarizes(self) -> bool:
-        """Whether the system needs a profile with `summarize_context`."""
+        """True if the system needs a profile with `summarize_context`."""
         return self.pruning in (SUMMARY, BOTH)
 
 
 def bm25(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """BM25 alone."""
+    """Rank chunks by BM25 alone."""
     return _single_retriever(corpus, SPARSE, question, depth)
 
 
 def dense(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Cosine similarity of embeddings alone."""
+    """Rank chunks by the cosine similarity of embeddings alone."""
     return _single_retriever(corpus, DENSE, question, depth)
 
 
 def hybrid(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """BM25 and dense search, fused by score, without the reranker."""
+    """Rank chunks by BM25 and dense search, fused by score, without the reranker."""
     return [chunk.id for chunk in gather(corpus.retrievers, corpus.calibration.weights, question, limit=depth)]
 
 
 def reranked(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """BM25 and dense search, fused, with the candidates ordered by the reranker."""
+    """Rank chunks by BM25 and dense search, fused by score. The reranker then orders the candidates."""
     return [hit.chunk.id for hit in corpus.search(question, k=depth)]
 
 
 def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """BM25 and dense search, fused, with the candidates ordered by the shipped reader, each read by itself."""
+    """Rank chunks by BM25 and dense search, fused by score. The shipped reader then scores each candidate by itself."""
     chunks = corpus.get(hybrid(corpus, question, depth))
     words = set(terms(question))
     pairs = []
@@ -122,10 +128,10 @@ def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
 
 
 def subqueries(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """`hybrid` for the question and for each name in it; the rankings are fused by reciprocal rank.
+    """Search with `hybrid` for the question and for each name in it, and fuse the rankings by reciprocal rank.
 
-    The split needs no language model: names, quotations and the options of a comparison, as the bridge policy finds
-    them. This is the agent's first turn alone.
+    No language model splits the question. The names, quotations and compared options are those that the bridge policy
+    finds, so this system is the agent's first turn alone.
     """
     queries = dict.fromkeys([question, *question_entities(question)])
     rankings = [hybrid(corpus, query, depth) for query in queries]
@@ -156,7 +162,12 @@ SYSTEMS = (
 def find_systems(names: Iterable[str], *, reranker: bool = False) -> tuple[System, ...]:
     """Return the systems with these names, without repeats.
 
-    Raises `ConfigError` for an unknown name, and for a system that needs a reranker unless there is one (`reranker`).
+    Args:
+        names: Names such as `hybrid`, `agent`, `agent@4` or `agent+swarm4`.
+        reranker: Whether there is a reranker.
+
+    Raises:
+        ConfigError: If a name is unknown, or if a system needs a reranker and there is none.
     """
     systems = tuple(dict.fromkeys(_find_system(name) for name in names))
     if not systems:
@@ -169,7 +180,14 @@ def find_systems(names: Iterable[str], *, reranker: bool = False) -> tuple[Syste
 
 @dataclass(frozen=True, slots=True)
 class AnswerSettings:
-    """Settings for all answers of a run. `trajectories` is the folder for trajectories; None writes none."""
+    """Settings for all answers of a run.
+
+    Attributes:
+        profile: The name of the harness profile.
+        limits: Limits of an episode.
+        k: The number of documents in a ranking.
+        trajectories: The folder for trajectories. Without it none are written.
+    """
 
     profile: str = "default"
     limits: Limits = field(default_factory=Limits)
@@ -178,9 +196,9 @@ class AnswerSettings:
 
 
 class Answerer:
-    """Answers questions about one corpus with any system. Caches the agents and, with them, their token counts.
+    """Answers questions about one corpus with any system. Threads may share an answerer.
 
-    Safe to share between threads.
+    It keeps the agents that it opened, and with them their cached token counts.
     """
 
     def __init__(self, corpus: Corpus, policy: Policy, settings: AnswerSettings) -> None:
@@ -191,7 +209,7 @@ class Answerer:
         self._lock = threading.Lock()
 
     def answer(self, system: System, question: Question, gold: Gold, *, window: int, seed: int) -> SearchResult:
-        """Return the system's answer. Raises what the search raises. Only the oracle uses `gold`."""
+        """Return the system's answer. Only the oracle uses `gold`. Errors of the search are passed on."""
         if system.search is not None:
             return _one_shot(system.search, question, self.corpus, self._settings.k)
         if system.pruning == ORACLE:
@@ -233,8 +251,9 @@ class Answerer:
 
 
 def without_pruning(policy: Policy) -> Policy:
-    """Return the policy with its pruning switched off, if it has such a switch; it then plans its searches
-    accordingly.
+    """Return the policy with its pruning switched off, so that it also plans its searches without pruning.
+
+    A policy that has no such switch is returned unchanged.
     """
     if not isinstance(policy, BridgePolicy):
         return policy
@@ -280,7 +299,9 @@ def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> Sea
 
 
 def _documents(chunks: Sequence[Chunk], k: int) -> tuple[RankedDocument, ...]:
-    """Return the first `k` documents of a ranking of chunks, each at the rank of its best chunk and with that chunk."""
+    """Return the first `k` documents of a ranking of chunks, each with its best chunk and at the rank of its first
+    chunk.
+    """
     best: dict[str, Chunk] = {}
     for chunk in chunks:
         best.setdefault(chunk.document_id, chunk)
