@@ -1,4 +1,4 @@
-"""Fakes, tiny models and hostile inputs, for tests and measurements of your own.
+"""Fakes, tiny models and hostile inputs, for your own tests and measurements.
 
 Nothing here downloads anything, and every result is the same on every machine:
 
@@ -10,8 +10,8 @@ Nothing here downloads anything, and every result is the same on every machine:
     policy = ScriptedPolicy([search("a glazier from Ghent"), rank_all])
     result = SearchAgent(corpus, policy).search("Which glazier came from Ghent?")
 
-Hostile inputs and longer checks are modules of their own: `hostile_files`, `hostile_code`, `hostile_indexes`,
-`loading`, `reward_attacks`.
+Hostile inputs and longer checks are in modules that you import by name: `hostile_files`, `hostile_code`,
+`hostile_indexes`, `loading`, `reward_attacks`.
 """
 
 from __future__ import annotations

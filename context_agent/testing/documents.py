@@ -1,4 +1,4 @@
-"""Invented documents for tests: short texts that name each other, and biographies with facts of their own."""
+"""Invented documents for tests: short texts that mention each other, and biographies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ TOPICS = ("rivers", "bridges", "painters", "engines", "gardens", "comets", "oper
 
 
 def linked_documents(count: int = 60) -> list[Document]:
-    """Return invented documents that name each other, some of one sentence and some of five."""
+    """Return invented documents that mention each other.
+
+    Args:
+        count: Number of documents. Their texts repeat a sentence one to five times.
+    """
     documents = []
     for number in range(count):
         topic, other = TOPICS[number % 7], TOPICS[(number * 3 + 1) % 7]
@@ -23,7 +27,12 @@ TRADES = ("printer", "glazier", "botanist", "engraver", "cartographer", "organis
 
 
 def people(count: int, start: int = 0) -> list[Document]:
-    """Return short invented biographies, each with facts of its own and with metadata to filter by."""
+    """Return short invented biographies with metadata to filter by.
+
+    Args:
+        count: Number of biographies.
+        start: Number of the first person. Persons with the same number are equal.
+    """
     return [
         Document(
             id=f"person-{number}",

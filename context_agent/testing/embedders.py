@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class HashEmbedder:
-    """An embedder that counts words in hashed buckets, so texts that share words are close.
+    """An embedder that counts words in hashed buckets. Texts that share words have similar vectors.
 
     Args:
         dimension: Length of a vector.
@@ -26,7 +26,7 @@ class HashEmbedder:
         self.embedded = 0
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a vector of length 1 for each text, shape (n, dimension)."""
+        """Return a vector of length 1 for each text, shape (n_texts, dimension)."""
         self.embedded += len(texts)
         return np.stack([self._embed(text) for text in texts]) if texts else np.zeros((0, self.dimension), np.float32)
 

@@ -1,4 +1,4 @@
-"""Episodes of a tiny model whose replies are forced, and the log-probabilities of a forward pass on their rows."""
+"""Episodes of a tiny model whose replies are forced, and a check of the log-probabilities that were recorded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from context_agent.train.rows import TrainingRow
 
 
 class Patcher(Protocol):
-    """As pytest's monkeypatch."""
+    """A tool that replaces attributes, such as pytest's `monkeypatch`."""
 
     def setattr(self, target: Any, name: str, value: Any) -> None:
-        """Put the value in place."""
+        """Set an attribute of the target to the value."""
 
 
 def forced(patch: Patcher, replies: dict[str, Sequence[int]]) -> None:
-    """Make the engine's sampler take these ids instead of drawing; the scores stay the model's."""
+    """Make the engine's sampler take given token ids instead of drawing them. The model still computes their scores.
+
+    Args:
+        patch: The tool that replaces the sampler's method.
+        replies: A mapping with a single value: the token ids to take.
+    """
     from context_agent.policies.tokens.engines.transformers import Sampler
 
     (ids,) = replies.values()
@@ -35,7 +40,19 @@ def forced(patch: Patcher, replies: dict[str, Sequence[int]]) -> None:
 def forced_episodes(
     model: Any, renderer: TokenRenderer, corpus: MemoryCorpus, patch: Patcher, *, seed: int, rollouts: int
 ) -> list[SearchResult]:
-    """Concurrent episodes of random turns, prunes among them, each sampled token scored by the model in a batch."""
+    """Run concurrent episodes of random turns, including prunes, in which the model scores each forced token.
+
+    Args:
+        model: The model whose scores are recorded.
+        renderer: The renderer of prompts and replies.
+        corpus: The corpus that the episodes search.
+        patch: The tool that replaces the sampler's method.
+        seed: Seed of the random turns.
+        rollouts: Number of episodes.
+
+    Returns:
+        The results of the episodes.
+    """
     from context_agent.policies.tokens.engines.transformers import Sampler, TransformersEngine
 
     scripts: dict[tuple[int, ...], Iterator[int]] = {}
@@ -63,7 +80,7 @@ def forced_episodes(
 
 
 class _Forced(Watched):
-    """A policy that tells the sampler what to take before each call."""
+    """A token policy that chooses each reply before it calls the engine."""
 
     def __init__(self, engine: Any, renderer: TokenRenderer, scripts: dict[Any, Iterator[int]], seed: int) -> None:
         super().__init__(_Announced(engine, self._announce), renderer)  # type: ignore[arg-type]
@@ -78,14 +95,14 @@ class _Forced(Watched):
 
 
 def _short_turn(view: View, draw: random.Random) -> Action:
-    """A turn that costs few tokens: a small vocabulary spells everything at length."""
+    """Return a random action that costs few tokens, because a small vocabulary spells every word at length."""
     if view.blocks and draw.random() < 0.6:
         return Action((ToolCall("prune_chunks", {"chunk_ids": [draw.choice(view.blocks).id]}),))
     return Action((ToolCall("search_corpus", {"query": draw.choice(QUERIES), "limit": 2}),))
 
 
 class _Announced:
-    """An engine that says what it is about to be asked."""
+    """An engine that reports each request before it answers it."""
 
     def __init__(self, inner: Any, announce: Callable[[Sequence[int], int | None], None]) -> None:
         self._inner = inner
@@ -99,7 +116,12 @@ class _Announced:
 
 
 def worst_difference(model: Any, rows: Iterable[TrainingRow]) -> float:
-    """The greatest difference between a sampled token's recorded log-probability and the forward pass on its row."""
+    """Return the largest difference between recorded log-probabilities and those of a forward pass, in nats.
+
+    Args:
+        model: The model that sampled the tokens.
+        rows: Training rows with recorded log-probabilities. Only tokens in the loss mask are compared.
+    """
     import torch
 
     worst = 0.0

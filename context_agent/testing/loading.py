@@ -1,4 +1,4 @@
-"""What it costs to load a file, measured in a process of its own. Needs Linux."""
+"""The cost of loading a file, measured in a separate process. This module needs Linux."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True)
 class LoadingCost:
-    """What loading one file cost and gave.
+    """The cost of loading one file, and what came out.
 
     Attributes:
-        seconds: Processor time from the first byte to the last document, with that of child processes.
-        megabytes: Peak memory above the process at rest, with that of its own child processes.
+        seconds: Processor time from the first byte to the last document, including child processes.
+        megabytes: Peak memory above that of the idle process, including child processes.
         documents: Number of documents.
-        characters: Characters of all documents and their metadata, counted only up to the limit of the measurement.
-        reason: The first notice, "" if there is none.
-        failure: What ended the process; "" if it ended by itself.
+        characters: Characters of all documents and their metadata, counted up to the memory limit of the measurement.
+        reason: The first notice of the loader, or empty.
+        failure: What ended the process, or empty if it ended by itself.
     """
 
     seconds: float
@@ -38,12 +38,12 @@ class LoadingCost:
 
 
 def loading_cost(path: Path, *, max_seconds: float = 60, max_megabytes: int = 2_000) -> LoadingCost:
-    """Load a file in a forked process under limits of time and memory, and return what it cost.
+    """Load a file in a forked process under limits of time and memory, and return the cost.
 
     Args:
         path: The file.
-        max_seconds: Time after which the process is killed.
-        max_megabytes: Address space that the process may take beyond what this process has.
+        max_seconds: Seconds after which the process is killed.
+        max_megabytes: Address space that the process may use beyond that of this process.
     """
     import context_agent.retrieval.loaders  # noqa: F401 - the fork finds it imported
 
@@ -91,6 +91,6 @@ def _run(path: Path, writer: int, max_megabytes: int) -> None:
 
 
 def _status(field: str) -> int:
-    """Return a number of this process's status, in kilobytes."""
+    """Return a number from this process's status, in kilobytes."""
     line = next(line for line in _STATUS.read_text(encoding="ascii").splitlines() if line.startswith(field + ":"))
     return int(line.split()[1])

@@ -1,8 +1,8 @@
-"""Quotes from the demo's passages, each with a text in which it should, or should not, be found.
+"""Quotes from the demo's passages, each with a text in which `find_quote` should or should not find it.
 
-There are 500: verbatim quotes; quotes that differ from the text in spaces, links or punctuation; and paraphrases, which
-should not be found. The paraphrases are hard: one number, name or word differs, a negation is added, the end is
-invented, the words are rearranged, or words are replaced or dropped throughout.
+There are 500 cases: verbatim quotes, quotes that differ from the text in spaces, links or punctuation, and paraphrases.
+Paraphrases should not be found, and they are hard. One number, name or word differs, a negation is added, the end is
+invented, or the words are rearranged, replaced or dropped.
 """
 
 import json
@@ -18,7 +18,14 @@ COUNTS = {"exact": 90, "folded": 90, "punctuation": 90, "link": 90, "paraphrase"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A quote, a text, and whether the quote is in the text."""
+    """A quote and a text.
+
+    Attributes:
+        kind: The kind of the case, a key of `COUNTS`.
+        quote: The quote to look for.
+        text: The text to search.
+        stands: True if the text contains the quote.
+    """
 
     kind: str
     quote: str
@@ -27,20 +34,20 @@ class Planted:
 
 
 def planted(seed: int = 0) -> list[Planted]:
-    """500 cases."""
+    """Return 500 cases, which are the same for the same seed."""
     draw = random.Random(seed)
     texts = passages()
     return [MAKERS[kind](draw, draw.choice(texts), texts) for kind, count in COUNTS.items() for _ in range(count)]
 
 
 def passages() -> list[str]:
-    """The demo's passages that are long enough to quote from."""
+    """Return the demo's passages that have more than 30 words."""
     lines = (files("context_agent.cli") / "demo_data" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     return [text for text in (json.loads(line)["text"] for line in lines) if len(text.split()) > 30]
 
 
 def _span(draw: random.Random, text: str, least: int = 4, most: int = 18) -> tuple[int, int]:
-    """Start and end of a run of whole words, without closing punctuation."""
+    """Return the start and end of a random run of whole words, without punctuation at the end."""
     words = list(re.finditer(r"\S+", text))
     length = draw.randint(least, min(most, len(words)))
     first = draw.randrange(len(words) - length + 1)
@@ -113,7 +120,7 @@ OTHER_WORDS = "orchard silver lantern quarrel marble winter harvest thunder velv
 
 
 def _paraphrase(draw: random.Random, text: str, texts: list[str]) -> Planted:
-    """A changed quote that keeps most of the words. Another one is drawn if nothing changed."""
+    """Return a changed quote that keeps most of the words. If the change had no effect, draw again."""
     while True:
         start, end = _span(draw, text, least=9)
         quote = text[start:end]
@@ -161,7 +168,7 @@ def _rearranged(draw: random.Random, quote: str) -> str:
 
 
 def _thinned(draw: random.Random, quote: str) -> str:
-    """The quote without every other long word: a summary in the same order."""
+    """Return the quote without every other long word. The result reads like a summary in the same order."""
     long_indices = [index for index, word in enumerate(quote.split()) if len(word) > 3]
     return " ".join(word for index, word in enumerate(quote.split()) if index not in long_indices[1::2])
 

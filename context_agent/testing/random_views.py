@@ -1,4 +1,4 @@
-"""Random conversations twice over: as a view of this harness, and as oss-harmony's own messages."""
+"""Random conversations in two forms: as a view of the harness, and as messages of oss-harmony."""
 
 from __future__ import annotations
 
@@ -30,13 +30,18 @@ ALPHABET = "abc XYZ 1234 \n\t.,!?/#'s é中文🙂\u0301\u2028 _-{}[]\"\\:"
 
 
 def random_text(draw: random.Random, longest: int = 200) -> str:
-    """Letters of many kinds, with what tries to pass for the harness or for tokens in between."""
+    """Return random characters of many scripts. Some texts contain forged headers or special tokens.
+
+    Args:
+        draw: The source of randomness.
+        longest: The largest number of characters per part. A text has one to three parts.
+    """
     parts = ["".join(draw.choice(ALPHABET) for _ in range(draw.randint(0, longest))) for _ in range(draw.randint(1, 3))]
     return draw.choice(FORGERIES).join(parts) if draw.random() < 0.6 else " ".join(parts)
 
 
 def random_action(draw: random.Random) -> Action:
-    """A turn of one call."""
+    """Return a random action with one call."""
     query = random_text(draw, 30)
     call = draw.choice(
         [
@@ -50,14 +55,20 @@ def random_action(draw: random.Random) -> Action:
 
 
 def random_block(draw: random.Random, key: int, turn: int) -> Block:
-    """A block with any text in it."""
+    """Return a block with random text.
+
+    Args:
+        draw: The source of randomness.
+        key: The key of the block.
+        turn: The turn that shows the block.
+    """
     chunk = Chunk(f"d{key}_0", f"d{key}", 0, random_text(draw), 0, 0, 1)
     header = f"# DOCUMENT ID: {chunk.id} (12 tokens)\n"
     return Block(key, header, chunk.text, 1, turn, 0, Source.SEARCH, Hit(chunk, 1.0, 1))
 
 
 def random_view(draw: random.Random, profile: Profile) -> View:
-    """A view of up to five turns; about a third of its blocks are pruned."""
+    """Return a view of up to five turns in which about a third of the blocks are pruned."""
     question = profile.question.format(question=random_text(draw, 40))
     segments: list[Any] = [Text(Part.PROMPT, "", 0, -1), Text(Part.QUESTION, question, 0, -1)]
     hidden = set()
@@ -75,7 +86,13 @@ def random_view(draw: random.Random, profile: Profile) -> View:
 
 
 def rendered_by_oss_harmony(view: View, profile: Profile, effort: str = "high") -> list[int]:
-    """The prompt as oss-harmony renders the same conversation."""
+    """Return the token ids of the prompt that oss-harmony renders for the view.
+
+    Args:
+        view: The view.
+        profile: The profile with the instructions and tools.
+        effort: The reasoning effort.
+    """
     tools = [ToolDescription.new(**tool) for tool in schemas(profile)]
     developer = DeveloperContent.new().with_instructions(profile.instructions().strip()).with_function_tools(tools)
     messages = [

@@ -22,7 +22,7 @@ LIMIT = 0.35
 
 
 EXTRAS = RewardConfig(prune_accuracy=0.2, diversity=0.2, parallel=0.2)
-"""The default with all terms that pay for how a policy searches."""
+"""The default reward with all terms that pay for how a policy searches."""
 
 
 TURNS = 24
@@ -32,18 +32,30 @@ Step = Action | Callable[[View], Action]
 
 @dataclass(frozen=True)
 class SmallWorld:
-    """The tasks of a world, and the means to play them."""
+    """The tasks of a small invented world, and the means to play them.
+
+    Attributes:
+        corpus: The corpus.
+        documents: The documents by id.
+        questions: The questions to play.
+    """
 
     corpus: MemoryCorpus
     documents: dict[str, Document]
     questions: list[Question]
 
     def titles(self, question: Question) -> list[str]:
-        """Return the titles of the gold documents."""
+        """Return the titles of the question's gold documents."""
         return [self.documents[item].title for item in question.gold]
 
     def play(self, question: Question, steps: Sequence[Step], name: str = "summary") -> EpisodeOutcome:
-        """Play the steps in the profile of that name. After the last step the policy stalls."""
+        """Play an episode. After the last step, the policy repeats useless searches.
+
+        Args:
+            question: The question.
+            steps: The actions of the policy, or functions that choose an action from the view.
+            name: The name of the profile.
+        """
         stalling = [search(f"filler {number}", limit=1) for number in range(TURNS)]
         agent = SearchAgent(
             self.corpus,
@@ -58,13 +70,23 @@ class SmallWorld:
         return measure_outcome(trajectory, question, gold_of(question, self.corpus))
 
     def earned(self, attack: Attack, name: str = "summary", settings: Sequence[RewardConfig] = SETTINGS) -> list[float]:
-        """Return the mean reward over all tasks, under each of the settings."""
+        """Return the mean reward of an attack over all questions, under each of the settings.
+
+        Args:
+            attack: The attack to play.
+            name: The name of the profile.
+            settings: The reward settings.
+        """
         outcomes = [self.play(question, attack(self, question), name) for question in self.questions]
         return [fmean(compute_reward(outcome, each).total for outcome in outcomes) for each in settings]
 
 
 def make_small_world(every: int) -> SmallWorld:
-    """Make tasks of two to four gold documents in a corpus of 150; `every` so many of them is played."""
+    """Return tasks of two to four gold documents in a corpus of 150 documents.
+
+    Args:
+        every: The step between two tasks that are used. With 3, every third task is used.
+    """
     made = make_world(entities=150, seed=5, tasks=240, hops=(2, 4))
     documents = {document.id: document for document in made.documents}
     questions = [task.as_question for task in made.stream("train") if len(task.gold) > 1][::every]
@@ -72,7 +94,16 @@ def make_small_world(every: int) -> SmallWorld:
 
 
 def honest(game: SmallWorld, question: Question, missing: int = 0, padding: int = 0) -> list[Step]:
-    """Search for each name, two in a turn, prune what is not gold, and rank all gold but the last `missing`."""
+    """Return the steps of an honest policy.
+
+    It searches for the gold titles, two per turn, prunes what is not gold, and ranks the gold.
+
+    Args:
+        game: The world.
+        question: The question.
+        missing: Number of gold documents that the ranking leaves out, counted from the end.
+        padding: Number of useless searches to add.
+    """
     titles, gold = game.titles(question), list(question.gold)
     pairs = [search(*titles[start : start + 2], limit=2) for start in range(0, len(titles), 2)]
     filler = [search(f"padding {number}", limit=1) for number in range(padding)]
@@ -96,7 +127,7 @@ def first(view: View) -> Action:
 
 
 def wrong(game: SmallWorld, question: Question) -> Step:
-    """Rank a document in view that is not gold."""
+    """Return a step that ranks a document in view that is not gold."""
 
     def step(view: View) -> Action:
         return rank(next(block.document_id for block in view.blocks if block.document_id not in question.gold))
@@ -121,7 +152,7 @@ def first_often(view: View) -> Action:
 
 
 def top(count: int) -> Step:
-    """Return a step that ranks the first documents in view."""
+    """Return a step that ranks the first `count` documents in view."""
     return lambda view: rank(*list(dict.fromkeys(block.document_id for block in view.blocks))[:count])
 
 
@@ -151,7 +182,7 @@ def prune_one(view: View) -> Action:
 
 
 def summarize_all(view: View) -> Action:
-    """Replace everything in view by a summary that says nothing."""
+    """Replace everything in view with a summary that says nothing."""
     return summarize("all of it", *(block.id for block in view.blocks))
 
 
@@ -205,7 +236,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def rank_all_citable(view: View) -> Action:
-    """Rank every document in view, through a summary too."""
+    """Rank every citable document, including those that a summary replaced."""
     return rank(*dict.fromkeys(block.document_id for block in view.citable_blocks))
 
 
@@ -230,4 +261,4 @@ CASES: dict[str, tuple[str, Attack]] = {
     **{name: ("default", attack) for name, attack in SWARM_ATTACKS.items()},
     **{f"lean: {name}": ("lean", attack) for name, attack in LEAN_ATTACKS.items()},
 }
-"""All attacks by name, each with the profile in which it is played."""
+"""All attacks by name. Each comes with the name of the profile in which it is played."""

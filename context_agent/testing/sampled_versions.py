@@ -1,4 +1,4 @@
-"""The calls of asynchronous runs, each scored again by the weights of the version that it names."""
+"""A check that recorded log-probabilities are those of the weights that each call of an asynchronous run names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from context_agent.train.config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class CheckedCalls:
-    """How far recorded log-probabilities are from those of the version that each call names.
+    """The distance of recorded log-probabilities from those of the version that each call names.
 
     Attributes:
         calls: Number of recorded calls.
-        versions: Number of different versions that they name.
-        worst: Largest difference of a log-probability, in nats.
-        beyond: Calls that are farther from their version than the bound.
-        nearer: Calls that another version explains better by more than the bound.
+        versions: Number of different versions that the calls name.
+        worst: Largest difference between two log-probabilities, in nats.
+        beyond: Number of calls that differ from their version by more than the bound.
+        nearer: Number of calls that another version explains better by more than the bound.
     """
 
     calls: int
@@ -41,16 +41,17 @@ class CheckedCalls:
 
 
 def train_and_check(run: RunConfig, bound: float) -> CheckedCalls:
-    """Train asynchronously, keep the weights of each version, and score every recorded call by them.
+    """Train asynchronously, keep the weights of each version, and score every recorded call with them.
 
-    The scores come from a plain forward pass of a model that no trainer has touched, on the trainer's device.
+    The scores come from a plain forward pass of a model that no trainer has touched. The model runs on the trainer's
+    device.
 
     Args:
-        run: A run with `[async_rollouts]`.
-        bound: How far a log-probability may be from its version's, in nats.
+        run: A run with the table `[async_rollouts]`.
+        bound: The largest permitted difference between a log-probability and its version's, in nats.
 
     Returns:
-        What was found.
+        The distances over all recorded calls.
     """
     import torch
 

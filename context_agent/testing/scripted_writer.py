@@ -2,14 +2,15 @@
 
     python -m context_agent.testing.scripted_writer LOG [--troubled] [--hold N]
 
-It prints its address. Its answers depend on the request alone, so requests may come in any order. For each request it
-writes a line to LOG: the request's digest and its fate. With `--troubled`, half of the requests fail the first time
-(status 500, a cut connection, or a body that is not JSON), and replies are fenced, wrapped in prose, have extra commas,
-or have no JSON until they are requested again. With `--hold N`, every request after N answers waits as long as the
-file LOG.hold exists.
+The server prints its address. Its answers depend on the request alone, so requests may come in any order. For each
+request it writes a line to LOG with the request's digest and its fate.
 
-Four of the groups of documents are traps. In two of them a document gives the writer orders, once bluntly and once
-politely, and the writer obeys. In the third the writer always puts the answer into the question. In the fourth the
+With `--troubled`, half of the requests fail the first time, by status 500, a broken connection or a body that is not
+JSON. Replies are fenced, wrapped in prose, have extra commas, or contain no JSON until they are requested again. With
+`--hold N`, every request after N answers waits as long as the file LOG.hold exists.
+
+Four of the groups of documents are traps. In two of them, a document gives the writer orders, once bluntly and once
+politely, and the writer obeys. In the third, the writer always includes the answer in the question. In the fourth, the
 extractor invents its quotes.
 """
 
@@ -42,12 +43,15 @@ ENDINGS = ("wick", "spire", "mouth", "lume", "mere", "stein", "fin")
 
 
 def name(group: int, ending: str) -> str:
-    """A name that only this group has."""
+    """Return a name that only this group has."""
     return SYLLABLES[group] + ending
 
 
 def documents() -> list[Document]:
-    """Six documents a group: a mason, a tower, a town; then the town's river, the river's lake, and a boat on it."""
+    """Return the documents of all groups.
+
+    A group has a mason, a tower, a town, the town's river, the river's lake, and a boat on the lake.
+    """
     return [document for group in range(GROUPS) for document in _group(group)]
 
 
@@ -81,7 +85,7 @@ LONGER = (
 
 
 class Writer:
-    """Answers requests; `seen` holds the digests of the requests that came before."""
+    """The server's answers. `seen` holds the digests of all earlier requests."""
 
     def __init__(self, log: Path, *, troubled: bool, hold: int | None) -> None:
         self.log, self.troubled, self.hold = log, troubled, hold
@@ -91,7 +95,7 @@ class Writer:
         self.lock = threading.Lock()
 
     def answer(self, body: Mapping[str, Any]) -> ScriptedAnswer:
-        """Return the answer to a request, or a failure."""
+        """Answer a request, or fail it."""
         digest = blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
         variant = int(digest[:6], 16)
         with self.lock:
@@ -129,7 +133,7 @@ class Writer:
         return says(_dressed(value, variant if self.troubled else 0), usage=usage)
 
     def _shown(self, data: str) -> list[str]:
-        """The ids of the documents whose text is in the data, in the order of the data."""
+        """Return the ids of the documents whose text is in the data, in the order of the data."""
         by_position = {data.find(text): document for text, document in self.texts.items()}
         return [by_position[position] for position in sorted(by_position) if position >= 0]
 
@@ -151,7 +155,7 @@ class Writer:
         return says("\n".join(lines), usage=usage)
 
     def _group_of(self, question: str) -> int:
-        """The group whose names are in the question."""
+        """Return the group whose names are in the question."""
         return next(group for group in range(GROUPS) if any(name(group, ending) in question for ending in ENDINGS))
 
     def _object(self, system: str, document_ids: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Spoiled replies: valid harmony output that was cut, doubled, shuffled or filled with what nobody would write."""
+"""Spoiled replies: harmony output that was truncated, repeated, shuffled, or mixed with tokens that no model writes."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ ENDS = ("<|call|>", "<|end|>", "<|return|>", "", "<|start|>functions.search_corp
 
 
 def special_ids(text: str) -> list[int]:
-    """Ids of a text in which special tokens count as such."""
+    """Return the token ids of a text. Special tokens in the text become special ids."""
     from context_agent.tokens import harmony_encoding
 
     return list(harmony_encoding().encode(text, allowed_special="all"))
 
 
 def valid(draw: random.Random) -> list[int]:
-    """A reply, mostly as a model would write it, of one to three messages."""
+    """Return a reply of one to three messages, mostly in the form that a model would write."""
     if draw.random() < 0.3:
         calls = tuple(
             ToolCall("search_corpus", {"query": "x" * draw.randint(1, 40)}) for _ in range(draw.randint(0, 3))
@@ -60,7 +60,7 @@ def valid(draw: random.Random) -> list[int]:
 
 
 def mutated(draw: random.Random) -> list[int]:
-    """A spoiled reply of at most some thousand ids; one in a hundred is far longer."""
+    """Return a spoiled reply of at most a few thousand ids. About one in a hundred is far longer."""
     ids = valid(draw)
     for _ in range(draw.randint(1, 4)):
         at, to = sorted((draw.randint(0, len(ids)), draw.randint(0, len(ids))))
@@ -85,5 +85,5 @@ def mutated(draw: random.Random) -> list[int]:
 
 
 def as_json(action: Action) -> str:
-    """The action as a trajectory's file would hold it: fails where it could not."""
+    """Return the action as JSON, as a trajectory file would store it. Raise an error if JSON cannot represent it."""
     return json.dumps([[call.name, call.arguments] for call in action.calls] + [action.text, action.reasoning])

@@ -1,4 +1,4 @@
-"""Small runs for tests: a closed world, a gpt-oss of some thousand weights, and a file for each."""
+"""Small training runs for tests: a closed world, and a gpt-oss model with a few thousand weights."""
 
 from __future__ import annotations
 
@@ -27,20 +27,31 @@ TINY: dict[str, Any] = {
 
 
 def demonstrations(out: Path, **changes: Any) -> RunConfig:
-    """A run of supervised training, from scratch."""
+    """Return a run of supervised training from scratch.
+
+    Args:
+        out: The output folder.
+        changes: Tables that replace the defaults value by value.
+    """
     run = merged(TINY, {"out": str(out), "optimiser": {"learning_rate": 1e-2}, "checkpoints": {"every": 20}})
     tiny = {"hidden": 32, "layers": 1, "positions": 1024, "deviation": 0.18}
     return run_file.parse_run(merged(merged(run, {"model": {"tiny": tiny}}), changes))
 
 
 def rewards(student: Path, out: Path, **changes: Any) -> RunConfig:
-    """A run by rewards, from the policy that demonstrations trained."""
+    """Return a run of reinforcement learning that starts from a trained policy.
+
+    Args:
+        student: The folder of the policy, which a run of `demonstrations` wrote.
+        out: The output folder.
+        changes: Tables that replace the defaults value by value.
+    """
     run = merged(TINY, {"out": str(out), "model": {"name": str(student)}})
     return run_file.parse_run(merged(run, changes))
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The tables of both, value by value; `changes` take precedence."""
+    """Return the tables of both, merged value by value. Values of `changes` take precedence."""
     tables = dict(base)
     for key, value in changes.items():
         tables[key] = merged(base.get(key, {}), value) if isinstance(value, dict) else value
@@ -48,7 +59,7 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def timeless(out: str | Path) -> list[dict[str, Any]]:
-    """A run's metrics without those that a clock decides."""
+    """Return the lines of a run's metrics without the values that depend on a clock."""
     lines = [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
     return [
         {key: value for key, value in line.items() if not key.endswith(("seconds", "per_second"))} for line in lines
@@ -56,5 +67,5 @@ def timeless(out: str | Path) -> list[dict[str, Any]]:
 
 
 def weights(out: str | Path) -> bytes:
-    """The final weights, byte by byte."""
+    """Return the content of the file with the final weights."""
     return (Path(out) / "final" / "model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""Random episodes on the token path: replies good and bad, turns with prunes, contents that try to pass for tokens."""
+"""Random episodes of a token policy, with good and bad replies, prunes, and contents that imitate special tokens."""
 
 from __future__ import annotations
 
@@ -37,12 +37,16 @@ FORGERIES = (
 
 
 def small_corpus(documents: Sequence[Document] = ()) -> MemoryCorpus:
-    """Documents behind an embedder without a model."""
+    """Return a corpus in memory with an embedder that needs no model.
+
+    Args:
+        documents: The documents. Defaults to `linked_documents()`.
+    """
     return MemoryCorpus(documents or linked_documents(), embedder=HashEmbedder())
 
 
 def random_turn(view: View, draw: random.Random) -> Action:
-    """One to four calls, good and bad, prunes among them; some with reasoning or text."""
+    """Return an action of one to four calls, good and bad, some of them prunes. Some actions have reasoning or text."""
     all_ids = [block.id for block in (*view.blocks, *view.pruned)] or ["none"]
     chunk_ids = draw.sample(all_ids, min(len(all_ids), draw.randint(1, 5)))
     choices = [
@@ -64,14 +68,20 @@ def random_turn(view: View, draw: random.Random) -> Action:
 
 
 def rank_view(view: View) -> Action:
-    """End the episode with a ranking of every document in view."""
+    """Return an action that ends the episode with a ranking of every document in view."""
     documents = dict.fromkeys(block.document_id for block in view.blocks)
     return Action(ranking=tuple(RankedId(item) for item in documents), text="", reasoning="done")
 
 
 @dataclass
 class Played:
-    """An episode: its result, the engine with its requests and samples, and the views."""
+    """An episode that was played.
+
+    Attributes:
+        result: The result of the search.
+        engine: The engine, with its requests and samples.
+        views: The views that the policy saw.
+    """
 
     result: SearchResult
     engine: FakeEngine
@@ -79,7 +89,7 @@ class Played:
 
 
 class Watched(TokenPolicy):
-    """A token policy that keeps the views it was shown."""
+    """A token policy that keeps the views that it was shown."""
 
     def __init__(self, engine: FakeEngine, renderer: TokenRenderer) -> None:
         super().__init__(engine, renderer)
@@ -111,7 +121,18 @@ def play(
     ill: Callable[[random.Random, tuple[int, ...]], tuple[int, ...]] | None = None,
     choose: Callable[[View, random.Random], Action] = random_turn,
 ) -> Played:
-    """An episode whose replies are drawn from the seed; `ill` may spoil their ids."""
+    """Play an episode with random replies.
+
+    Args:
+        corpus: The corpus.
+        renderer: The renderer of prompts and replies.
+        seed: Seed of the replies.
+        profile: The profile. Defaults to `default()`.
+        window: The size of the context window, in tokens.
+        turns: Number of turns before the policy ends the episode.
+        ill: A function that may spoil the token ids of a reply.
+        choose: A function that chooses the action for a view.
+    """
     draw = random.Random(seed)
     profile = profile or default()
     writer = Prompt(renderer, profile)
@@ -128,5 +149,5 @@ def play(
 
 
 def harmony() -> HarmonyRenderer:
-    """The renderer of gpt-oss."""
+    """Return the renderer of gpt-oss."""
     return HarmonyRenderer()

@@ -1,6 +1,6 @@
-"""Processes that start with the trainer already imported: forks of one process that does nothing else.
+"""Processes that start with the trainer already imported: forks of one server process that does nothing else.
 
-A spawned process imports torch and trl again, which takes longer than most of the tests.
+A spawned process imports torch and trl again, which takes longer than most tests.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ IMPORTED = ["context_agent.train.reinforcement", "context_agent.train.experiment
 
 
 def prepared() -> ForkServerContext:
-    """Start the fork server, which ends with this process; return the context of its forks."""
+    """Start the fork server, which ends with this process, and return the context of its forks."""
     forkserver.set_forkserver_preload(IMPORTED)
     forkserver.ensure_running()
     return get_context("forkserver")
 
 
 def inherited() -> None:
-    """Let a child of `os.fork` use its parent's fork server; only the parent can check whether that still runs."""
+    """Let a child of `os.fork` use its parent's fork server.
+
+    Only the parent can check whether the server still runs, so the child skips that check.
+    """
     fork_server: Any = forkserver._forkserver  # noqa: SLF001
     fork_server.ensure_running = lambda: None

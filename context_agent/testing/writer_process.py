@@ -29,20 +29,30 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server's address and its log of requests."""
+    """A running server.
+
+    Attributes:
+        url: The server's address.
+        log: The file in which it records requests.
+    """
 
     url: str
     log: Path
 
     def fates(self, fate: str) -> Counter[str]:
-        """How often each request had this fate."""
+        """Return how often each request had this fate, by the request's digest."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return Counter(line["request"] for line in lines if line["fate"] == fate)
 
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Served]:
-    """Run the server as a process until the block ends."""
+    """Run the server as a process until the block ends.
+
+    Args:
+        folder: The folder for the server's log.
+        options: Options of the server, such as `--troubled`.
+    """
     log = folder / "server.log"
     log.touch()
     command = [sys.executable, "-m", "context_agent.testing.scripted_writer", str(log), *options]
@@ -58,31 +68,43 @@ def serving(folder: Path, *options: str) -> Iterator[Served]:
 
 @cache
 def corpus() -> MemoryCorpus:
-    """The scripted writer's documents."""
+    """Return a corpus of the scripted writer's documents."""
     return MemoryCorpus(documents())
 
 
 @contextmanager
 def workshop(url: str, replies: Path, *, model: str = "scripted", **options: Any) -> Iterator[StageContext]:
-    """A stage context over the scripted writer's corpus, with short waits between tries."""
+    """Yield a stage context over the scripted writer's corpus, with short waits between retries.
+
+    Args:
+        url: The server's address.
+        replies: The file of the reply cache.
+        model: The name of the model to request.
+        options: Further fields of `StructuredModelOptions`.
+    """
     model_options = StructuredModelOptions(chat_options={"model": model, "base_url": url}, backoff=0.01, **options)
     with StructuredModel(model_options, replies) as writer:
         yield StageContext(corpus(), writer, load_domain("documents"))
 
 
 def remote_workshop(url: str, call: CallParent) -> StageContext:
-    """A stage context in a worker process."""
+    """Return a stage context for a worker process.
+
+    Args:
+        url: The server's address.
+        call: The function that sends a request to the parent process.
+    """
     model_options = StructuredModelOptions(chat_options={"model": "scripted", "base_url": url})
     return StageContext(corpus(), StructuredModel(model_options, call), load_domain("documents"))
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process that runs the pipeline."""
+    """Return the environment variables of a process that runs the pipeline."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def row_of(task: Task) -> dict[str, Any]:
-    """The task as a stage reads it from a file."""
+    """Return the task as a stage reads it from a file."""
     row: dict[str, Any] = json.loads(json.dumps(task.to_json()))
     return row
 
@@ -91,6 +113,13 @@ PLAN = PipelinePlan(count=100, hops=(1, 2))
 
 
 def make(url: str, out: Path, *, plan: PipelinePlan = PLAN, **options: Any) -> Any:
-    """Run the pipeline on the scripted writer and return its reports."""
+    """Run the pipeline on the scripted writer, and return its reports.
+
+    Args:
+        url: The server's address.
+        out: The file of the tasks.
+        plan: The plan of the pipeline.
+        options: Arguments of `workshop`.
+    """
     with workshop(url, stages_folder(out) / REPLIES_FILE, **options) as context:
         return asyncio.run(make_tasks(context, plan, out))
