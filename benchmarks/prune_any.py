@@ -93,7 +93,8 @@ class Measurement:
         lost: The cached tokens behind the first change.
         seconds: The CPU time.
         valid: The share of results that answer their call, and are JSON if they were.
-        is_exact: Whether everything that was removed came back byte for byte.
+        is_exact: Whether everything that was removed came back byte for byte; None for another pruner, whose way to
+            restore is not tried.
     """
 
     question: Question
@@ -103,7 +104,7 @@ class Measurement:
     lost: int
     seconds: float
     valid: float = 1.0
-    is_exact: bool = False
+    is_exact: bool | None = None
 
 
 def measure(question: Question, played: PlayedConversation, strategy: str) -> Measurement | None:
@@ -116,7 +117,7 @@ def measure(question: Question, played: PlayedConversation, strategy: str) -> Me
         if left is None:
             return None
         budget = max(1, sum(map(COUNTER.count, results_of(left))))
-    is_exact = False
+    is_exact = None
     started = time.process_time()
     if strategy_run in RIVALS:
         messages = RIVALS[strategy_run](before, budget)
@@ -237,8 +238,10 @@ def show(name: str, share: float, measurements: Iterable[Measurement]) -> dict[s
     for strategy, rows in table.items():
         figure, tokens = figure_of(rows), statistics.mean(row.tokens for row in rows)
         lost, milliseconds = statistics.mean(row.lost for row in rows), 1e3 * statistics.median(r.seconds for r in rows)
-        valid, exact = (statistics.mean(values) for values in ([r.valid for r in rows], [r.is_exact for r in rows]))
-        sizes = f"{tokens:7.3f} {lost:8,.0f} {valid:7.3f} {exact:7.3f} {milliseconds:7.0f}"
+        valid, restored = statistics.mean(r.valid for r in rows), [r.is_exact for r in rows if r.is_exact is not None]
+        exact = statistics.mean(restored) if restored else None
+        shown = f"{'-':>7}" if exact is None else f"{exact:7.3f}"
+        sizes = f"{tokens:7.3f} {lost:8,.0f} {valid:7.3f} {shown} {milliseconds:7.0f}"
         print(f"{strategy:16} {figure!s:24} {sizes} {len(rows):5}")
         data[strategy] = {"evidence": asdict(figure), "tokens": tokens, "lost": lost, "milliseconds": milliseconds}
         data[strategy] |= {"valid": valid, "exact": exact}
