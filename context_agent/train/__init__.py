@@ -1,1 +1,3 @@
-"""Training: rows, and what is built on them. Only what needs torch imports it, and only when it is used."""
+"""Training: demonstrations and rollouts become rows, and rows train a model. Torch is imported only by the modules that
+need it.
+"""

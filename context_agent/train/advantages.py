@@ -1,7 +1,7 @@
-"""Advantages: one number an episode, made from the rewards of its group before the episode becomes rows.
+"""Advantages: one number per episode, computed from the rewards of its group before the episode becomes rows.
 
-A group is the rollouts of one question. An episode's advantage is its reward less its group's mean. Every row of the
-episode carries it (`train.rows`), so an episode that was edited often counts no more than one that was not.
+A group is the rollouts of one question. An episode's advantage is its reward minus its group's mean. Every row of the
+episode carries it (`train.rows`). An episode that was edited often therefore counts no more than one that was not.
 """
 
 from __future__ import annotations
@@ -20,28 +20,37 @@ Floats = NDArray[np.float64]
 
 
 class Baseline(StrEnum):
-    """What is taken off a reward, and what it is divided by."""
+    """The quantity that is subtracted from a reward, and the one that the difference is divided by."""
 
     MEAN = "mean"
-    """The group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
+    """Subtracts the group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
     DEVIATION = "deviation"
-    """The group's mean, divided by the group's standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
+    """Subtracts the group's mean and divides by its standard deviation: GRPO (arXiv 2402.03300, equation 4)."""
     LEAVE_ONE_OUT = "leave_one_out"
-    """The mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740)."""
+    """Subtracts the mean of the group's other episodes: REINFORCE with an unbiased baseline (arXiv 2402.14740)."""
 
 
 class BaselineMembers(StrEnum):
-    """Which episodes of a group its baseline is computed from."""
+    """The episodes of a group from which its baseline is computed."""
 
     SAMPLED = "sampled"
-    """Those that the policy sampled: an expert that always wins does not turn all of their advantages negative."""
+    """Only the episodes that the policy sampled. An expert that always wins then cannot make all their advantages
+    negative.
+    """
     ALL = "all"
-    """Demonstrations too, as in LUFFY (arXiv 2504.14945)."""
+    """All episodes, demonstrations included, as in LUFFY (arXiv 2504.14945)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeReward:
-    """An episode and its reward. `group` is its question; `demonstrated`: an expert played it, not the policy."""
+    """An episode and its reward.
+
+    Attributes:
+        episode: The id of the episode.
+        group: The question of the episode.
+        reward: The reward.
+        demonstrated: True if an expert played the episode instead of the policy.
+    """
 
     episode: str
     group: str
@@ -50,15 +59,17 @@ class EpisodeReward:
 
 
 EQUAL_REWARDS = 1e-9
-"""Rewards of a group that differ by no more are equal."""
+"""Largest difference at which the rewards of a group count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeAdvantages:
-    """The advantage of each episode that is trained on, and the groups and episodes that are not.
+    """The advantages of the episodes that are trained on, and what is not trained on.
 
-    `equal` are the groups whose rewards are all the same: they say nothing of what is better. `dropped` are the
-    episodes that negative-sample control dropped.
+    Attributes:
+        by_episode: The advantage of each trained episode.
+        equal: The groups whose rewards are all equal. They do not show which episode is better.
+        dropped: The episodes with a negative advantage that were dropped.
     """
 
     by_episode: Mapping[str, float]
@@ -74,18 +85,18 @@ def group_advantages(
     keep_negative: float = 1.0,
     seed: int = 0,
 ) -> EpisodeAdvantages:
-    """Return the advantages of a step's episodes, whatever order they are in.
+    """Return the advantages of a step's episodes. Their order does not matter.
 
-    A demonstration is trained on only if it is better than its group's baseline. So no update lowers the probability of
-    replies that the policy would not sample (self-imitation learning, arXiv 1806.05635).
+    A demonstration is trained on only if it is better than its group's baseline. No update therefore makes replies less
+    likely that the policy would not sample anyway (self-imitation learning, arXiv 1806.05635).
 
     Args:
         episodes: The episodes of the step with their rewards.
-        baseline: What is taken off a reward.
+        baseline: The quantity that is subtracted from a reward.
         members: The episodes that the baseline is computed from.
         keep_negative: The share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
             samples).
-        seed: Decides which of them stay.
+        seed: Decides which of these episodes stay.
 
     Returns:
         The advantages by episode.
@@ -135,9 +146,9 @@ def _groups(episodes: Sequence[EpisodeReward]) -> dict[str, list[EpisodeReward]]
 
 
 def _centered(rewards: Floats, counts: NDArray[np.bool_], baseline: Baseline) -> Floats:
-    """Return the advantages, shape (episodes,), of rewards of which at least two differ.
+    """Return the advantages, shape (episodes,), of rewards that are not all equal.
 
-    `counts` marks the episodes that the baseline is computed from; at least one does.
+    `counts` marks the episodes that the baseline is computed from. At least one is marked.
     """
     centred: Floats = rewards - rewards[counts].mean()
     if baseline is Baseline.DEVIATION:

@@ -1,4 +1,4 @@
-"""The agents that play a run's episodes: profile, window, limits and swarm of the run file. No torch."""
+"""The agents that play a run's episodes, built from the run file's profile, window, limits and swarm. No torch."""
 
 from __future__ import annotations
 
@@ -36,10 +36,20 @@ def build_agent(
     prunes: bool = True,
     searchers: Engine | None = None,
 ) -> SearchAgent:
-    """Return an agent with the run's profile, window and limits, sampling at that temperature; close it.
+    """Return an agent that samples from an engine, with the run's profile, window and limits. The caller closes it.
 
-    Without `prunes` the policy's edits of its context are not carried out. `searchers` samples in sub-agents, by
-    default the same engine.
+    Args:
+        run: The run.
+        corpus: The corpus that the agent searches.
+        engine: The engine that samples.
+        renderer: The renderer of the engine's model.
+        temperature: The sampling temperature.
+        top_p: The nucleus of sampling.
+        prunes: If False, the policy's edits of its context are not carried out.
+        searchers: The engine that samples in sub-agents. Defaults to `engine`.
+
+    Returns:
+        The agent.
     """
 
     def sampled(engine: Engine, *, record_experts: bool = False) -> Policy:
@@ -58,7 +68,17 @@ def build_agent(
 
 
 def agent_of(run: RunConfig, corpus: Corpus, policy: Policy, searchers: Policy | None = None) -> SearchAgent:
-    """Return an agent of that policy with the run's profile, window, limits and swarm; close it."""
+    """Return an agent that plays a policy, with the run's profile, window, limits and swarm. The caller closes it.
+
+    Args:
+        run: The run.
+        corpus: The corpus that the agent searches.
+        policy: The policy.
+        searchers: The policy of sub-agents. Defaults to `policy`.
+
+    Returns:
+        The agent.
+    """
     episodes = run.episodes
     return SearchAgent(
         corpus,

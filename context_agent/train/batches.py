@@ -1,6 +1,6 @@
-"""How rows are divided into updates and forward passes, and which are fresh enough to train on. No torch.
+"""Divides rows into updates and forward passes, and decides which rows are fresh enough to train on. No torch.
 
-`StepRows` are the rows of a step in a checkpoint.
+`StepRows` stores the rows of a step in a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.train.rows import TrainingRow
 
 MAX_SUBSTEPS = 10_000
-"""Updates of one step whose rows a checkpoint holds."""
+"""Largest number of updates per step that a checkpoint may claim to hold."""
 
 
 SORTED_BATCHES = 50
-"""Batches whose rows are sorted by length together."""
+"""Number of batches whose rows are sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedRow:
-    """A row and the advantage of its episode. `weights`, one for each id, scale it; none means 1 throughout.
+    """A row and the advantage of its episode.
 
-    `demonstrated`: an expert chose its ids, not the policy, so it has no sampler's log-probabilities.
+    Attributes:
+        row: The row.
+        advantage: The advantage of its episode.
+        weights: A factor of the advantage for each id. Empty if all factors are 1.
+        demonstrated: True if an expert chose the ids instead of the policy. Such a row has no log-probabilities of a
+            sampler.
     """
 
     row: TrainingRow
@@ -38,7 +43,7 @@ class WeightedRow:
 
     @property
     def length(self) -> int:
-        """Ids in the row."""
+        """Number of ids in the row."""
         return len(self.row.input_ids)
 
 
@@ -47,17 +52,31 @@ ForwardPass = Sequence[WeightedRow]
 
 
 def inert_row(like: WeightedRow) -> WeightedRow:
-    """Return a row that trains nothing and costs little: ranks with fewer passes than others run it to keep step."""
+    """Return a short row that trains nothing.
+
+    A rank with fewer forward passes than the others runs such rows, because all ranks must run the same number of
+    passes.
+    """
     row = like.row
     first = TrainingRow(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
     return WeightedRow(first, 0.0)
 
 
 def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedRow]]:
-    """Return the rows in `count` parts of about equal length, an episode's rows together, the same for any order of
-    rows.
+    """Divide rows into `count` parts of about equal length, and keep the rows of an episode together.
 
-    The longest episode first, each to the part that is shortest so far (greedy number partitioning).
+    Each episode, the longest first, goes to the part that is shortest so far (greedy number partitioning). The result
+    does not depend on the order of the rows.
+
+    Args:
+        items: The rows of a step.
+        count: Number of parts.
+
+    Returns:
+        The rows of each part.
+
+    Raises:
+        ConfigError: If `count` is below 1.
     """
     if count < 1:
         raise ConfigError(f"rows are shared out over at least one part; got {count}")
@@ -75,11 +94,17 @@ def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedR
 
 
 def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[list[WeightedRow]]:
-    """Return the rows in passes of at most `most_tokens` padded ids, rows of like length together; a longer row goes
-    alone.
+    """Group rows of similar length into forward passes of at most `most_tokens` padded ids.
 
-    0 puts every row in a pass of its own: no padding, which is what long rows want. No pass has both sampled and
-    demonstrated rows, since their losses differ.
+    A longer row has a pass of its own. No pass mixes sampled and demonstrated rows, because their losses differ.
+
+    Args:
+        items: The rows of an update.
+        most_tokens: Largest number of padded ids in a pass. With 0 each row has a pass of its own, which avoids padding
+            and suits long rows.
+
+    Returns:
+        The rows of each pass.
     """
     passes: list[list[WeightedRow]] = []
     ordered = sorted(items, key=lambda item: (item.demonstrated, -item.length, item.row.episode_id))
@@ -93,11 +118,19 @@ def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[l
 
 
 def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int) -> list[int]:
-    """Return an order of rows for an epoch in which each `size` in a row are of like length; a function of seed and
-    epoch.
+    """Return an order of rows for an epoch in which each batch has rows of similar length.
 
-    Rows are shuffled, sorted within stretches of `SORTED_BATCHES` batches, and the batches shuffled. The one with the
-    longest row comes first, so that a row that does not fit in memory fails at once.
+    Rows are shuffled, then sorted within stretches of `SORTED_BATCHES` batches, then the batches are shuffled. The
+    batch with the longest row comes first. If that row does not fit in memory, training fails at once.
+
+    Args:
+        lengths: The length of each row.
+        size: Rows of a batch.
+        seed: The seed of the run.
+        epoch: The epoch. Seed and epoch determine the order.
+
+    Returns:
+        The indices of the rows.
     """
     rng = random.Random(f"{seed}:{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))
@@ -114,25 +147,36 @@ def order_by_length(lengths: Sequence[int], size: int, *, seed: int, epoch: int)
 
 
 def trained_tokens(items: Iterable[WeightedRow]) -> int:
-    """Return how many sampled ids the rows train."""
+    """Return the number of sampled ids that the rows train."""
     return sum(item.row.trained for item in items)
 
 
 def update_number(version: str) -> int | None:
-    """Return the update that a policy version is named by; None for any other name."""
+    """Return the update number in a policy version. If the version is not a number, return None."""
     return int(version) if version.isdecimal() else None
 
 
 def row_age(row: TrainingRow, update: int) -> int:
-    """Return the updates since the row's first token was sampled. A version that is not a number has the age 0."""
+    """Return the number of updates since the row's first token was sampled. If its version is not a number, return
+    0.
+    """
     sampled_at = update_number(row.policy_version)
     return 0 if sampled_at is None else update - sampled_at
 
 
 def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list[WeightedRow]:
-    """Return the rows that are at most `staleness` updates old. Demonstrated rows have no age.
+    """Return the rows that are at most `staleness` updates old. Demonstrated rows have no age and always stay.
 
-    Raises `PolicyError` if no sampled row is: then the sampling engine no longer receives new weights.
+    Args:
+        rows: The rows of an update.
+        update: The number of the update.
+        staleness: The highest age that is trained on, in updates.
+
+    Returns:
+        The rows that are fresh enough.
+
+    Raises:
+        PolicyError: If all sampled rows are too old. The sampling engine then no longer receives new weights.
     """
     ages = [row_age(item.row, update) for item in rows if not item.demonstrated]
     if ages and min(ages) > staleness:
@@ -145,16 +189,20 @@ def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The rows of each update of a step, by substep; step -1 means none.
+    """The rows of each update of a step.
 
-    A checkpoint that falls between two updates of a step holds them, so that the step is not sampled again.
+    If a checkpoint falls between two updates of a step, it stores these rows. The step is then not sampled again.
+
+    Attributes:
+        step: The step. -1 if there are no rows.
+        substeps: The rows of each update of the step.
     """
 
     step: int = -1
     substeps: Sequence[Sequence[WeightedRow]] = field(default_factory=list)
 
     def save(self, folder: Path, rank: int) -> None:
-        """Write the rank's rows, one a line."""
+        """Write the rows of a rank to a checkpoint folder, one line per row."""
         with open_private(_rows_file(folder, rank), "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({"number": self.step, "parts": len(self.substeps)}) + "\n")
             for index, rows in enumerate(self.substeps):
@@ -164,7 +212,11 @@ class StepRows:
 
     @staticmethod
     def load(folder: Path, rank: int) -> StepRows:
-        """Return the rows that were saved, bit by bit; empty if none were. Raises `DataError`."""
+        """Return the rows that `save` wrote, bit by bit. If there are none, return empty rows.
+
+        Raises:
+            DataError: If the file is damaged.
+        """
         path = _rows_file(folder, rank)
         if not path.is_file():
             return StepRows()

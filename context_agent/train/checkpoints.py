@@ -1,9 +1,9 @@
 """Checkpoints of a run on disk. No torch.
 
-A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`; every file is synced, then
-`manifest.json` is written with the files' sizes and the run's settings, and one rename makes the checkpoint visible. A
-process that is killed leaves the earlier checkpoints intact and at most one partial folder, which the next save or
-resume removes. The newest `keep` checkpoints are kept.
+A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`. When every file is synced,
+`manifest.json` records the files' sizes and the run's settings. One rename then makes the checkpoint visible. A process
+that is killed leaves the earlier checkpoints intact and at most one partial folder. The next save or resume removes
+that folder. The newest `keep` checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError
 
 MANIFEST = "manifest.json"
+"""The file whose presence marks a complete checkpoint."""
 
 
 FORMAT = 1
-"""Version of the form."""
+"""Version of the checkpoint format."""
 
 
 CHANGEABLE = (
@@ -57,16 +58,23 @@ CHANGEABLE = (
         )
     ),
 )
-"""Settings that may change between a checkpoint and the run that resumes from it; all others decide what is learned."""
+"""Settings that may differ between a checkpoint and the run that resumes from it. All others affect what is learned."""
 
 
 EXTENDABLE = ("rollouts.steps", "sft.epochs")
-"""Settings that a resumed run may raise, to train longer."""
+"""Settings that a resumed run may raise in order to train longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint. `settings` are those of its run (`RunConfig.plain`)."""
+    """A complete checkpoint.
+
+    Attributes:
+        path: The folder.
+        step: The number of updates.
+        kind: The kind of training, `sft` or `rl`.
+        settings: The settings of its run (`RunConfig.plain`).
+    """
 
     path: Path
     step: int
@@ -74,7 +82,15 @@ class Checkpoint:
     settings: Mapping[str, Any]
 
     def check(self, kind: str, settings: Mapping[str, Any]) -> None:
-        """Raise `ConfigError` with the differences for a run with other settings, unless it only trains longer."""
+        """Check that a run may resume from this checkpoint. A run may only train longer.
+
+        Args:
+            kind: The kind of training of the run.
+            settings: The settings of the run.
+
+        Raises:
+            ConfigError: If the kind or a binding setting differs. The message lists the differences.
+        """
         if self.kind != kind:
             raise ConfigError(f"{self.path} is a checkpoint of `ctx1 train {self.kind}`, not of `ctx1 train {kind}`")
         before, now = (binding_settings(each) for each in (self.settings, settings))
@@ -89,10 +105,20 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run in a folder."""
+    """The checkpoints in the folder of a run."""
 
     def __init__(self, folder: Path, *, kind: str, settings: Mapping[str, Any], keep: int = 2) -> None:
-        """`kind` is the command, `sft` or `rl`. Raises `ConfigError` where fewer than two would be kept."""
+        """Prepare to read and write checkpoints.
+
+        Args:
+            folder: The folder of the checkpoints.
+            kind: The kind of training, `sft` or `rl`.
+            settings: The settings of the run.
+            keep: Number of newest checkpoints that are kept.
+
+        Raises:
+            ConfigError: If `keep` is below 2.
+        """
         if keep < 2:
             raise ConfigError(f"keep must be at least 2, since the newest checkpoint may be damaged; got {keep}")
         self.folder = folder
@@ -101,12 +127,16 @@ class Checkpoints:
         self._keep = keep
 
     def all(self) -> list[Checkpoint]:
-        """Return the complete ones, oldest first."""
+        """Return the complete checkpoints, oldest first."""
         checkpoints = (_read(path) for path in sorted(self.folder.glob("step-*")))
         return [checkpoint for checkpoint in checkpoints if checkpoint is not None]
 
     def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint. Raises `ConfigError` if it belongs to another run."""
+        """Return the newest checkpoint. If there is none, return None.
+
+        Raises:
+            ConfigError: If the checkpoint belongs to another run.
+        """
         checkpoints = self.all()
         if not checkpoints:
             return None
@@ -114,18 +144,28 @@ class Checkpoints:
         return checkpoints[-1]
 
     def open(self, step: int) -> Path:
-        """Return an empty folder to write the checkpoint of a step into; `commit` makes it count."""
+        """Return an empty folder for the checkpoint of a step. The checkpoint counts after `commit`."""
         self.sweep()
         partial = self.partial_path(step)
         partial.mkdir(parents=True)
         return partial
 
     def partial_path(self, step: int) -> Path:
-        """Where the checkpoint of a step is written before it counts."""
+        """Return the folder in which the checkpoint of a step is written before `commit`."""
         return self.folder / f".{_name(step)}.partial"
 
     def commit(self, step: int) -> Path:
-        """Make the written checkpoint durable and visible, and drop the oldest beyond `keep`. Raises `OSError`."""
+        """Make the written checkpoint durable and visible, and delete the oldest beyond `keep`.
+
+        Args:
+            step: The step of the checkpoint.
+
+        Returns:
+            The folder of the checkpoint.
+
+        Raises:
+            OSError: If a file cannot be synced or renamed.
+        """
         partial, final = self.partial_path(step), self.folder / _name(step)
         files = sorted(path for path in partial.rglob("*") if path.is_file())
         sizes = {path.relative_to(partial).as_posix(): path.stat().st_size for path in files}
@@ -148,13 +188,13 @@ class Checkpoints:
         shutil.rmtree(self.partial_path(step), ignore_errors=True)
 
     def sweep(self) -> None:
-        """Delete what a killed process left half-written or half-deleted."""
+        """Delete folders that a killed process left half-written or half-deleted."""
         for pattern in (".step-*.partial", ".step-*.old"):
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
 
     def _drop(self, path: Path) -> None:
-        """Rename first, so that a kill leaves no folder that looks like a complete checkpoint."""
+        """Rename the folder and then delete it. A kill then leaves no folder that looks like a complete checkpoint."""
         aside = self.folder / f".{path.name}.old"
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
@@ -162,26 +202,27 @@ class Checkpoints:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """Name all of a run's settings that a resumed one must share."""
+    """Return a digest of all settings that a resumed run must share."""
     text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))
     return sha256(text.encode()).hexdigest()[:16]
 
 
 def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by dotted key that a resumed run must share. A run without a judge binds none of the
-    judge's.
+    """Return the settings, by dotted key, that a resumed run must share.
+
+    If a run has no judge, none of the judge's settings are included.
     """
     unused = () if settings.get("judge", {}).get("model") else ("judge.", "rewards.judge")
     return {key: value for key, value in flat_settings(settings) if not key.startswith((*CHANGEABLE, *unused))}
 
 
 def binding_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences in the binding values of two runs."""
+    """Return the differences between the binding settings of two runs."""
     return differing_settings(binding_settings(before), binding_settings(now))
 
 
 def _read(path: Path) -> Checkpoint | None:
-    """None for an incomplete folder: a file is missing or has another size."""
+    """Return the checkpoint in a folder. If a file is missing or has another size, return None."""
     try:
         data = read_json(path / MANIFEST)
         complete = all((path / name).stat().st_size == size for name, size in data["files"].items())

@@ -7,9 +7,9 @@
     questions = ["tasks.jsonl"]
     path = ".ctx1"
 
-All other tables are optional. Their defaults are those of the Context-1 report if it gives any. Paths are relative to
-the working directory. A table is a frozen dataclass whose docstring has a line for each field. `train.run_file` reads
-the file, checks the types and bounds of the annotations, and refuses unknown names.
+All other tables are optional. Their defaults are those of the Context-1 report where it gives any. Paths are relative
+to the working directory. Each table is a frozen dataclass. Its docstring describes every setting. `train.run_file`
+reads the file, checks types and bounds against the annotations, and rejects unknown names.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ from context_agent.train.tiny_model import TinyModelConfig
 from context_agent.train.toy.environment import WorldConfig
 
 Notify = Callable[[str], None]
-"""Receives a message for the user."""
+"""A callback that receives a message for the user."""
 
 
 OnUpdate = Callable[[int, int], None]
-"""Receives the number of finished updates and of all updates."""
+"""A callback that receives the number of finished updates and the total number of updates."""
 
 
 RunKind = Literal["sft", "rl"]
-"""What a run trains by: lessons (`ctx1 train sft`) or rewards (`ctx1 train rl`)."""
+"""The kind of training: on demonstrations (`sft`, `ctx1 train sft`) or by reinforcement learning (`rl`, `ctx1 train
+rl`).
+"""
 
 
 LEARNING_RATE = 1e-5
@@ -50,49 +52,54 @@ LEARNING_RATE = 1e-5
 
 
 ADAPTER_LESSONS_RATE = 2e-4
-"""Peak learning rate of lessons that train adapters: that of GPT-2 in the paper on LoRA (arXiv 2106.09685, D.3)."""
+"""Peak learning rate of supervised training with adapters: that of GPT-2 in the LoRA paper (arXiv 2106.09685, D.3)."""
 
 
 class Loss(StrEnum):
-    """The loss that the rows are trained with."""
+    """The loss of reinforcement learning. `train.rl.losses` has the formulas."""
 
     CISPO = "cispo"
-    """Clipped importance weights with the gradient stopped, over all trained tokens (arXiv 2506.13585)."""
+    """Clips the importance weights, stops their gradient, and averages over all trained tokens (arXiv 2506.13585)."""
     GRPO = "grpo"
-    """Clipped surrogate, averaged within a row and then over rows (arXiv 2402.03300)."""
+    """Clips the surrogate objective, and averages within each row before averaging over rows (arXiv 2402.03300)."""
     DR_GRPO = "dr_grpo"
-    """Clipped surrogate over a constant number of tokens, without the bias for length (arXiv 2503.20783)."""
+    """Clips the surrogate and divides by a constant number of tokens, which avoids the length bias (arXiv
+    2503.20783).
+    """
     REINFORCE = "reinforce"
-    """No ratio: -A log p over the trained tokens; for rows sampled by the weights being trained."""
+    """Uses no probability ratio: -A log p over the trained tokens. The rows must come from the weights being
+    trained.
+    """
 
     @property
     def uses_ratio(self) -> bool:
-        """Whether the sampler's log-probabilities matter."""
+        """True if the loss uses the sampler's log-probabilities."""
         return self is not Loss.REINFORCE
 
 
 class RendererKind(StrEnum):
-    """How prompts are spelled and replies are read."""
+    """The format in which prompts are written and replies are parsed."""
 
     HARMONY = "harmony"
-    """gpt-oss's format."""
+    """The harmony format of gpt-oss."""
     TEMPLATE = "template"
-    """The chat template of the model's own tokenizer, calls as JSON."""
+    """The chat template of the model's own tokenizer, with tool calls as JSON."""
     LINES = "lines"
-    """The same template, calls as lines of commands: for the profile `lean`."""
+    """The chat template of the model's own tokenizer, with tool calls as command lines. Made for the profile `lean`."""
     WORDS = "words"
-    """Whole words of the toy environment, for tiny models; it has a harness profile of its own."""
+    """Whole words of the toy environment, for tiny models. This format has its own harness profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
     """Low-rank adapters (LoRA, arXiv 2106.09685).
 
-    - `rank`: rank of the update matrices; the published baseline uses 32.
-    - `alpha`: scale of the update, which is divided by the rank.
-    - `modules`: names of the linear layers with adapters.
-    - `parameters`: names of the stacked expert weights with adapters.
-    - `first_layer`: the layer from which on there are adapters. Below it nothing is computed backwards.
+    Attributes:
+        rank: Rank of the update matrices. The published baseline uses 32.
+        alpha: Scale of the update. It is divided by the rank.
+        modules: Names of the linear layers that get adapters.
+        parameters: Names of the stacked expert weights that get adapters.
+        first_layer: First layer with adapters. The backward pass does not compute anything below it.
     """
 
     rank: PositiveInt = 32
@@ -104,20 +111,21 @@ class LoraConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The model that is trained: either `name` or `tiny`.
+    """The model that is trained. Exactly one of `name` and `tiny` is set.
 
-    - `name`: a folder, a packaged model (`smollm2`), or a name on the hub.
-    - `revision`: revision on the hub.
-    - `tiny`: a tiny model instead of a named one.
-    - `dtype`: type that the model computes in. Weights that are trained, all or adapters, have 32 bits.
-    - `attention`: attention implementation of transformers.
-    - `dequantize`: load MXFP4 weights, which cannot be trained, in `dtype`.
-    - `gradient_checkpointing`: compute activations again in the backward pass instead of storing them.
-    - `renderer`: how prompts are spelled.
-    - `reasoning_effort`: reasoning effort in harmony's system message.
-    - `parallel`: whether a harmony reply may have several calls.
-    - `lora`: adapters to train; without it all weights are trained.
-    - `adapter`: a folder of trained LoRA adapters to continue with, as supervised training leaves them.
+    Attributes:
+        name: A folder, a packaged model (`smollm2`), or a name on the hub.
+        revision: Revision on the hub.
+        tiny: A tiny model that is made when the run starts.
+        dtype: Type that the model computes in. Weights or adapters that are trained have 32 bits.
+        attention: Attention implementation of transformers.
+        dequantize: If True, convert MXFP4 weights, which cannot be trained, to `dtype`.
+        gradient_checkpointing: If True, compute activations again in the backward pass instead of storing them.
+        renderer: The format in which prompts are written.
+        reasoning_effort: Reasoning effort in harmony's system message.
+        parallel: If True, a harmony reply may have several tool calls.
+        lora: New adapters to train. If it is None, all weights are trained.
+        adapter: Folder of LoRA adapters, such as supervised training saves, that are trained further.
     """
 
     name: str = ""
@@ -140,19 +148,21 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """The questions and the index.
+    """The questions and the index of a run.
 
-    - `questions`: question files with gold, for training.
-    - `dev`: question files with gold, for evaluation.
-    - `path`: folder of a local index.
-    - `url`: address of a Chroma server.
-    - `documents`: files or folders of documents, held in memory, instead of an index.
-    - `collection`: name of the collection.
-    - `embedder`: embedder of the index, if it is not the one that ships.
-    - `reranker`: reranker of the searches.
-    - `trajectories`: a folder of `ctx1 synth trajectories`, or several: demonstrations.
-    - `missing_gold`: whether questions whose gold is not in the index stop the run or are dropped.
-    - `world`: a toy environment instead of questions and an index.
+    Attributes:
+        questions: Question files with gold, for training.
+        dev: Question files with gold, for evaluation.
+        path: Folder of a local index.
+        url: Address of a Chroma server.
+        documents: Files or folders of documents that are loaded into memory instead of an index.
+        collection: Name of the collection.
+        embedder: Embedder of the index. None for the one that ships.
+        reranker: Reranker of the searches.
+        trajectories: Demonstrations: one or several folders of `ctx1 synth trajectories`.
+        missing_gold: What to do with questions whose gold is not in the index: `refuse` stops the run, `drop` leaves
+            them out.
+        world: A toy environment instead of questions and an index.
     """
 
     questions: tuple[str, ...] = ()
@@ -178,21 +188,23 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeConfig:
-    """The harness: profile, window and limits of an episode.
+    """The harness of an episode: its profile, window and limits.
 
-    - `profile`: harness profile.
-    - `reserve`: tokens kept free behind every action; tiny models need fewer, since a window holds eight reserves.
-    - `window`: tokens of the context window.
-    - `windows`: windows of the episodes that train, one a question in turn; by default `window`. A call shows as much
-      as in `window`. Evaluations use `window`.
-    - `per_call`: tokens that a call may show; 0 for the profile's share of the window, mostly an eighth.
-    - `turns`: turn limit.
-    - `seconds`: time limit.
-    - `calls`: most tool calls of a turn.
-    - `workers`: calls that run at the same time.
-    - `swarm`: sub-agents that one turn may start; 0 for none.
-    - `searchers`: folder of a frozen model that decides in sub-agents; by default the trained policy does.
-    - `shown`: hits that a search shows; 0 for as many as the profile.
+    Attributes:
+        profile: Harness profile.
+        reserve: Tokens kept free after every action. A window holds at least eight reserves, so tiny models need a
+            smaller one.
+        window: Size of the context window, in tokens. Evaluations always use it.
+        windows: Window sizes of the training episodes, which the questions of a step use in turn. Empty for `window`. A
+            call may show as many tokens as in `window`.
+        per_call: Tokens that a call may show. 0 for the profile's share of the window, usually an eighth.
+        turns: Largest number of turns.
+        seconds: Time limit, in seconds. None for no limit.
+        calls: Largest number of tool calls in a turn.
+        workers: Number of calls that run concurrently.
+        swarm: Number of sub-agents that one turn may start. 0 for none.
+        searchers: Folder of a frozen model that plays the sub-agents. None for the trained policy.
+        shown: Number of hits that a search shows. 0 for the profile's number.
     """
 
     profile: Literal["default", "context-1", "summary", "lean"] = "default"
@@ -224,20 +236,25 @@ class EpisodeConfig:
 
     @property
     def budget(self) -> Budget:
-        """The window and its parts, by default as the profile divides it."""
+        """The token budget of an episode. If `per_call` is 0, the profile divides the window."""
         if not self.per_call:
             return named_profile(self.profile).budget(self.window, reserve=self.reserve)
         return Budget(self.window, per_call=self.per_call, reserve=self.reserve)
 
     def training_budget(self, number: int) -> Budget | None:
-        """Return the budget of a question's episodes in training, by its place among the questions; None for
-        `budget`.
+        """Return the token budget of a question's training episodes.
+
+        Args:
+            number: The index of the question among those of the step. It selects one of `windows` in turn.
+
+        Returns:
+            The budget, or None if `windows` is empty and the episodes use `budget`.
         """
         return self.budget.resized(self.windows[number % len(self.windows)]) if self.windows else None
 
 
 class RolloutLocation(StrEnum):
-    """Where the copy of the model that samples during updates runs."""
+    """The place where the sampling copy of the model runs while the trainer updates."""
 
     PROCESS = "process"
     THREAD = "thread"
@@ -245,22 +262,24 @@ class RolloutLocation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RolloutConfig:
-    """The rollouts of a step and the updates on their rows. The defaults are the report's (Context-1, section 3).
+    """The rollouts of a step, and the updates on their rows. The defaults are the report's (Context-1, section 3).
 
-    - `steps`: steps of the run.
-    - `groups`: questions of a step.
-    - `rollouts`: episodes of each question.
-    - `demonstrations`: how many of these are demonstrations from `data.trajectories` instead of sampled.
-    - `substeps`: optimizer updates of a step.
-    - `concurrency`: episodes at the same time.
-    - `seed`: random seed of draws and sampling; 0 for the run's.
-    - `baseline`: what is subtracted from a reward (`advantages.Baseline`).
-    - `baseline_members`: the episodes that the baseline is computed from: `all`, or `sampled`, without demonstrations.
-    - `refill`: how often a step samples other questions in place of those whose episodes all earn the same (dynamic
-      sampling, DAPO, arXiv 2503.14476); 0 for never.
-    - `keep_negative`: share of the episodes with a negative advantage that are trained on.
-    - `save_every`: steps between two saved sets of trajectories, for `ctx1 view`; 0 for none.
-    - `save_groups`: questions whose trajectories are saved.
+    Attributes:
+        steps: Steps of the run.
+        groups: Questions of a step.
+        rollouts: Episodes of each question.
+        demonstrations: How many of these episodes are demonstrations from `data.trajectories` instead of sampled ones.
+        substeps: Optimizer updates of a step.
+        concurrency: Number of episodes that run concurrently.
+        seed: Random seed for drawing questions and sampling. 0 for the run's seed.
+        baseline: The quantity that is subtracted from each reward (`advantages.Baseline`).
+        baseline_members: The episodes that the baseline is computed from: `all`, or `sampled`, which leaves out
+            demonstrations.
+        refill: How often a step may replace questions whose episodes all earn the same (dynamic sampling, DAPO, arXiv
+            2503.14476). 0 for never.
+        keep_negative: Share of the episodes with a negative advantage that are trained on.
+        save_every: Steps between two saved sets of trajectories, for `ctx1 view`. 0 for none.
+        save_groups: Number of questions whose trajectories are saved.
     """
 
     steps: int = 300
@@ -297,11 +316,14 @@ class RolloutConfig:
 
 @dataclass(frozen=True, slots=True)
 class AsyncRolloutConfig:
-    """Rollouts during updates; without this table a step is sampled first and then trained.
+    """Rollouts during updates. Without this table, each step is sampled completely before it is trained.
 
-    - `ahead`: steps that are sampled before their turn.
-    - `quota`: share of its groups that a step waits for; the rest continue under newer weights, for a later step.
-    - `sampler`: where the copy of the model samples; by default a process if there is no GPU, else a thread.
+    Attributes:
+        ahead: Number of steps that are sampled in advance.
+        quota: Share of its groups that a step waits for. The other groups continue under newer weights, for a later
+            step.
+        sampler: Where the sampling copy of the model runs. By default it is a process if there is no GPU, otherwise a
+            thread.
     """
 
     ahead: PositiveInt = 1
@@ -311,19 +333,21 @@ class AsyncRolloutConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What samples.
+    """The engine that samples episodes.
 
-    - `kind`: the trainer's own model in this process, or a vLLM server.
-    - `base_url`: address of the server.
-    - `sync`: weights that the server gets: a LoRA `adapter` from a shared folder, or all of them over `nccl`.
-    - `every`: steps between two weight syncs with a server.
-    - `adapters`: folder of the synced adapters, which trainer and server see under the same path.
-    - `adapter_name`: name of the synced adapters on the server.
-    - `batch`: most sequences of a batch in this process.
-    - `timeout`: timeout for one reply, in seconds.
-    - `temperature`: temperature of the episodes that train, and of the loss. For other temperatures than 1 start
-      vLLM with `--logprobs-mode processed_logprobs`.
-    - `max_tokens`: longest reply, in tokens.
+    Attributes:
+        kind: The trainer's own model in this process (`transformers`), or a vLLM server (`vllm`).
+        base_url: Address of the server.
+        sync: The weights that the server receives: a LoRA `adapter` through a shared folder, or all weights over
+            `nccl`.
+        every: Steps between two weight syncs with a server.
+        adapters: Folder of the synced adapters. Trainer and server must see it under the same path.
+        adapter_name: Name of the synced adapters on the server.
+        batch: Largest number of sequences in a batch in this process.
+        timeout: Timeout for one reply, in seconds.
+        temperature: Temperature of the training episodes and of the loss. For a temperature other than 1, start vLLM
+            with `--logprobs-mode processed_logprobs`.
+        max_tokens: Longest reply, in tokens.
     """
 
     kind: Literal["transformers", "vllm"] = "transformers"
@@ -340,31 +364,32 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class JudgeConfig:
-    """A judge. Without a model there is none.
+    """The model that judges rankings. If `model` is empty, there is no judge.
 
-    - `model`: name of the model on the server.
-    - `base_url`: address of the server.
-    - `api_key_env`: environment variable with the key.
-    - `questions`: whether only questions without gold are judged, or all.
-    - `rubric`: a TOML file with criteria; by default the rubric that ships.
-    - `reference`: whether the judge reads the question's answer.
-    - `passages`: passages of a ranking that the judge reads.
-    - `characters`: characters of each passage.
-    - `temperature`: sampling temperature.
-    - `max_tokens`: longest reply, in tokens.
-    - `reasoning_effort`: reasoning effort, for models that take one.
-    - `timeout`: timeout for one reply, in seconds.
-    - `retries`: retries of a failed call.
-    - `concurrency`: calls at the same time.
-    - `price_in`: price of a million prompt tokens.
-    - `price_out`: price of a million completion tokens.
-    - `max_calls`: most calls of the whole run, resumed or not; one of the three caps is required.
-    - `max_tokens_total`: most tokens of the whole run.
-    - `max_cost`: highest cost of the whole run.
-    - `max_failed_steps`: steps in a row without any verdict after which the run stops.
-    - `calibration`: report of `ctx1 train judge-check` on this judge.
-    - `uncalibrated`: allow a judge without a calibration.
-    - `alone`: allow the judge to be the only gain.
+    Attributes:
+        model: Name of the model on the server.
+        base_url: Address of the server.
+        api_key_env: Environment variable that contains the API key.
+        questions: The questions that are judged: those without gold, or all.
+        rubric: A TOML file with criteria. None for the rubric that ships.
+        reference: If True, the judge reads the question's answer.
+        passages: Number of passages of a ranking that the judge reads.
+        characters: Number of characters that it reads of each passage.
+        temperature: Sampling temperature.
+        max_tokens: Longest reply, in tokens.
+        reasoning_effort: Reasoning effort, for models that support it.
+        timeout: Timeout for one reply, in seconds.
+        retries: Number of times that a failed call is repeated.
+        concurrency: Number of calls that run concurrently.
+        price_in: Price of a million prompt tokens.
+        price_out: Price of a million completion tokens.
+        max_calls: Largest number of calls in the whole run, resumes included. One of the three caps is required.
+        max_tokens_total: Largest number of tokens in the whole run.
+        max_cost: Highest cost of the whole run.
+        max_failed_steps: Number of consecutive steps without any verdict after which the run stops.
+        calibration: Report of `ctx1 train judge-check` on this judge.
+        uncalibrated: If True, allow a judge without a calibration report.
+        alone: If True, the judge may be the only gain in the reward.
     """
 
     model: str = ""
@@ -404,24 +429,26 @@ class JudgeConfig:
 
 
 class ParlForm(StrEnum):
-    """How the terms are combined."""
+    """The formula that combines PARL's terms."""
 
     SUM = "sum"
-    """`l1 r_parallel + l2 r_finish + r_performance`: the paper's."""
+    """`l1 r_parallel + l2 r_finish + r_performance`, the formula of the paper."""
     MIXED = "mixed"
-    """`l r_parallel + (1 - l) 1[success] Q`."""
+    """`l r_parallel + (1 - l) 1[success] Q`, where Q is the reward of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParlConfig:
-    """Weights of PARL's terms. With `parallel` and `finish` at 0, the default, the reward is the performance alone.
+    """Weights of PARL's terms. With the defaults, the reward is that of the answer alone.
 
-    - `form`: how the terms are combined.
-    - `parallel`: l1, or l of the form `mixed`, at the start of training.
-    - `finish`: l2 at the start of training.
-    - `until`: share of training, in (0, 1], at which both reach 0 on a line; the paper gives no schedule.
-    - `breadth`: number of sub-agents that earns all of `r_parallel`.
-    - `success`: recall from which the form `mixed` counts an episode as a success.
+    Attributes:
+        form: The formula that combines the terms.
+        parallel: Weight l1 of `r_parallel`, or weight l of the form `mixed`, at the start of training.
+        finish: Weight l2 of `r_finish` at the start of training.
+        until: Share of training, in (0, 1], at which both weights have fallen linearly to 0. The paper gives no
+            schedule.
+        breadth: Number of sub-agents that earns all of `r_parallel`.
+        success: Lowest recall that the form `mixed` counts as a success.
     """
 
     form: ParlForm = ParlForm.SUM
@@ -453,31 +480,40 @@ class ParlConfig:
         return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
 
     def at(self, progress: float) -> ParlConfig:
-        """Return the weights after a share `progress`, in [0, 1], of training."""
+        """Return the settings with the weights annealed to a point of training.
+
+        Args:
+            progress: The share of training that is done, in [0, 1].
+
+        Returns:
+            A changed copy.
+        """
         share = progress / self.until
         return replace(self, parallel=annealed(self.parallel, 0.0, share), finish=annealed(self.finish, 0.0, share))
 
 
 MISMATCH_BOUNDS = {"float32": 0.01, "bfloat16": 0.1, "float16": 0.05}
-"""What `loss.mismatch` is by default, for each `model.dtype`: several times what `benchmarks/mismatch.py` measures."""
+"""Default of `loss.mismatch` for each `model.dtype`: several times what `benchmarks/mismatch.py` measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossConfig:
-    """The loss.
+    """The loss of reinforcement learning, and the limits within which rows are trained.
 
-    - `kind`: which loss.
-    - `cap`: upper bound of CISPO's ratio.
-    - `clip`: lower and upper epsilon of the clipped surrogates (DAPO's clip-higher by default).
-    - `kl`: weight of the KL divergence from the initial policy.
-    - `staleness`: most updates that a row may be old; older rows are dropped and counted.
-    - `mismatch`: largest mean difference between the log-probabilities of sampler and trainer for the same weights;
-      beyond it the run stops. By default .01 in float32, .1 in bfloat16, .05 in float16.
-    - `mask_above`: rows with a negative advantage are not trained if their log-probabilities have fallen by more than
-      this since they were sampled, on average (DeepSeek-V3.2, arXiv 2512.02556). By default all are trained.
-    - `pass_tokens`: most padded tokens of a forward pass; 0 runs each row alone, which is best for long rows.
-    - `router_replay`: send the tokens of a mixture of experts to the experts that the sampler chose for them (R3,
-      arXiv 2510.11370).
+    Attributes:
+        kind: The loss.
+        cap: Upper bound of CISPO's ratio.
+        clip: Lower and upper epsilon of the clipped surrogates. The default is DAPO's clip-higher.
+        kl: Weight of the KL divergence from the initial policy.
+        staleness: Largest age of a row, in updates. Older rows are dropped and counted.
+        mismatch: Largest allowed mean difference between the log-probabilities of sampler and trainer for the same
+            weights. If it is exceeded, the run stops. The default is .01 in float32, .1 in bfloat16 and .05 in float16.
+        mask_above: Largest mean fall of a row's log-probabilities since it was sampled. If a row with a negative
+            advantage has fallen further, it is not trained (DeepSeek-V3.2, arXiv 2512.02556). By default all rows are
+            trained.
+        pass_tokens: Largest number of padded tokens in a forward pass. With 0 each row runs alone, which is best for
+            long rows.
+        router_replay: If True, each token goes to the experts that the sampler chose for it (R3, arXiv 2510.11370).
     """
 
     kind: Loss = Loss.CISPO
@@ -500,14 +536,15 @@ class LossConfig:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
-    """AdamW. The defaults are the published baseline's.
+    """The settings of AdamW. The defaults are the published baseline's.
 
-    - `learning_rate`: peak learning rate; by default 1e-5, and 2e-4 for lessons that train adapters.
-    - `betas`: decay rates of the two moments.
-    - `weight_decay`: decoupled weight decay.
-    - `max_grad_norm`: norm to which gradients are clipped.
-    - `warmup`: updates of linear warm-up.
-    - `schedule`: learning rate schedule.
+    Attributes:
+        learning_rate: Peak learning rate. The default is 2e-4 for supervised training of adapters, and 1e-5 otherwise.
+        betas: Decay rates of the two moments.
+        weight_decay: Decoupled weight decay.
+        max_grad_norm: Norm to which gradients are clipped.
+        warmup: Updates of linear warm-up.
+        schedule: Learning rate schedule.
     """
 
     learning_rate: PositiveFloat | None = None
@@ -522,13 +559,15 @@ class OptimizerConfig:
 class SftConfig:
     """Supervised fine-tuning, `ctx1 train sft`.
 
-    - `learning_rate`: peak learning rate of the lessons, if it is not `optimiser.learning_rate`.
-    - `epochs`: passes over the rows.
-    - `rows`: rows of an update.
-    - `rows_per_pass`: rows of a forward pass.
-    - `demonstrations`: expert episodes, in a toy environment.
-    - `held_out`: share of the questions whose demonstrations measure the loss and are not trained on.
-    - `every`: updates between two measurements on the held-out demonstrations.
+    Attributes:
+        learning_rate: Peak learning rate of supervised training. None for `optimiser.learning_rate`.
+        epochs: Passes over the rows.
+        rows: Rows of an update.
+        rows_per_pass: Rows of a forward pass.
+        demonstrations: Number of expert episodes, in a toy environment.
+        held_out: Share of the questions whose demonstrations are held out. They measure the loss and are not trained
+            on.
+        every: Updates between two measurements of the held-out loss.
     """
 
     learning_rate: PositiveFloat | None = None
@@ -548,10 +587,11 @@ class SftConfig:
 class EvaluationConfig:
     """Evaluation on the dev questions during reinforcement learning.
 
-    - `every`: steps between two evaluations; 0 for none.
-    - `questions`: dev questions that are asked.
-    - `temperatures`: sampling temperatures; 0 is greedy.
-    - `best`: the metric, at the first temperature, of which the highest value marks the best model.
+    Attributes:
+        every: Steps between two evaluations. 0 for none.
+        questions: Number of dev questions that are used.
+        temperatures: Sampling temperatures. 0 is greedy.
+        best: The metric that decides which model is best, measured at the first temperature.
     """
 
     every: NonNegativeInt = 10
@@ -562,10 +602,11 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """Checkpoints.
+    """The frequency of checkpoints, and how many are kept.
 
-    - `every`: updates between two checkpoints.
-    - `keep`: newest checkpoints that are kept.
+    Attributes:
+        every: Updates between two checkpoints.
+        keep: Number of newest checkpoints that are kept.
     """
 
     every: PositiveInt = 4
@@ -574,11 +615,12 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoggingConfig:
-    """Where metrics go besides `metrics.jsonl`.
+    """The trackers that receive metrics in addition to `metrics.jsonl`.
 
-    - `to`: trackers; by default trackio, which writes to this machine, if it is installed.
-    - `project`: project name at the trackers.
-    - `run`: run name at the trackers; by default the name of the run's folder.
+    Attributes:
+        to: Names of the trackers. By default it is trackio, which writes to this machine, if it is installed.
+        project: Project name in the trackers.
+        run: Run name in the trackers. None for the name of the run's folder.
     """
 
     to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] | None = None
@@ -588,18 +630,19 @@ class LoggingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCosts:
-    """What the estimate of `--dry-run` assumes of an episode and of the machine; use measured figures if you have any.
+    """The assumptions of `--dry-run` about episodes and the machine. Replace them with measured values if you have any.
 
-    - `sampled`: sampled tokens of an episode.
-    - `row_tokens`: tokens in all rows of an episode.
-    - `longest_row`: tokens of the longest row; by default the whole window.
-    - `sampled_per_second`: tokens sampled a second by the whole machine.
-    - `trained_per_second`: tokens trained a second by the whole machine.
-    - `gpus`: GPUs that train.
-    - `gpu_memory`: memory of a GPU, in GB.
-    - `server_gpus`: GPUs that sample; 0 if they share the training ones.
-    - `server_sequences`: sequences at the same time on each sampling GPU.
-    - `sharded`: whether weights and states are spread over the training GPUs (ZeRO stage 3, FSDP2).
+    Attributes:
+        sampled: Sampled tokens of an episode.
+        row_tokens: Tokens in all rows of an episode.
+        longest_row: Tokens of the longest row. None for the whole window.
+        sampled_per_second: Tokens that the whole machine samples per second.
+        trained_per_second: Tokens that the whole machine trains per second.
+        gpus: Number of training GPUs.
+        gpu_memory: Memory of a GPU, in GB.
+        server_gpus: Number of sampling GPUs. 0 if sampler and trainer share GPUs.
+        server_sequences: Number of concurrent sequences on each sampling GPU.
+        sharded: If True, weights and optimizer states are spread over the training GPUs (ZeRO stage 3, FSDP2).
     """
 
     sampled: PositiveInt = 4_000
@@ -616,14 +659,30 @@ class ExpectedCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """A run file.
+    """The content of a run file.
 
-    - `out`: folder of the run.
-    - `seed`: random seed.
-    - `threads`: torch threads; 0 for torch's default.
-    - `minutes`: time limit. The run stops after the update that reaches it, and saves its state; 0 for no limit.
-
-    Every other field is the table of its name.
+    Attributes:
+        out: Folder of the run.
+        seed: Random seed.
+        threads: Number of torch threads. 0 for torch's default.
+        minutes: Time limit. The run stops after the update that reaches it, and saves its state. 0 for no limit.
+        model: The model that is trained.
+        data: The questions and the index.
+        episodes: The harness of an episode.
+        engine: The engine that samples.
+        rollouts: The rollouts of a step.
+        async_rollouts: Rollouts during updates. None for none.
+        rewards: The weights of the reward.
+        judge: The judge.
+        parl: The reward for sub-agents.
+        curriculum: The curriculum.
+        loss: The loss of reinforcement learning.
+        optimiser: The optimizer.
+        sft: Supervised fine-tuning.
+        evaluation: Evaluation during reinforcement learning.
+        checkpoints: The checkpoints.
+        logging: The trackers.
+        expected: The assumptions of `--dry-run`.
     """
 
     out: str = "runs/policy"
@@ -684,7 +743,14 @@ class RunConfig:
             )
 
     def learning_rate(self, kind: RunKind) -> float:
-        """Return the peak learning rate of lessons (`sft`) or rewards (`rl`)."""
+        """Return the peak learning rate of a kind of training.
+
+        Args:
+            kind: Supervised training (`sft`) or reinforcement learning (`rl`).
+
+        Returns:
+            The rate that the run file sets, or the default of that kind.
+        """
         lessons = kind == "sft"
         chosen = (self.sft.learning_rate if lessons else None) or self.optimiser.learning_rate
         adapters = self.model.lora is not None or self.model.adapter is not None
@@ -692,30 +758,32 @@ class RunConfig:
 
     @property
     def updates(self) -> int:
-        """Optimizer updates of the reinforcement learning."""
+        """Total number of optimizer updates in reinforcement learning."""
         return self.rollouts.steps * self.rollouts.substeps
 
     @property
     def oldest(self) -> int:
-        """The highest age of a row when it is trained, in updates, if its step waits for all of its groups."""
+        """Highest possible age of a row when it is trained, in updates. This assumes that each step waits for all of
+        its groups.
+        """
         every = self.engine.every if self.engine.kind == "vllm" else 1
         ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
         return (ahead + every) * self.rollouts.substeps - 1
 
     @property
     def mismatch_bound(self) -> float:
-        """The largest mean difference between the log-probabilities of sampler and trainer for the same weights."""
+        """Largest allowed mean difference between the log-probabilities of sampler and trainer for the same weights."""
         return self.loss.mismatch or MISMATCH_BOUNDS[self.model.dtype]
 
     @property
     def drawing(self) -> RolloutConfig:
-        """The rollouts, with the run's seed unless they have one."""
+        """The rollout settings. If they have no seed, they get the run's."""
         return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:
-        """Return the run as plain data, defaults filled in."""
+        """Return the run as plain data, with all defaults filled in."""
         return dict(RUN_ADAPTER.dump_python(self, mode="json"))
 
 
 RUN_ADAPTER = TypeAdapter(RunConfig)
-"""Checks plain data against the tables, and turns a run into plain data."""
+"""Validates plain data against the tables, and converts a run to plain data."""

@@ -1,6 +1,6 @@
 """The curriculum of a run: which questions a step may draw, and how the reward changes. No torch.
 
-Everything is a function of the settings, the seed and the step, so a resumed run draws the same questions.
+All results depend only on the settings, the seed and the step. A resumed run therefore draws the same questions.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from context_agent.types import Question
 
 @dataclass(frozen=True, slots=True)
 class CurriculumStage:
-    """A stage in which only easy questions are drawn.
+    """A stage of training that draws only easy questions.
 
-    - `until`: share of training, in (0, 1], at which the stage ends.
-    - `hops`: most hops of a question.
+    Attributes:
+        until: Share of training, in (0, 1], at which the stage ends.
+        hops: Largest number of hops of a question.
     """
 
     until: float
@@ -28,11 +29,12 @@ class CurriculumStage:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Easy questions first, and a reward that weighs recall less over time.
+    """A schedule from easy to hard questions, and from recall towards precision in the reward.
 
-    - `stages`: stages in order; after the last one every question may be drawn. The report publishes no bounds.
-    - `beta`: beta of F-beta at the start and at the end of training. By default it stays at `rewards.beta`; with the
-      preset context-1 it is halved on the way, from 4 to 2 as published (Context-1, section 3).
+    Attributes:
+        stages: The stages in order. After the last one, every question may be drawn. The report publishes no bounds.
+        beta: The beta of F-beta at the start and at the end of training. If it is None, beta stays at `rewards.beta`.
+            With the preset context-1 it is halved during training, from 4 to 2 as published (Context-1, section 3).
     """
 
     stages: tuple[CurriculumStage, ...] = ()
@@ -46,9 +48,19 @@ class Curriculum:
             raise ConfigError(f"beta must be positive; got {self.beta}")
 
     def admitted(self, questions: Sequence[Question], progress: float) -> list[Question]:
-        """Return the questions that may be drawn after a share `progress`, in [0, 1), of training.
+        """Return the questions that may be drawn at a point of training.
 
-        A question without a number of hops counts as one hop. Raises `ConfigError` if none is left.
+        A question without a number of hops counts as one hop.
+
+        Args:
+            questions: The questions of the run.
+            progress: The share of training that is done, in [0, 1).
+
+        Returns:
+            The questions with few enough hops for the current stage, in their order.
+
+        Raises:
+            ConfigError: If no question has few enough hops.
         """
         most = next((stage.hops for stage in self.stages if progress < stage.until), None)
         admitted = [question for question in questions if most is None or (question.hops or 1) <= most]
@@ -59,13 +71,21 @@ class Curriculum:
         return admitted
 
     def rewards(self, settings: RewardConfig, progress: float) -> RewardConfig:
-        """Return the reward settings at that point of training."""
+        """Return the reward settings at a point of training.
+
+        Args:
+            settings: The reward settings of the run. They are not changed.
+            progress: The share of training that is done, in [0, 1].
+
+        Returns:
+            A copy in which `beta` has its current value.
+        """
         start, end = self.beta or (settings.beta, settings.beta / 2 if settings.published else settings.beta)
         return replace(settings, beta=annealed(start, end, progress))
 
 
 def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
-    """Draw the questions of a step. If there are fewer than `count`, draw all again in another order."""
+    """Draw the questions of a step. If there are fewer than `count`, draw all of them again in another order."""
     chosen: list[Question] = []
     order = random.Random(f"{seed}:{step}")
     while len(chosen) < count:

@@ -1,4 +1,4 @@
-"""The corpus and the questions of a run. No torch."""
+"""Opens the corpus and the questions of a run. No torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from context_agent.types import Question
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Corpus and questions of the episodes. `world` is the toy environment that they come from, if any."""
+    """The corpus and the questions of a run's episodes.
+
+    Attributes:
+        corpus: The corpus that episodes search.
+        questions: Questions for training.
+        dev: Questions for evaluation.
+        world: The toy environment that the corpus and questions come from. None if they come from files.
+    """
 
     corpus: Corpus
     questions: Sequence[Question]
@@ -26,16 +33,25 @@ class TrainingData:
 
 
 def environment_of(data: DataConfig) -> ToyEnvironment | None:
-    """Return the toy environment of the run file; None if it has none."""
+    """Return the toy environment that the run file describes. If it describes none, return None."""
     return None if data.world is None else make_environment(data.world)
 
 
 @contextmanager
 def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = None) -> Iterator[TrainingData]:
-    """Corpus and questions, checked against each other.
+    """Open the corpus and the questions of a run, and check that the gold is in the corpus.
 
-    Raises `ConfigError` if the run file names no questions, and `DataError` for gold that is not in the index, unless
-    such questions are to be dropped.
+    Args:
+        data: The data table of the run file.
+        note: Receives messages about skipped and dropped questions.
+        world: The toy environment. If it is given, it provides corpus and questions.
+
+    Yields:
+        The corpus and the questions.
+
+    Raises:
+        ConfigError: If the run file names no questions or no index.
+        DataError: If gold is not in the index and `data.missing_gold` does not allow dropping such questions.
     """
     if world is not None:
         yield TrainingData(world.corpus, world.questions["train"], world.questions["dev"], world)
@@ -52,7 +68,17 @@ def open_data(data: DataConfig, note: Notify, world: ToyEnvironment | None = Non
 
 @contextmanager
 def open_corpus(data: DataConfig) -> Iterator[Corpus]:
-    """Yield the index, or the documents in memory. Raise `ConfigError` if the run file names neither."""
+    """Open the index of a run, or load its documents into memory.
+
+    Args:
+        data: The data table of the run file.
+
+    Yields:
+        The corpus.
+
+    Raises:
+        ConfigError: If the run file names neither an index nor documents.
+    """
     from context_agent.retrieval.rerankers import load_reranker
 
     if data.documents:
@@ -86,7 +112,7 @@ def _questions(files: Sequence[str], note: Notify) -> list[Question]:
 
 
 def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
-    """Return the questions whose gold is in the index. Raises `DataError` unless the others are to be dropped."""
+    """Return the questions whose gold is in the index. Raise `DataError` unless the others may be dropped."""
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(

@@ -1,7 +1,7 @@
 """Estimates the GPU memory and the cost of a training step from the model's shape. No torch, no download.
 
-The formulas omit what only a measurement can show (allocator fragmentation, kernel workspaces); `SLACK` covers it.
-Gigabytes are 10^9 bytes, as GPU makers count.
+The formulas omit what only a measurement can show, such as allocator fragmentation and kernel workspaces. `SLACK` is
+added for these. A gigabyte is 10^9 bytes, as GPU makers count.
 """
 
 from __future__ import annotations
@@ -18,30 +18,38 @@ from context_agent.train.model_shape import ModelShape, shape_of
 from context_agent.train.row_files import ABOUT, ROWS_FOLDER, open_folder
 
 GB = 1e9
+"""Bytes of a gigabyte."""
 
 
 SLACK = 0.08
-"""Share added for the allocator and workspaces; an assumption."""
+"""Share of memory that is added for the allocator and for workspaces. It is an assumption."""
 
 
 TRAINED_BYTES, MOMENT_BYTES = 4, 8
-"""A trained weight, or its gradient, and the two moments of AdamW: all have 32 bits."""
+"""Bytes of a trained weight or of its gradient, and bytes of its two AdamW moments. All have 32 bits."""
 
 
 LOGIT_ROWS, LOGIT_WIDTH = 4_096, 32_768
-"""Tile of TRL's fused output layer: logits of a whole row are never held."""
+"""Tile size of TRL's fused output layer, which never stores the logits of a whole row."""
 
 
 ASSUMED_LESSONS = 1_000
-"""Demonstrations that the estimate assumes before there are any."""
+"""Number of demonstrations that the estimate assumes if none exist yet."""
 
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number, by data type."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes by part, on one GPU of the trainer and on one of the server's (or the same, where it is shared)."""
+    """The estimated memory of one training GPU and of one sampling GPU.
+
+    Attributes:
+        parts: Bytes on a training GPU, by part.
+        server: Bytes on a GPU of the sampling server, by part. Empty if there is no server.
+        shared: True if trainer and server use the same GPUs.
+    """
 
     parts: Mapping[str, float]
     server: Mapping[str, float]
@@ -49,14 +57,23 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> float:
-        """Bytes of the trainer's fullest GPU, the server's share included where they share one."""
+        """Bytes on the fullest training GPU. They include the server's part if trainer and server share the GPU."""
         parts = sum(self.parts.values()) * (1 + SLACK)
         return parts + (sum(self.server.values()) if self.shared else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Of one step of rollouts with its substeps. Seconds are None where no rate is given."""
+    """The cost of one step: its rollouts and its updates.
+
+    Attributes:
+        episodes: Episodes of the step.
+        sampled: Sampled tokens.
+        trained: Tokens in the rows.
+        sampling_seconds: Time to sample. None if the run file gives no rate.
+        training_seconds: Time to train. None if the run file gives no rate.
+        flops: Floating-point operations.
+    """
 
     episodes: int
     sampled: int
@@ -67,13 +84,13 @@ class StepCost:
 
     @property
     def seconds(self) -> float | None:
-        """Sampling, then training."""
+        """Time of the step, which samples and then trains. None if a rate is missing."""
         if self.sampling_seconds is None or self.training_seconds is None:
             return None
         return self.sampling_seconds + self.training_seconds
 
     def lines(self, steps: int) -> list[str]:
-        """Return the cost in lines of text, for a run of so many steps."""
+        """Return the cost as lines of text, for a run of `steps` steps."""
         lines = [
             f"a step: {self.episodes:,} episodes, {self.sampled:,} tokens sampled, {self.trained:,} in rows",
             f"work of a step: {self.flops:.2g} floating-point operations",
@@ -84,7 +101,7 @@ class StepCost:
         return [*lines, f"time of a step: {self.seconds / 60:.1f} minutes; of {steps} steps: {hours:.1f} hours"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the cost as plain data, with keys in a fixed order."""
         return {
             "episodes": self.episodes,
             "sampled_tokens": self.sampled,
@@ -96,18 +113,28 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class LessonsCost:
-    """Of all lessons. `tokens` are the ids that pass through the model. `seconds` is None where no rate is given."""
+    """The cost of the whole supervised training.
+
+    Attributes:
+        episodes: Number of demonstrations.
+        epochs: Passes over the rows.
+        tokens: Token ids that pass through the model, over all epochs.
+        source: Where the numbers of episodes and tokens come from.
+        seconds: Training time. None if the run file gives no rate.
+        flops: Floating-point operations.
+    """
 
     episodes: int
     epochs: int
     tokens: int
     source: str
-    """Where the numbers of episodes and tokens come from."""
     seconds: float | None
     flops: float
 
     def lines(self, steps: int) -> list[str]:
-        """Return the cost in lines of text; `steps` concern rewards alone."""
+        """Return the cost as lines of text. `steps` is not used, because supervised training has no steps of
+        rollouts.
+        """
         lines = [
             f"lessons: {self.episodes:,} episodes, {self.epochs} times: {self.tokens:,} tokens ({self.source})",
             f"work of the lessons: {self.flops:.2g} floating-point operations",
@@ -117,7 +144,7 @@ class LessonsCost:
         return [*lines, f"time of the lessons: {self.seconds / 3600:.1f} hours"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the cost as plain data, with keys in a fixed order."""
         return {
             "episodes": self.episodes,
             "row_tokens": self.tokens,
@@ -129,24 +156,31 @@ class LessonsCost:
 
 @dataclass(frozen=True, slots=True)
 class RunEstimate:
-    """Of a whole run."""
+    """The estimated memory and cost of a whole run.
+
+    Attributes:
+        shape: The shape of the model.
+        memory: The memory of the GPUs.
+        cost: The cost of a step of reinforcement learning, or of the whole supervised training.
+        steps: Steps of the run.
+        room: Memory of a GPU in bytes. None if the run file does not give it.
+        adapter_bytes: Bytes that a weight sync sends to a sampler. None if all weights are trained.
+    """
 
     shape: ModelShape
     memory: MemoryEstimate
     cost: StepCost | LessonsCost
     steps: int
     room: float | None
-    """Bytes of a GPU, where the file says."""
     adapter_bytes: float | None = None
-    """Bytes of the adapters that a sync with a sampler sends, None if all weights are trained."""
 
     @property
     def full_bytes(self) -> float:
-        """Bytes of all weights in 16 bits, as a server has them."""
+        """Bytes of all weights in 16 bits, as a server stores them."""
         return 2.0 * self.shape.parameters
 
     def lines(self) -> list[str]:
-        """Return the estimate in lines of text."""
+        """Return the estimate as lines of text."""
         parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.parts.items() if size >= GB / 20)
         server = ", ".join(f"{name} {size / GB:.1f}" for name, size in self.memory.server.items())
         where = "on the same GPU" if self.memory.shared else "on each of its GPUs"
@@ -168,7 +202,7 @@ class RunEstimate:
         return result
 
     def to_json(self) -> dict[str, Any]:
-        """Return the estimate as plain data, in bytes and seconds."""
+        """Return the estimate as plain data, in bytes and seconds, with keys in a fixed order."""
         return {
             "parameters": self.shape.parameters,
             "active": self.shape.active,
@@ -188,8 +222,9 @@ def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunK
 
     Args:
         run: The run.
-        config: The `config.json` of its model, if neither its folder nor `KNOWN` has the shape.
-        kind: Whether it trains by lessons (`sft`) or by rewards (`rl`).
+        config: The `config.json` of its model. It is needed only if neither the model's folder nor `KNOWN` gives the
+            shape.
+        kind: Supervised training (`sft`) or reinforcement learning (`rl`).
 
     Returns:
         The estimate.
@@ -208,11 +243,21 @@ def estimate_run(run: RunConfig, config: str | Path | None = None, *, kind: RunK
 def memory_needs(
     run: RunConfig, shape: ModelShape, *, kind: RunKind = "rl", ranks: int = 1, sharded: bool = False
 ) -> MemoryEstimate:
-    """Return what the trainer and the sampling server hold.
+    """Estimate the memory of the trainer and of the sampling server.
 
-    `sharded` spreads weights, gradients and states over the ranks (ZeRO stage 3, FSDP2); else each rank has them all,
-    and a LoRA run shares out nothing but rows. A server's GPU holds all weights, in 16 bits, and the cache of
-    `expected.server_sequences` episodes at their fullest. Lessons need no sampler, and hold `sft.rows_per_pass` rows.
+    A server's GPU holds all weights in 16 bits, and the cache of `expected.server_sequences` full episodes. Supervised
+    training needs no sampler, and holds `sft.rows_per_pass` rows.
+
+    Args:
+        run: The run.
+        shape: The shape of its model.
+        kind: Supervised training (`sft`) or reinforcement learning (`rl`).
+        ranks: Number of training GPUs.
+        sharded: If True, weights, gradients and optimizer states are spread over the ranks (ZeRO stage 3, FSDP2). If
+            False, each rank holds all of them.
+
+    Returns:
+        Bytes on one GPU, by part.
     """
     width = BYTES[run.model.dtype]
     trained = adapter_parameters(shape, run.model.lora) if run.model.lora else shape.parameters
@@ -250,12 +295,15 @@ def memory_needs(
 
 
 def longest_row(run: RunConfig) -> int:
-    """Return the tokens of the longest expected row: the window, unless the run file sets fewer."""
+    """Return the number of tokens in the longest expected row. If the run file does not set it, return the window."""
     return run.expected.longest_row or run.episodes.window
 
 
 def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
-    """Return the number of adapter weights: rank times inputs plus outputs of each matrix (arXiv 2106.09685)."""
+    """Return the number of adapter weights. For each matrix it is the rank times the sum of inputs and outputs.
+
+    The formula is that of LoRA (arXiv 2106.09685).
+    """
     queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
     widths = {
         "q_proj": shape.hidden + queries,
@@ -273,11 +321,11 @@ def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
 
 
 def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str | None, checkpointed: bool) -> float:
-    """Return the bytes of one row's backward pass.
+    """Return the bytes of activations in the backward pass of one row.
 
-    Checkpointed (arXiv 1604.06174): each layer's input, and all of one layer while it is run again. A layer: about 4
-    tensors of the hidden size, queries, keys and values twice, 3 tensors of the inner size for each chosen expert
-    (after Korthikanti et al., arXiv 2205.05198, section 4). Eager attention adds the scores twice.
+    With checkpointing (arXiv 1604.06174), each layer stores its input, and one layer at a time stores everything. A
+    layer has about 4 tensors of the hidden size, queries, keys and values twice, and 3 tensors of the inner size for
+    each chosen expert (after Korthikanti et al., arXiv 2205.05198, section 4). Eager attention stores the scores twice.
     """
     hidden = tokens * shape.hidden
     heads = 2 * tokens * (shape.heads + 2 * shape.kv_heads) * shape.head
@@ -288,20 +336,20 @@ def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str 
 
 
 def attention_score_bytes(shape: ModelShape, tokens: int, width: int) -> float:
-    """Return the bytes of a layer's attention scores, which are quadratic in the row's length."""
+    """Return the bytes of one layer's attention scores. They grow with the square of the row's length."""
     return float(shape.heads * tokens * tokens * width)
 
 
 def logit_bytes(shape: ModelShape, tokens: int) -> float:
-    """Return the bytes of the logits, and of their gradient, that the fused output layer holds at a time (32 bits)."""
+    """Return the bytes of the logits and their gradient that the fused output layer holds at a time, in 32 bits."""
     return float(2 * 4 * min(tokens, LOGIT_ROWS) * min(shape.vocabulary, LOGIT_WIDTH))
 
 
 def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
-    """Return a step's tokens and time, if every question has its demonstrations.
+    """Estimate the tokens and the time of one step, assuming that every question has its demonstrations.
 
-    Floating-point operations: 2 a weight and sampled token, 8 a trained one. 6 of these are for forward and backward
-    (arXiv 2001.08361, section 2.1) and 2 for running the forward pass again.
+    A sampled token costs 2 floating-point operations per weight. A trained token costs 6 for the forward and backward
+    pass (arXiv 2001.08361, section 2.1). With checkpointing it costs 2 more, because the forward pass runs again.
     """
     episodes = run.rollouts.groups * run.rollouts.rollouts
     sampled = (episodes - run.rollouts.groups * run.rollouts.demonstrations) * run.expected.sampled
@@ -314,9 +362,10 @@ def step_cost(run: RunConfig, shape: ModelShape) -> StepCost:
 
 
 def lessons_cost(run: RunConfig, shape: ModelShape) -> LessonsCost:
-    """Estimate the tokens and time of all lessons, 8 floating-point operations a weight and token as in `step_cost`.
+    """Estimate the tokens and the time of the whole supervised training.
 
-    If the run has written its rows, their tokens count. Otherwise each demonstration has `expected.row_tokens`.
+    If the run has already written its rows, their tokens are counted. Otherwise each demonstration is assumed to have
+    `expected.row_tokens`. Floating-point operations are estimated as in `step_cost`.
     """
     source = "by expected.row_tokens"
     try:

@@ -1,4 +1,4 @@
-"""Copies of trained models that other programs load: weights or adapters, with tokenizer and chat template."""
+"""Writes trained models, as whole weights or adapters, to folders that other programs can load."""
 
 from __future__ import annotations
 
@@ -16,12 +16,20 @@ from context_agent.policies.tokens.packaged import import_libraries, model_folde
 from context_agent.policies.tokens.trained import EVALUATION_FILE, TrainedModel, trained_model
 
 NOT_EXPORTED = ("training_args.bin", "README.md", EVALUATION_FILE)
-"""Files of a trained model that only its training needs."""
+"""Files of a trained model that only training uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """What was written. `base` is the model that adapters need; empty for whole weights."""
+    """A model that was written to a folder.
+
+    Attributes:
+        folder: The new folder.
+        source: The folder of the trained model.
+        base: The base model that the adapters need. Empty for whole weights.
+        bytes: Total size of the files, in bytes.
+        has_chat_template: True if the folder contains a chat template.
+    """
 
     folder: Path
     source: Path
@@ -34,15 +42,15 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
     """Merge trained adapters into the weights of their base model.
 
     Args:
-        source: The folder of a run, or of a model in it.
-        out: The new folder. It must not exist, or be empty.
-        dtype: Type of the merged weights, such as `bfloat16`. By default that of the base model.
+        source: The folder of a run, or of one of its models.
+        out: The new folder. It must not exist, or must be empty.
+        dtype: Type of the merged weights, such as `bfloat16`. Defaults to that of the base model.
 
     Returns:
-        What was written.
+        The model that was written.
 
     Raises:
-        ConfigError: If the source holds no adapters, or the base model cannot be loaded.
+        ConfigError: If the source has no adapters, or the base model cannot be loaded.
         DataError: If the folder cannot be written.
         MissingExtraError: If torch, transformers or peft is missing.
     """
@@ -77,14 +85,14 @@ def export(source: str | Path, out: str | Path) -> ExportedModel:
     """Copy a trained model, adapters or whole weights, in the form that vLLM and transformers load.
 
     Args:
-        source: The folder of a run, or of a model in it.
-        out: The new folder. It must not exist, or be empty.
+        source: The folder of a run, or of one of its models.
+        out: The new folder. It must not exist, or must be empty.
 
     Returns:
-        What was written.
+        The model that was written.
 
     Raises:
-        ConfigError: If the source holds no trained model.
+        ConfigError: If the source has no trained model.
         DataError: If the folder cannot be written.
         MissingExtraError: If transformers is missing.
     """
@@ -103,7 +111,7 @@ def export(source: str | Path, out: str | Path) -> ExportedModel:
 
 
 def _name_base(path: Path, base: str) -> None:
-    """Have the adapters name the folder or hub name of their base, as servers look it up."""
+    """Write the folder or hub name of the base model into the adapters' configuration, where servers look for it."""
     config = {**check_adapter(path.parent), "base_model_name_or_path": model_folder(base), "inference_mode": True}
     path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -118,7 +126,7 @@ def _tokenizer(found: TrainedModel) -> Any:
 
 
 def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, base: str) -> ExportedModel:
-    """Write the folder, all or nothing."""
+    """Write the folder completely, or leave nothing behind."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not empty: name another folder with --out")
     try:

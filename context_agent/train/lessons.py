@@ -1,4 +1,4 @@
-"""The lessons of supervised training: rows of stored trajectories, or of the expert in a toy environment. No torch."""
+"""The rows of supervised training, from stored trajectories or from the expert of a toy environment. No torch."""
 
 from __future__ import annotations
 
@@ -25,14 +25,28 @@ KEPT_FOLDER = "kept"
 
 
 EPISODES_AT_ONCE = 16
+"""Episodes that the expert of one environment plays concurrently."""
 
 
 def demonstration_rows(
     run: RunConfig, renderer: TokenRenderer, note: Notify, world: ToyEnvironment | None = None
 ) -> Iterator[TrainingRow]:
-    """Yield the rows of stored trajectories, or of the expert in a toy environment; one episode is in memory at a time.
+    """Yield the rows of stored trajectories, or of the expert in a toy environment.
 
-    An episode that cannot be read is reported and skipped. Raises `DataError` if there is no file.
+    Only one batch of episodes is in memory at a time. An episode that cannot be read is reported and skipped.
+
+    Args:
+        run: The run.
+        renderer: The renderer of the model's tokenizer.
+        note: Receives messages about skipped episodes.
+        world: The toy environment. If it is None, the trajectories come from `data.trajectories`.
+
+    Yields:
+        The rows of one episode after another.
+
+    Raises:
+        ConfigError: If the run file names no trajectories.
+        DataError: If a folder contains no trajectory.
     """
     skipped = 0
     stored = stored_trajectories(run.data)
@@ -48,9 +62,17 @@ def demonstration_rows(
 
 
 def stored_trajectories(data: DataConfig) -> Iterator[Path]:
-    """Yield the files of `data.trajectories`, folder by folder.
+    """Yield the trajectory files of `data.trajectories`, folder by folder.
 
-    Raises `ConfigError` if the run file names none, and `DataError` for a folder without a file.
+    Args:
+        data: The data table of the run file.
+
+    Yields:
+        The paths of each folder, sorted.
+
+    Raises:
+        ConfigError: If the run file names no trajectories.
+        DataError: If a folder contains no trajectory.
     """
     if data.trajectories is None:
         raise ConfigError(
@@ -66,7 +88,7 @@ def stored_trajectories(data: DataConfig) -> Iterator[Path]:
 
 
 def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> Iterator[Trajectory]:
-    """Episodes of the experts of all environments, in turn."""
+    """Yield the episodes of the experts, alternating between the environments."""
     worlds = (world, *world.others)
     agents = [_expert_agent(run, renderer, world) for world in worlds]
     for first in range(0, run.sft.demonstrations, EPISODES_AT_ONCE * len(worlds)):
@@ -78,7 +100,10 @@ def _expert_trajectories(run: RunConfig, renderer: TokenRenderer, world: ToyEnvi
 
 
 def _expert_request(run: RunConfig, environment: ToyEnvironment, number: int, turn: int) -> EpisodeRequest:
-    """Return the demonstration of that number in the run, the `turn`th in its environment, both from 0."""
+    """Return the request for one demonstration.
+
+    `number` counts the demonstrations of the run, and `turn` those of the environment. Both start at 0.
+    """
     questions = environment.questions["train"]
     question = questions[turn % len(questions)]
     return EpisodeRequest(
@@ -90,7 +115,7 @@ def _expert_request(run: RunConfig, environment: ToyEnvironment, number: int, tu
 
 
 def _expert_agent(run: RunConfig, renderer: TokenRenderer, world: ToyEnvironment) -> SearchAgent:
-    """Return an expert in the run's harness; with a swarm it leads noisy sub-agents."""
+    """Return an agent that plays the expert in the run's harness. With a swarm, the expert leads noisy sub-agents."""
     questions, counter = world.questions["train"], VocabularyCounter(renderer)
     breadth = run.episodes.swarm
     led = NoisyExpert(questions, world.titles, SUBAGENT_NOISE, counter)

@@ -1,4 +1,4 @@
-"""Where a run starts: from the base model of its run file, or from what an earlier run trained. No torch."""
+"""The model that a run starts from: the base model of its run file, or the result of an earlier run. No torch."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from context_agent.policies.tokens.trained import BEST, FINAL, TrainedModel, tra
 from context_agent.train.config import RunConfig
 
 RUN_FILE = "run.json"
-"""The file in a run's folder with its kind and settings."""
+"""The file in a run's folder that records its kind and settings."""
 BASE_MODEL = "base"
-"""As the start of a run: the model that the run file names."""
+"""The value of `--from` that starts a run from the model in the run file."""
 
 
 def started_from(run: RunConfig, source: str | Path) -> RunConfig:
-    """Return the run with the model that an earlier run trained as its start.
+    """Return the run with the model of an earlier run as its start.
 
-    Adapters become `model.adapter`, a whole model becomes `model.name`.
+    Adapters become `model.adapter`. A whole model becomes `model.name`.
 
     Args:
         run: The run. It is not changed.
-        source: The folder of an earlier run, or of one of its models. Of a run, the model with the best evaluation is
-            taken, and the last one if there was no evaluation.
+        source: The folder of an earlier run, or of one of its models. From a run, the model with the best evaluation is
+            used. If there was no evaluation, the last model is used.
 
     Returns:
         The changed run.
 
     Raises:
-        ConfigError: If the folder holds no trained model, or adapters of another model than the run's, or the prompts
-            of the two runs are spelled differently.
+        ConfigError: If the folder has no trained model, its adapters belong to another base model, or it was trained
+            with another renderer.
     """
     found = trained_model(source)
     if found.about.renderer != run.model.renderer.value:
@@ -52,16 +52,19 @@ def started_from(run: RunConfig, source: str | Path) -> RunConfig:
 
 
 def base_name(name: str) -> str:
-    """Return the name by which adapters know their base model: a whole path for a folder."""
+    """Return the name by which adapters know their base model. For a folder this is the absolute path."""
     return str(Path(name).resolve()) if name and Path(name).is_dir() else name
 
 
 def check_start(run: RunConfig) -> None:
-    """Refuse rewards that would start from the base model although lessons were trained on it.
+    """Raise `ConfigError` if reinforcement learning would ignore supervised training of the same model.
+
+    Args:
+        run: The run that is about to start.
 
     Raises:
-        ConfigError: If a folder next to the run's holds finished lessons of the same base model. The message says how
-            to start from them.
+        ConfigError: If a folder next to the run's has finished supervised training of the same base model. The message
+            says how to start from it.
     """
     if run.model.adapter is not None:
         return
@@ -75,7 +78,7 @@ def check_start(run: RunConfig) -> None:
 
 
 def run_settings(folder: Path) -> dict[str, Any] | None:
-    """Return what `run.json` of a run's folder holds; None if there is none that can be read."""
+    """Return the contents of `run.json` in a run's folder. If it cannot be read, return None."""
     try:
         return dict(read_json(folder / RUN_FILE))
     except (OSError, ValueError, TypeError):
@@ -83,7 +86,7 @@ def run_settings(folder: Path) -> dict[str, Any] | None:
 
 
 def _lessons_beside(out: Path) -> Iterator[TrainedModel]:
-    """Yield the finished lessons in the folder that holds the run's own, the oldest first."""
+    """Yield the finished supervised runs in the folders next to the run's own, oldest first."""
     folders = [path.parent for path in out.parent.glob(f"*/{RUN_FILE}")]
     for folder in sorted(folders, key=lambda path: (path / RUN_FILE).stat().st_mtime):
         about = run_settings(folder)
@@ -93,7 +96,7 @@ def _lessons_beside(out: Path) -> Iterator[TrainedModel]:
 
 
 def _same_base(found: TrainedModel, run: RunConfig) -> bool:
-    """Return whether the lessons began with the model of this run."""
+    """Return True if the earlier run began with the same model as this run."""
     before = run_settings(found.folder.parent) or {}
     model: Mapping[str, Any] = before.get("model") or {}
     now = run.plain()["model"]

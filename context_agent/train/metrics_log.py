@@ -1,4 +1,4 @@
-"""The metrics of a run: a file with a line of JSON for each step. No torch."""
+"""The metrics file of a run: one line of JSON per step. No torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from context_agent.errors import DataError
 
 
 class MetricsLog:
-    """Appends steps to a file. A run that resumes cuts off the lines of steps that it is about to repeat."""
+    """A metrics file that grows by one line per step.
+
+    When a run resumes, the lines of the steps that it will repeat are removed.
+    """
 
     def __init__(self, path: Path, *, first: int = 0) -> None:
-        """`first` is the step that the run begins with."""
+        """Open the file and remove the lines from step `first` on, which is the first step of this run."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         lines = [line for line in read_metrics(path) if line["step"] < first] if path.is_file() else []
@@ -24,7 +27,7 @@ class MetricsLog:
             self._write(line)
 
     def add(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Write a line: the step, then the metrics by name."""
+        """Write one line: the step, then the metrics by name."""
         self._write({"step": step, **metrics})
 
     def close(self) -> None:
@@ -37,7 +40,17 @@ class MetricsLog:
 
 
 def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a metrics file, without an incomplete last one. Raises `DataError`."""
+    """Yield the lines of a metrics file. An incomplete last line is left out.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The step and the metrics of each line.
+
+    Raises:
+        DataError: If the file cannot be read, or a line before the last is damaged.
+    """
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

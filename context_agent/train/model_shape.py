@@ -1,4 +1,4 @@
-"""The shape of a model: the part of its configuration that decides its size. No torch, no download."""
+"""The shape of a model: the part of its configuration that determines its size. No torch, no download."""
 
 from __future__ import annotations
 
@@ -13,7 +13,23 @@ from context_agent.train.config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The part of a model's configuration that decides its size. One expert means a dense model."""
+    """The part of a model's configuration that determines its size.
+
+    Attributes:
+        hidden: Width of the residual stream.
+        layers: Number of transformer layers.
+        heads: Query heads of a layer.
+        kv_heads: Key and value heads of a layer.
+        head: Width of a head.
+        inner: Inner width of a feed-forward network or expert.
+        vocabulary: Number of token ids.
+        experts: Experts of a layer. 1 for a dense model.
+        chosen: Experts that each token is routed to.
+        tied: True if the input and output embeddings share one table.
+        biases: True if linear layers have biases.
+        sinks: True if attention has a learned sink for each head.
+        window: Sliding window of every other layer, in tokens. 0 if there is none.
+    """
 
     hidden: int
     layers: int
@@ -28,35 +44,37 @@ class ModelShape:
     biases: bool = False
     sinks: bool = False
     window: int = 0
-    """Sliding window of every other layer; 0: none."""
 
     @property
     def attention(self) -> int:
-        """Weights of a layer's attention."""
+        """Number of weights in one layer's attention."""
         queries, keys = self.heads * self.head, self.kv_heads * self.head
         biases = queries + 2 * keys + self.hidden if self.biases else 0
         return self.hidden * (2 * queries + 2 * keys) + biases + (self.heads if self.sinks else 0)
 
     @property
     def expert(self) -> int:
-        """Weights of one expert, or of a dense layer's network: gate, up and down."""
+        """Number of weights in one expert, or in a dense layer's network: gate, up and down projections."""
         return 3 * self.hidden * self.inner + ((2 * self.inner + self.hidden) if self.biases else 0)
 
     @property
     def parameters(self) -> int:
-        """All weights."""
+        """Number of weights in the whole model."""
         router = self.experts * (self.hidden + 1) if self.experts > 1 else 0
         layer = self.attention + self.experts * self.expert + router + 2 * self.hidden
         return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
 
     @property
     def active(self) -> int:
-        """Weights that a token passes through, without the embedding, which is a look-up."""
+        """Number of weights that each token passes through. The input embedding is a look-up and does not count."""
         layer = self.attention + min(self.chosen, self.experts) * self.expert
         return self.layers * layer + self.vocabulary * self.hidden
 
     def cached(self, tokens: float) -> float:
-        """Numbers that the key-value cache holds for a sequence; a windowed layer keeps its window."""
+        """Return how many numbers the key-value cache holds for a sequence of `tokens` tokens.
+
+        A layer with a sliding window holds at most its window.
+        """
         windowed = self.layers // 2 if self.window else 0
         retained = (self.layers - windowed) * tokens + windowed * min(tokens, self.window)
         return 2.0 * self.kv_heads * self.head * retained
@@ -71,13 +89,22 @@ KNOWN = {
     "Qwen/Qwen3-0.6B": ModelShape(1024, 28, 16, 8, 128, 3072, 151_936, tied=True),
     "smollm2": ModelShape(576, 30, 9, 3, 64, 1536, 49_152, tied=True),
 }
-"""Shapes as in the `config.json` that these models are published with."""
+"""Shapes of known models, from their published `config.json`."""
 
 
 def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
-    """Return the shape of the run's model: from a `config.json`, a tiny model's settings, a local folder, or `KNOWN`.
+    """Return the shape of the run's model.
 
-    Raises `ConfigError` if none of these exists.
+    Args:
+        run: The run.
+        config: A `config.json`. If it is None, the shape comes from the tiny model's settings, the model's local
+            folder, or `KNOWN`.
+
+    Returns:
+        The shape.
+
+    Raises:
+        ConfigError: If none of these gives the shape, or the file cannot be read.
     """
     if config is None and run.model.tiny is not None:
         return _tiny(run)
@@ -93,7 +120,10 @@ def shape_of(run: RunConfig, config: str | Path | None = None) -> ModelShape:
 
 
 def _tiny(run: RunConfig) -> ModelShape:
-    """Return the shape of `train.tiny_model.tiny_config`. A vocabulary of words has a few hundred entries."""
+    """Return the shape of the model that `train.tiny_model.tiny_config` describes.
+
+    The vocabulary size is approximate. A vocabulary of words has a few hundred entries.
+    """
     tiny = run.model.tiny
     assert tiny is not None
     vocabulary = 320 if run.data.world is not None else 2_048

@@ -1,4 +1,4 @@
-"""Loads a run's model with its tokenizer and renderer."""
+"""Loads the model of a run with its tokenizer and renderer."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ _mxfp4: Any = getattr(transformers, "Mxfp4Config", None)
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its tokenizer, which saves and pads, and its renderer, which spells prompts.
+    """A model with its tokenizer and renderer.
 
-    `adapter` is the description of LoRA adapters to train, None where all weights are trained, or where the model came
-    with adapters that are trained further.
+    Attributes:
+        model: The causal language model of transformers.
+        tokenizer: The tokenizer of transformers. It pads rows, and is saved with the model.
+        renderer: The renderer that writes prompts as token ids.
+        adapter: The configuration of new LoRA adapters. None if all weights are trained, or if `model` already has
+            adapters that are trained further.
     """
 
     model: Any
@@ -42,8 +46,17 @@ class LoadedModel:
 
 
 def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedModel:
-    """Return the run's model. Raises `ConfigError` for one that cannot be loaded, or whose tokenizer is another
-    model's.
+    """Load the model of a run.
+
+    Args:
+        run: The run.
+        world: The toy environment. The renderer `words` takes its vocabulary from it.
+
+    Returns:
+        The model with its tokenizer and renderer.
+
+    Raises:
+        ConfigError: If the model cannot be loaded, or does not match the tokenizer.
     """
     if run.threads:
         torch.set_num_threads(run.threads)
@@ -66,7 +79,19 @@ def load_model(run: RunConfig, world: ToyEnvironment | None = None) -> LoadedMod
 
 
 def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
-    """Return the model in that folder, which stays as it is and is spoken to as the run's own. Raises `ConfigError`."""
+    """Load a model that is not trained and that uses the prompt format of the run.
+
+    Args:
+        chosen: The model table of the run file.
+        folder: The folder of the frozen model.
+        tokenizer: The tokenizer of the run.
+
+    Returns:
+        The model in evaluation mode, without gradients.
+
+    Raises:
+        ConfigError: If the model cannot be loaded, or its vocabulary is another one.
+    """
     if chosen.renderer is RendererKind.WORDS:
         _check_words(folder, tokenizer)
     named = replace(chosen, name=folder, revision=None)
@@ -74,22 +99,39 @@ def load_frozen(chosen: ModelConfig, folder: str, tokenizer: Any) -> Any:
 
 
 def trains_all_weights(chosen: ModelConfig) -> bool:
-    """Return whether the run trains all weights, not adapters."""
+    """Return True if the run trains all weights instead of adapters."""
     return chosen.lora is None and chosen.adapter is None
 
 
 def autocast_dtype(chosen: ModelConfig) -> torch.dtype | None:
-    """Return the type that forward passes compute in, in training as in sampling; None for that of the weights."""
+    """Return the type that forward passes compute in, both in training and in sampling.
+
+    If the passes compute in the type of the weights, return None.
+    """
     return None if chosen.dtype == "float32" else getattr(torch, chosen.dtype)
 
 
 def _weights_dtype(chosen: ModelConfig) -> torch.dtype:
-    """Weights that are trained have 32 bits: an update of 1e-5 mostly disappears in the rounding of 16."""
+    """Return the type of the model's weights. Weights that are trained have 32 bits.
+
+    In 16 bits, rounding would remove most updates of size 1e-5.
+    """
     return torch.float32 if trains_all_weights(chosen) else getattr(torch, chosen.dtype)
 
 
 def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[Any, TokenRenderer]:
-    """Return the tokenizer as transformers has it, and the renderer. Loads no weights."""
+    """Load the tokenizer of transformers and the renderer, without loading weights.
+
+    Args:
+        run: The run.
+        world: The toy environment. The renderer `words` requires it.
+
+    Returns:
+        The tokenizer and the renderer.
+
+    Raises:
+        ConfigError: If the tokenizer cannot be loaded.
+    """
     chosen = run.model
     if chosen.renderer is RendererKind.WORDS:
         assert world is not None
@@ -104,9 +146,20 @@ def load_renderer(run: RunConfig, world: ToyEnvironment | None = None) -> tuple[
 
 
 def lora_adapter(chosen: ModelConfig, layers: int) -> Any:
-    """PEFT's description of the adapters for a model of so many layers; None if all weights are trained.
+    """Return PEFT's configuration of the adapters. If all weights are trained, return None.
 
-    Without dropout, which the stacked experts' parameters do not take. Raises `ConfigError` if no layer is left.
+    The adapters have no dropout, because the stacked parameters of experts do not support it.
+
+    Args:
+        chosen: The model table of the run file.
+        layers: Number of layers of the model.
+
+    Returns:
+        A `peft.LoraConfig`, or None.
+
+    Raises:
+        ConfigError: If `model.lora.first_layer` leaves no layer.
+        MissingExtraError: If peft is missing.
     """
     if chosen.lora is None:
         return None
@@ -171,7 +224,10 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
 
 
 def _check_words(folder: str, tokenizer: Any) -> None:
-    """A word's id is its index in the vocabulary of one environment; in another one it is another word."""
+    """Raise `ConfigError` if the saved model has another vocabulary than the tokenizer.
+
+    A word's id is its index in the vocabulary of one environment. In another environment the same id is another word.
+    """
     check_model(folder)
     saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if saved.get_vocab() != tokenizer.get_vocab():

@@ -1,6 +1,7 @@
-"""The outcome of an episode: what is measured of its unedited record.
+"""The outcome of an episode: the measures that are taken from its unedited record.
 
-`measure_outcome` is the only function of training that reads an episode. `train.rewards` rewards what it returns.
+`measure_outcome` is the only function of training that reads an episode. `train.rewards` turns its result into a
+reward.
 """
 
 from __future__ import annotations
@@ -23,39 +24,47 @@ from context_agent.types import Question, RankedDocument
 
 
 class Ending(StrEnum):
-    """How an episode ended, as far as a reward cares."""
+    """The way an episode ended, as far as the reward depends on it."""
 
     FINISHED = "finished"
     """The policy gave a valid ranking."""
     MALFORMED = "malformed"
     """The policy ended without a valid ranking."""
     CUT = "cut"
-    """A limit ended it: turns, tokens, time or window."""
+    """A limit ended the episode: turns, tokens, time or window."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """The measures of an episode. All counts of chunks count each chunk once.
+    """The measures of an episode. A chunk that occurs several times is counted once.
 
-    - `ending`: how it ended.
-    - `precision`, `recall`: of the whole ranking; 0 if the question has no gold.
-    - `seen`: recall over everything encountered.
-    - `answered`: whether a chunk that holds the answer was retrieved; None if no answer is known.
-    - `answer_ranked`: whether a gold chunk of a document that the policy ranked holds the answer; None likewise.
-    - `ranked`: the facts that each document of the ranking finds, of `needs` in all.
-    - `cited`: how many documents at the head of `ranked` the policy named. The profile added the others. None means
-      that `precision` and `recall` are those of the policy's own documents.
-    - `calls`: the tool calls of each turn.
-    - `finding_calls`: the calls of each turn that showed evidence for the first time.
-    - `prunes`: the calls of each turn that did nothing but prune, 0 for any other turn.
-    - `queries`, `finding_queries`: the queries, and those of them that showed evidence for the first time.
-    - `pruned`, `pruned_gold`: the chunks that were pruned at some time, and those of them that are gold.
-    - `clutter`, `cleared`: the shown chunks that are not gold, and those of them that the final view lacks.
-    - `gold_shown`, `gold_kept`: the shown chunks that are gold, and those of them in the final view.
-    - `mistakes`: calls that could not run.
-    - `spent`: the share of the budget of turns and tokens that was spent, from 0 to 1.
-    - `has_gold`: whether the question has gold.
-    - `judged`: a judge's verdict on the ranking, from 0 to 1, or None.
+    Attributes:
+        ending: How the episode ended.
+        precision: Precision of the whole ranking. 0 if the question has no gold.
+        recall: Recall of the whole ranking. 0 if the question has no gold.
+        seen: Recall over everything that the episode encountered.
+        answered: True if a shown chunk contains the answer. None if no answer is known.
+        answer_ranked: True if a gold chunk of a document that the policy ranked contains the answer. None if no answer
+            is known.
+        ranked: The facts that each document of the ranking covers, as indices below `needs`.
+        needs: Number of facts that the question needs.
+        cited: Number of documents at the head of `ranked` that the policy named. The profile added the others. None if
+            `precision` and `recall` describe the policy's own documents.
+        calls: Number of tool calls in each turn.
+        finding_calls: Number of calls in each turn that showed evidence for the first time.
+        prunes: Number of calls in each turn that only pruned. 0 for a turn with any other call.
+        queries: The queries of all searches.
+        finding_queries: The queries that showed evidence for the first time.
+        pruned: Number of chunks that were ever pruned.
+        pruned_gold: Number of pruned chunks that are gold.
+        clutter: Number of shown chunks that are not gold.
+        cleared: Number of these that the final view lacks.
+        gold_shown: Number of shown chunks that are gold.
+        gold_kept: Number of these that the final view contains.
+        mistakes: Number of calls that could not run.
+        spent: The share of the budget of turns and tokens that the episode spent, from 0 to 1.
+        has_gold: True if the question has gold.
+        judged: A judge's verdict on the ranking, from 0 to 1. None if there is none.
     """
 
     ending: Ending
@@ -85,7 +94,7 @@ class EpisodeOutcome:
 
     @property
     def turns(self) -> int:
-        """Turns in which tools were called."""
+        """Number of turns in which tools were called."""
         return len(self.calls)
 
 
@@ -97,11 +106,11 @@ ENDINGS = {
     StopReason.TOKENS: Ending.CUT,
     StopReason.WINDOW: Ending.CUT,
 }
-"""The endings of the harness's stop reasons. Other stop reasons are not the policy's doing, and earn nothing."""
+"""The ending for each stop reason of the harness. Other stop reasons are not the policy's doing and earn no reward."""
 
 
 def is_aborted(trajectory: Trajectory) -> bool:
-    """Return whether a server, the corpus or the caller ended the episode, which is then not rewarded."""
+    """Return True if a server, the corpus or the caller ended the episode. Such an episode is not rewarded."""
     return trajectory.end is None or StopReason(trajectory.end.stop_reason) not in ENDINGS
 
 
@@ -112,9 +121,9 @@ def measure_outcome(
 
     Args:
         trajectory: The record of the episode.
-        question: The question that it was asked.
-        gold: The question's gold in its corpus (`gold_of`). Defaults to what the question says.
-        judged: A judge's verdict on the ranking.
+        question: The question of the episode.
+        gold: The question's gold in its corpus (`gold_of`). Defaults to the gold that the question names.
+        judged: A judge's verdict on the ranking, from 0 to 1.
 
     Returns:
         The outcome that `compute_reward` rewards.
@@ -165,14 +174,16 @@ def measure_outcome(
 
 
 def _answered(returned: Iterable[ToolResult], answer: str) -> bool | None:
-    """Return whether any chunk that was shown holds the answer."""
+    """Return True if a shown chunk contains the answer. If the answer cannot be checked, return None."""
     if not judgeable(answer):
         return None
     return holds((block.body for item in returned for block in _blocks(item)), answer)
 
 
 def _answer_ranked(documents: Iterable[RankedDocument], gold: Gold, answer: str) -> bool | None:
-    """Return whether a gold chunk of these documents holds the answer."""
+    """Return True if a gold chunk of these documents contains the answer. If the answer cannot be checked, return
+    None.
+    """
     if not judgeable(answer):
         return None
     chunks = (chunk for item in documents for chunk in item.chunks if gold.found_by(item.id, (chunk.id,)))
@@ -180,7 +191,10 @@ def _answer_ranked(documents: Iterable[RankedDocument], gold: Gold, answer: str)
 
 
 def _cited(trajectory: Trajectory) -> int:
-    """Return how many documents at the head of the ranking the policy named; the profile may have added others."""
+    """Return the number of documents at the head of the ranking that the policy named.
+
+    The profile may have added the others.
+    """
     assert trajectory.end is not None
     profile = trajectory.header.profile
     if not profile.fill_ranking:
@@ -196,7 +210,7 @@ def _blocks(item: ToolResult) -> list[Block]:
 
 
 def _finding(returned: Iterable[ToolResult], gold: Gold) -> list[ToolResult]:
-    """Return the results that showed evidence which no earlier one had shown."""
+    """Return the results that showed evidence for the first time."""
     finding, seen = [], frozenset[int]()
     for item in returned:
         evidence = frozenset[int]().union(*(gold.found_by(block.document_id, (block.id,)) for block in _blocks(item)))
@@ -211,20 +225,20 @@ def _queries(returned: Iterable[ToolResult]) -> tuple[str, ...]:
 
 
 def _calls_by_turn(returned: Iterable[ToolResult], each: int = 1) -> dict[int, int]:
-    """Return how many calls each turn made, or `each` times that."""
+    """Return the number of calls in each turn, multiplied by `each`."""
     return {turn: each * count for turn, count in sorted(Counter(item.turn for item in returned).items())}
 
 
 def _pruning_turns(returned: list[ToolResult]) -> tuple[int, ...]:
-    """Return the calls of each turn that did nothing but prune, 0 for the others."""
+    """Return the number of calls in each turn that only pruned. A turn with any other call has 0."""
     other_turns = {item.turn for item in returned if item.name != "prune_chunks"}
     return tuple(0 if turn in other_turns else count for turn, count in _calls_by_turn(returned).items())
 
 
 def _share_spent(trajectory: Trajectory, returned: Iterable[ToolResult]) -> float:
-    """Return the mean of two shares, at most 1 each: turns of the turn limit, and tokens placed of the token limit.
+    """Return the mean of two shares, each at most 1: the turns of the turn limit, and the tokens of the token limit.
 
-    Without a token limit the window is the budget. Sub-agents spend too.
+    If there is no token limit, the window replaces it. The turns and tokens of sub-agents are included.
     """
     assert trajectory.end is not None
     header = trajectory.header

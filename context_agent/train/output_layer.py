@@ -1,4 +1,4 @@
-"""The output layer of a language model: logits in 32 bits, and for some positions only."""
+"""The output layer of a language model: computes logits in 32 bits, and only for the positions that need them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ except ImportError as error:
 
 
 HEAD_TILE = 32_768
-"""Entries of the vocabulary whose weights are converted at a time."""
+"""Number of vocabulary entries whose weights are converted to 32 bits at a time."""
 
 
 class Float32Head(torch.nn.Linear):
     """An output layer that computes in 32 bits, whatever the type of its weights.
 
-    Logits of 16 bits are rounded by up to 1/16 where they are about 20. The trainer's loss computes them in 32 bits, so
-    a sampler has to as well (MiniMax-M1, arXiv 2506.13585, section 3.2).
+    Logits in 16 bits are rounded by up to 1/16 where they are about 20. The trainer's loss computes logits in 32 bits,
+    so the sampler must do the same (MiniMax-M1, arXiv 2506.13585, section 3.2).
     """
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -38,7 +38,7 @@ class Float32Head(torch.nn.Linear):
 
 
 def with_float32_head(model: Any) -> Any:
-    """Return the model, whose output layer computes in 32 bits from now on."""
+    """Make the output layer of the model compute in 32 bits, and return the model. The model is changed in place."""
     head = model.get_output_embeddings()
     if type(head) is torch.nn.Linear:
         head.__class__ = Float32Head
@@ -47,10 +47,14 @@ def with_float32_head(model: Any) -> Any:
 
 @contextmanager
 def only_positions(model: Any, positions: Any) -> Iterator[None]:
-    """Within the block, the layers below the head return hidden states of shape (rows, positions, width) only.
+    """Compute logits for the given positions only, within the block.
 
-    `model` is a causal language model, with or without adapters. Other threads, which may sample with it meanwhile, get
-    all positions.
+    Inside the block, the layers below the head return hidden states of shape (rows, positions, width). Other threads
+    that use the model at the same time get all positions.
+
+    Args:
+        model: A causal language model, with or without adapters.
+        positions: The indices of the positions, shape (positions,).
     """
     thread = threading.get_ident()
 

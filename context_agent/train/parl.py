@@ -1,9 +1,9 @@
-"""PARL's reward for an orchestrator that starts sub-agents (Kimi K2.5, arXiv 2602.02276), in addition to its answer.
+"""PARL's reward for an orchestrator that starts sub-agents, in addition to the reward of its answer.
 
-`r = l1 r_parallel + l2 r_finish + r_performance`, with l1 and l2 annealed to 0 over the training. `r_parallel` prevents
-serial collapse, `r_finish` prevents sub-agents that are started and finish nothing. Another account has
-`R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`; that is the form `mixed`. `r_performance`, and `Q`, is the reward of
-`rewards.compute_reward`, whatever its terms.
+The paper (Kimi K2.5, arXiv 2602.02276) has `r = l1 r_parallel + l2 r_finish + r_performance`. Both weights are annealed
+to 0 during training. `r_parallel` prevents serial collapse. `r_finish` prevents sub-agents that are started but finish
+nothing. Another account has `R = l(e) r_parallel + (1 - l(e)) 1[success] Q(t)`, which is the form `mixed`.
+`r_performance` and `Q` are the reward of `rewards.compute_reward`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from context_agent.train.rewards import EpisodeRewardTerms
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """How an episode delegated: sub-agents that were started, and those of them that finished their task."""
+    """The numbers of sub-agents that an episode started, and of those that finished.
+
+    Attributes:
+        started: Number of sub-agents that were started.
+        finished: Number of the started sub-agents that finished their task.
+    """
 
     started: int = 0
     finished: int = 0
@@ -31,8 +36,8 @@ class Delegation:
 def delegation_of(trajectory: Trajectory) -> Delegation:
     """Return how many sub-agents an episode started, and how many of them finished.
 
-    A sub-agent that could not begin counts as started, because its task is the policy's doing. One that ranked a
-    document by itself has finished.
+    A sub-agent that could not begin counts as started, because the policy wrote its task. A sub-agent has finished if
+    it ended its episode itself with at least one ranked document.
     """
     every = [delegated for event in trajectory.events if isinstance(event, ToolResult) for delegated in event.delegated]
     ranked = [delegated for delegated in every if delegated.error is None and delegated.documents > 0]
@@ -40,9 +45,15 @@ def delegation_of(trajectory: Trajectory) -> Delegation:
 
 
 def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return means over episodes: the share that starts sub-agents, how many, how many finish, critical steps.
+    """Return means over episodes that describe delegation.
 
-    If no sub-agent was started, `searchers_finished` is absent.
+    Args:
+        trajectories: The episodes. There must be at least one.
+
+    Returns:
+        `spawning`, the share of episodes that start sub-agents; `searchers`, the sub-agents per episode;
+        `critical_steps`; and `searchers_finished`, the share of sub-agents that finish. If no sub-agent was started,
+        `searchers_finished` is absent.
     """
     delegations = [delegation_of(trajectory) for trajectory in trajectories]
     started = sum(item.started for item in delegations)
@@ -55,12 +66,12 @@ def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def parallel_term(delegation: Delegation, settings: ParlConfig) -> float:
-    """Return r_parallel: sub-agents started over the breadth, at most 1."""
+    """Return r_parallel: the number of started sub-agents divided by `breadth`, at most 1."""
     return min(1.0, delegation.started / settings.breadth)
 
 
 def finish_term(delegation: Delegation, settings: ParlConfig) -> float:
-    """Return r_finish: the share of the started sub-agents that finished their task; 0 if none was started."""
+    """Return r_finish: the share of the started sub-agents that finished. If none was started, return 0."""
     return delegation.finished / delegation.started if delegation.started else 0.0
 
 
@@ -69,8 +80,8 @@ def with_parl(
 ) -> EpisodeRewardTerms:
     """Return the reward of the performance with PARL's terms added.
 
-    An episode that did not finish keeps its performance and earns nothing for delegating. Otherwise starting sub-agents
-    and never answering would pay.
+    An episode that did not finish keeps its performance reward and earns nothing for delegating. Otherwise starting
+    sub-agents without ever answering would pay.
 
     Args:
         performance: The reward of the performance.
@@ -79,7 +90,8 @@ def with_parl(
         settings: PARL's settings at this point of training (`ParlConfig.at`).
 
     Returns:
-        The new total. Its terms also say what each of PARL's terms added, and what `mixed` took from the performance.
+        The new total. Its terms include what each of PARL's terms added, and what the form `mixed` took from the
+        performance.
     """
     l1, l2 = settings.parallel, settings.finish
     if outcome.ending is not Ending.FINISHED:

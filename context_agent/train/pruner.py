@@ -1,8 +1,8 @@
-"""Adapts the last layer of the pruner's reader to a record of restores, and says whether that helps.
+"""Adapts the last layer of the pruner's reader to a record of restores, and measures whether that helps.
 
-A restored passage was needed for its task. Passages that were not needed are the labeled ones, and passages that were
-restored for other tasks. Each fourth of the tasks is held out once. On them, a reader that was adapted to the others
-must order passages better than the shipped one.
+A restored passage was needed for its task. The passages that were not needed are those labeled so, and passages that
+were restored for other tasks. Each fourth of the tasks is held out once. The adapted reader is kept only if it orders
+the passages of held-out tasks better than the shipped reader does.
 """
 
 from __future__ import annotations
@@ -27,18 +27,28 @@ from context_agent.pruning.relevance import reader_pair
 from context_agent.train.bridge.reader_head import fit_head
 
 MIN_TASKS, MIN_PASSAGES = 12, 40
-"""The smallest record that is worth learning from."""
+"""The smallest numbers of tasks and of needed passages from which a reader is trained."""
 PARTS, FOLDS = 4, 5
-"""Each of the `PARTS` of the tasks is held out once. The others are divided into `FOLDS` to choose the penalty."""
+"""Each of the `PARTS` parts of the tasks is held out once. The remaining tasks form `FOLDS` folds that choose the
+penalty.
+"""
 OTHERS = 4
-"""Passages of other tasks beside each needed passage."""
+"""Number of passages from other tasks that are added for each needed passage, as passages that were not needed."""
 PENALTIES = (300.0, 100.0, 30.0, 10.0)
+"""The weight penalties among which cross-validation chooses."""
 MAX_PAIRS = 20_000
+"""Largest number of pairs of a task and a passage that are trained on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledPassage:
-    """A passage of a tool result, and whether its task needed it."""
+    """A passage of a tool result, and whether its task needed it.
+
+    Attributes:
+        task: The text of the task.
+        passage: The passage.
+        is_needed: True if the task needed the passage.
+    """
 
     task: str
     passage: Passage
@@ -47,16 +57,17 @@ class LabeledPassage:
 
 @dataclass(frozen=True, slots=True)
 class PrunerAdaptation:
-    """The result of the training.
+    """The adapted reader, and how it compares with the shipped reader.
 
     Attributes:
-        reader: The adapted reader, None if it is no better than the shipped one.
+        reader: The adapted reader. None if it is no better than the shipped one.
         tasks: The number of tasks in the record.
         needed: The number of passages that were needed.
-        held_out: The number of tasks on which the readers were compared, each held out once.
-        shipped: The AUC of the shipped reader on held-out tasks: how often a needed passage scores above another.
-        adapted: The AUC of the adapted reader on them.
-        gain: The difference by task, with its 95 % interval.
+        held_out: The number of held-out tasks on which the readers were compared. Each task is held out once.
+        shipped: The mean AUC of the shipped reader on the held-out tasks: the probability that a needed passage scores
+            above one that was not needed.
+        adapted: The mean AUC of the adapted reader on the same tasks.
+        gain: The mean difference in AUC per task, with its 95 % interval.
     """
 
     reader: AdaptedReader | None
@@ -69,14 +80,17 @@ class PrunerAdaptation:
 
 
 def read_record(files: Sequence[Path]) -> list[LabeledPassage]:
-    """Return the passages in JSONL files.
+    """Read labeled passages from JSONL files.
 
     Args:
-        files: Records of `ctx1 proxy --restores`, or labels. A line has `task`, `text`, and may have `label`, the
+        files: Records of `ctx1 proxy --restores`, or labels. Each line has `task` and `text`. It may have `label`, the
             heading of the passage, and `needed`, which is true by default.
 
+    Returns:
+        The passages, in the order of the lines.
+
     Raises:
-        DataError: If a file cannot be read, or a line lacks a field or has another type in it.
+        DataError: If a file cannot be read, or a field of a line is missing or has the wrong type.
     """
     return [_labeled(row.value, row.location, row.problem) for file in files for row in read_rows(file)]
 
@@ -96,14 +110,18 @@ def _labeled(value: Any, location: str, problem: str) -> LabeledPassage:
 
 
 def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> PrunerAdaptation:
-    """Return the reader with its last layer adapted to the record, and how well it does on held-out tasks.
+    """Adapt the last layer of the reader to the record, and measure it on held-out tasks.
 
     Args:
         record: Passages with labels.
-        reader: The reader to adapt, by default the shipped one.
+        reader: The reader to adapt. Defaults to the shipped one.
+
+    Returns:
+        The adapted reader with its comparison to the shipped one.
 
     Raises:
-        DataError: If the record has fewer than `MIN_TASKS` tasks or `MIN_PASSAGES` needed passages.
+        DataError: If the record has fewer than `MIN_TASKS` tasks or `MIN_PASSAGES` needed passages, or if no held-out
+            task has both needed passages and others.
     """
     examples = _with_others(record)
     needed = sum(example.is_needed for example in record)
@@ -136,7 +154,7 @@ def adapt(record: Sequence[LabeledPassage], reader: PairModel | None = None) -> 
 
 
 def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the correction with the penalty that cross-validation by task chooses, shape (width + 1,)."""
+    """Return the correction of the last layer, shape (width + 1,). Cross-validation over tasks chooses its penalty."""
     fold = group // PARTS % FOLDS
     penalty = min(PENALTIES, key=lambda it: _validation_loss(rows, labels, fold, it))
     correction = fit_head(rows, labels, penalty)
@@ -146,7 +164,7 @@ def _fitted(rows: Rows, labels: Rows, group: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
-    """Return the record, with passages of other tasks beside each needed one as not needed, `MAX_PAIRS` at most."""
+    """Return the record with passages of other tasks added as not needed. Return `MAX_PAIRS` passages at most."""
     needed = [example for example in record if example.is_needed]
     examples = [*record]
     for position, example in enumerate(needed):
@@ -163,7 +181,7 @@ def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
 
 
 def _validation_loss(rows: Rows, labels: Rows, fold: NDArray[np.int64], penalty: float) -> float:
-    """Return the sum of the logistic losses on each fold of the correction that the other folds give."""
+    """Return the total logistic loss over the folds. The correction for each fold is fitted to the other folds."""
     total = 0.0
     for part in sorted(set(fold.tolist())):
         own = fold == part

@@ -1,6 +1,6 @@
-"""Reinforcement learning of a run file: `ctx1 train rl` without the command line.
+"""Reinforcement learning as a run file describes it. This is `ctx1 train rl` without the command line.
 
-`train` opens what the run file names, gives it to the loop (`train.rl.loop`), and trains with TRL.
+`train` opens everything that the run file names, builds the loop (`train.rl.loop`), and trains with TRL.
 """
 
 from __future__ import annotations
@@ -45,9 +45,23 @@ def train(
 ) -> TrainingResult:
     """Train a policy by reinforcement learning, from the start or from the newest checkpoint.
 
-    A `pool`, which opens a `RolloutSetup` of the run, plays the episodes of the steps in other processes.
-    Raises `ConfigError` for settings that cannot work, `DataError` for questions or rewards that nothing can be learned
-    from, and `PolicyError` if sampling fails. The state is saved before an error leaves.
+    The state is saved before an error is raised.
+
+    Args:
+        config: The run.
+        resume: If True, continue from the newest checkpoint.
+        note: Receives messages for the user.
+        advance: Receives the numbers of finished and of all updates.
+        pool: Plays the episodes in other processes. Its workers open a `RolloutSetup` of the run. By default this
+            process plays them.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        ConfigError: If settings cannot work.
+        DataError: If nothing can be learned from the questions or rewards.
+        PolicyError: If sampling fails.
     """
     run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
     environment = environment_of(config.data)
@@ -158,7 +172,7 @@ def _keep_best(run: TrainingRun, trainer: RowTrainer, metrics: dict[str, float])
 
 
 def _dev_questions(config: RunConfig, data: TrainingData) -> list[Question]:
-    """Return the questions that evaluations ask; none if the run does not evaluate."""
+    """Return the questions that evaluations use. If the run does not evaluate, return none."""
     if not config.evaluation.every:
         return []
     return list(questions_with_gold(data.dev)[: config.evaluation.questions])
@@ -166,7 +180,7 @@ def _dev_questions(config: RunConfig, data: TrainingData) -> list[Question]:
 
 @contextmanager
 def _open_table(config: RunConfig, run: TrainingRun) -> Iterator[MetricsLog]:
-    """Open the table of this rank's episodes. At the end, also of a run that fails, write its page."""
+    """Open the table of this rank's episodes. When the block ends, also by an error, write the page of episodes."""
     first = -(-run.first_update // config.rollouts.substeps)
     table = MetricsLog(table_path(run.out, run.rank), first=first)
     try:
@@ -187,7 +201,7 @@ def _open_evaluator(
     run: TrainingRun,
     open_agent: Callable[[float], AbstractContextManager[SearchAgent]],
 ) -> Iterator[DevEvaluator | None]:
-    """Yield the evaluator; None if there is nothing to evaluate, or another rank does it."""
+    """Yield the evaluator. Yield None if there is nothing to evaluate, or another rank evaluates."""
     questions = _dev_questions(config, data)
     if not questions or not run.main:
         yield None

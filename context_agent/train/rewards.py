@@ -1,18 +1,24 @@
-"""The reward of an episode: the terms that make one number of its measures.
+"""The reward of an episode: terms that turn its measures into one number.
 
-A term is a function from an `EpisodeOutcome` to a number; `RewardConfig` has the weights. There are two presets.
+A term is a function from an `EpisodeOutcome` to a number. `RewardConfig` has the weights. There are two presets.
 
 `context-1` is the published formula (Context-1, section 3):
-`r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r before penalties)`. A policy that is
-optimised against it finds that showing gold pays as much as ranking it, and that ranking everything costs little.
 
-`default` pays for the ranking alone. `q` is F-beta of the documents that the policy ranked, to the power `exponent`,
-and every other gain counts in proportion to it:
+`r = clamp(0.7 F_beta + 0.3 r_trajectory + r_answer - p_prune - p_turn, floor, r before penalties)`.
+
+Under this formula a policy learns that showing gold pays as much as ranking it, and that ranking everything costs
+little.
+
+`default` pays for the ranking alone. `q` is F-beta of the documents that the policy ranked, to the power `exponent`.
+Every other gain counts in proportion to it:
+
 `r = clamp((output q + q (trajectory r_trajectory + answer r_answer + ...)) (1 - cost spent) - penalties, floor, ...)`.
-With beta 1 and exponent 3, ten documents of which two are gold earn .04 of the whole, and one of two gold documents .3.
 
-`train.outcome` measures an episode, `train.parl` adds the reward for sub-agents, and `train.advantages` makes
-advantages of rewards.
+With beta 1 and exponent 3, a ranking of ten documents of which two are gold earns .04 of the maximum. One of two gold
+documents alone earns .3.
+
+`train.outcome` measures an episode. `train.parl` adds the reward for sub-agents. `train.advantages` turns rewards into
+advantages.
 """
 
 from __future__ import annotations
@@ -30,12 +36,12 @@ from context_agent.train.outcome import Ending, EpisodeOutcome
 
 
 class RewardPreset(StrEnum):
-    """The formula of the reward, and the weights that a run file leaves out."""
+    """The formula of the reward, and the default weights of a run file."""
 
     DEFAULT = "default"
-    """Every gain counts in proportion to the ranking."""
+    """Every gain counts in proportion to the quality of the ranking."""
     CONTEXT_1 = "context-1"
-    """The published formula: what was seen counts whether or not it is ranked."""
+    """The published formula. Documents that were seen count whether or not they are ranked."""
 
 
 PRESETS: Mapping[RewardPreset, Mapping[str, float]] = {
@@ -62,38 +68,44 @@ PRESETS: Mapping[RewardPreset, Mapping[str, float]] = {
 
 
 BY_PRESET: Any = None
-"""The default of a setting whose value the preset decides."""
+"""The default of settings whose value the preset decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardConfig:
-    """Weights and bounds of the terms. A weight of 0 leaves out a term.
+    """Weights and bounds of the reward's terms. A weight of 0 removes the term.
 
-    - `preset`: the formula, `default` or `context-1`. It also decides the values of the settings marked with both.
-    - `output`: weight of F-beta of the ranking (default 1.2; context-1 .7).
-    - `trajectory`: weight of the recall over everything encountered.
-    - `answer`: weight of the answer: ranked in a gold chunk (default .5), or retrieved (context-1 1).
-    - `beta`: F-beta weighs recall `beta**2` times (default 1; context-1 4, which a run halves step by step).
-    - `exponent`: power of F-beta (default 3; context-1 1). Above 1, half a ranking earns less than half.
-    - `cost`: share of the gains that an episode loses if it spends its whole budget of turns and tokens, in proportion
-      to what it spends (default .2; context-1 0).
-    - `prune_call`: penalty for each prune call beyond a streak.
-    - `prune_streak`: turns in a row that may do nothing but prune.
-    - `prune_most`: highest penalty for such prunes.
-    - `turn_from`: turn at which the penalty for long episodes starts.
-    - `turn_to`: turn at which it is highest.
-    - `turn_most`: highest penalty for long episodes (default 0; context-1 .5).
-    - `mistake`: penalty for each call that could not run.
-    - `mistakes_most`: highest penalty for such calls.
-    - `prune_accuracy`: weight of a final view with all gold and nothing else of what was shown.
-    - `diversity`: weight of differing queries that find something.
-    - `parallel`: weight of several calls a turn that find something.
-    - `parallel_calls`: such calls a turn that earn all of it.
-    - `judge`: weight of a judge's verdict.
-    - `floor`: lowest reward of a finished episode.
-    - `malformed`: reward of an episode without a valid ranking (a format error cost -0.5 in the published baseline).
-    - `cut`: reward of an episode that a limit ended (default -1; context-1 0, where nothing is published).
-    - `gamma`: decay by step (`rows.decay_weights`).
+    Where the presets differ, both values are given.
+
+    Attributes:
+        preset: The formula, `default` or `context-1`.
+        output: Weight of F-beta of the ranking (default 1.2; context-1 .7).
+        trajectory: Weight of the recall over everything encountered.
+        answer: Weight of the answer (default .5; context-1 1). By default it must be in a ranked gold chunk. In
+            context-1 any retrieved chunk suffices.
+        beta: F-beta weighs recall `beta**2` times (default 1; context-1 4, which a run halves gradually).
+        exponent: Power of F-beta (default 3; context-1 1). Above 1, a ranking that is half as good earns less than
+            half.
+        cost: Share of the gains that an episode loses if it spends its whole budget of turns and tokens (default .2;
+            context-1 0). The loss is proportional to what it spends.
+        prune_call: Penalty for each prune call beyond a streak.
+        prune_streak: Number of consecutive turns that may only prune.
+        prune_most: Highest penalty for such prunes.
+        turn_from: Turn at which the penalty for long episodes starts.
+        turn_to: Turn at which this penalty is highest.
+        turn_most: Highest penalty for long episodes (default 0; context-1 .5).
+        mistake: Penalty for each call that could not run.
+        mistakes_most: Highest penalty for such calls.
+        prune_accuracy: Weight of accurate pruning. It is complete if the final view has all shown gold and nothing else
+            that was shown.
+        diversity: Weight of different queries that find evidence.
+        parallel: Weight of several calls per turn that find evidence.
+        parallel_calls: Number of such calls per turn that earns the whole weight.
+        judge: Weight of a judge's verdict.
+        floor: Lowest reward of a finished episode.
+        malformed: Reward of an episode without a valid ranking. A format error cost -0.5 in the published baseline.
+        cut: Reward of an episode that a limit ended (default -1; context-1 0, because nothing is published).
+        gamma: Decay of the advantage by step (`rows.decay_weights`).
     """
 
     preset: RewardPreset = RewardPreset.DEFAULT
@@ -151,7 +163,13 @@ class RewardConfig:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRewardTerms:
-    """The sum, what it was before penalties, and every term as it counted: weighted, penalties negative."""
+    """A reward and its terms.
+
+    Attributes:
+        total: The reward.
+        before: The sum of the gains before penalties.
+        terms: Each term as it counted: weighted, with penalties negative.
+    """
 
     total: float
     before: float
@@ -159,7 +177,10 @@ class EpisodeRewardTerms:
 
 
 def ranking_quality(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return F-beta, to the power `exponent`, of the documents that the policy ranked, or of their facts."""
+    """Return F-beta, to the power `exponent`, of the documents that the policy ranked.
+
+    If the question has facts, recall counts facts instead of documents.
+    """
     precision, recall = outcome.precision, outcome.recall
     if outcome.cited is not None and outcome.needs:
         head = outcome.ranked[: outcome.cited]
@@ -169,25 +190,25 @@ def ranking_quality(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def trajectory_recall(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return recall over everything encountered, pruned or not.
+    """Return the recall over everything that the episode encountered, whether pruned or not.
 
-    Without it the published policy collapsed to one broad search.
+    Without this term, the published policy collapsed to one broad search.
     """
     return outcome.seen
 
 
 def answer_found(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return 1 if the answer was found. Without it topical documents suffice.
+    """Return 1 if the answer was found, otherwise 0. Without this term, documents on the right topic would suffice.
 
-    It must be in a gold chunk that the policy ranked, or, as published, in any retrieved chunk.
+    The answer must be in a gold chunk that the policy ranked. In the published formula, any retrieved chunk suffices.
     """
     return float(bool(outcome.answered if settings.published else outcome.answer_ranked))
 
 
 def accurate_pruning(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the share of the clutter that was cleared, times the share of the gold that was kept, at the end.
+    """Return the share of the clutter that was cleared, times the share of the gold that was kept, in the final view.
 
-    If nothing was shown that should be pruned, or no gold was shown, return 0.
+    If no clutter or no gold was shown, return 0.
     """
     if not outcome.clutter or not outcome.gold_shown:
         return 0.0
@@ -195,9 +216,9 @@ def accurate_pruning(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the mean novelty of all queries but the first. A query that found nothing new has none.
+    """Return the mean novelty of all queries but the first. A query that found nothing new has novelty 0.
 
-    Novelty is 1 less the largest Jaccard similarity to the words of an earlier query that found something.
+    Novelty is 1 minus the largest Jaccard similarity to the words of an earlier query that found evidence.
     """
     words = [frozenset(query.lower().split()) for query in outcome.finding_queries]
     if len(words) < 2:
@@ -207,7 +228,9 @@ def diverse_queries(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the mean number of finding calls a turn, on a scale from 1 call (0) to `parallel_calls` (1)."""
+    """Return the mean number of finding calls per turn, scaled so that 1 call gives 0 and `parallel_calls` calls give
+    1.
+    """
     if not outcome.calls:
         return 0.0
     mean = sum(outcome.finding_calls) / len(outcome.calls)
@@ -215,14 +238,14 @@ def parallel_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def judged_ranking(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the judge's verdict; 0 if absent, which then holds for all episodes of the question."""
+    """Return the judge's verdict. If there is none, return 0."""
     return outcome.judged or 0.0
 
 
 def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return the penalty for prune calls beyond a streak of turns that do nothing but prune.
+    """Return the penalty for prune calls beyond a streak of turns that only prune.
 
-    Without it a policy prunes chunk by chunk.
+    Without this penalty, a policy prunes one chunk at a time.
     """
     streak = beyond = 0
     for calls in outcome.prunes:
@@ -233,7 +256,7 @@ def repeated_prunes(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 def many_turns(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
-    """Return a penalty on a line from 0 at turn `turn_from` to `turn_most` at turn `turn_to`."""
+    """Return a penalty that rises linearly from 0 at turn `turn_from` to `turn_most` at turn `turn_to`."""
     share = (outcome.turns - settings.turn_from) / (settings.turn_to - settings.turn_from)
     return settings.turn_most * min(1.0, max(0.0, share))
 
@@ -244,6 +267,7 @@ def mistaken_calls(outcome: EpisodeOutcome, settings: RewardConfig) -> float:
 
 
 Term = Callable[[EpisodeOutcome, RewardConfig], float]
+"""A function that computes one term of the reward."""
 
 
 GAINS: Mapping[str, Term] = {
@@ -255,11 +279,11 @@ GAINS: Mapping[str, Term] = {
     "parallel": parallel_calls,
     "judge": judged_ranking,
 }
-"""Terms in [0, 1], each weighted by the setting of its name."""
+"""The gains. Each is in [0, 1] and is weighted by the setting of its name."""
 
 
 RANKING_GAINS = frozenset({"output", "judge"})
-"""Gains that are about the ranking itself. In the default preset all others count in proportion to `output`'s term."""
+"""The gains that measure the ranking itself. In the default preset, all others are multiplied by the `output` term."""
 
 
 PENALTIES: Mapping[str, Term] = {
@@ -267,11 +291,11 @@ PENALTIES: Mapping[str, Term] = {
     "many_turns": many_turns,
     "mistakes": mistaken_calls,
 }
-"""Penalties; their settings are their scale."""
+"""The penalties. Their settings contain their scale."""
 
 
 def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None) -> EpisodeRewardTerms:
-    """Return the episode's reward.
+    """Return the reward of an episode.
 
     Args:
         outcome: The measures of the episode.
@@ -304,7 +328,10 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
 
 
 def annealed(start: float, end: float, progress: float) -> float:
-    """Return a value on its way from `start` to `end`; `progress` in [0, 1] is the share of training that is done."""
+    """Return a value that moves linearly from `start` to `end`.
+
+    `progress` is the share of training that is done. It is clamped to [0, 1].
+    """
     return start + (end - start) * min(1.0, max(0.0, progress))
 
 

@@ -1,7 +1,7 @@
 """Training rows on disk. No torch, but pyarrow.
 
-`write_row_folder` writes `rows.jsonl`, `rows.parquet` and, last, `rows.json` with the number of rows and the tokenizer;
-trainers read the parquet file by columns.
+`write_row_folder` writes `rows.jsonl` and `rows.parquet`. Last it writes `rows.json` with the number of rows and the
+tokenizer. Trainers read columns of the parquet file.
 """
 
 from __future__ import annotations
@@ -29,19 +29,28 @@ def to_line(row: TrainingRow) -> str:
 
 
 ROWS_FOLDER = "rows"
-"""The folder of the rows in the folder of a run by demonstrations."""
+"""The folder of the rows within the folder of a supervised run."""
 
 
 JSONL, PARQUET, ABOUT = "rows.jsonl", "rows.parquet", "rows.json"
 
 
 CHUNK = 256
-"""Rows that are in memory at a time."""
+"""Number of rows that are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFolder:
-    """What was written. `tokens` are all ids, `trained` those that teach; `longest` is the longest row's length."""
+    """A folder of rows on disk.
+
+    Attributes:
+        path: The folder.
+        tokenizer: The tokenizer that made the rows.
+        rows: Number of rows.
+        tokens: Number of ids in all rows.
+        trained: Number of ids that are trained.
+        longest: Length of the longest row.
+    """
 
     path: Path
     tokenizer: str
@@ -56,7 +65,7 @@ class RowFolder:
         return self.path / PARQUET
 
     def check(self, tokenizer: str) -> None:
-        """Raise `DataError` where the rows were made by another tokenizer than this one."""
+        """Raise `DataError` if another tokenizer made the rows."""
         if self.tokenizer != tokenizer:
             raise DataError(
                 f"the rows in {self.path} were made by the tokenizer {self.tokenizer!r}, the model's is "
@@ -65,7 +74,16 @@ class RowFolder:
 
 
 def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokenizer: str) -> RowFolder:
-    """Write the rows as they come. The folder counts as written when its `rows.json` is there."""
+    """Write rows to a folder as they arrive. The folder is complete once its `rows.json` exists.
+
+    Args:
+        rows: The rows.
+        folder: The folder. Rows that are already in it are replaced.
+        tokenizer: The name of the tokenizer that made the rows.
+
+    Returns:
+        The written folder.
+    """
     folder = Path(folder)
     private_folder(folder)
     require_files(folder.glob("*"), links=False)
@@ -88,7 +106,17 @@ def write_row_folder(rows: Iterable[TrainingRow], folder: str | Path, *, tokeniz
 
 
 def open_folder(folder: str | Path) -> RowFolder:
-    """Return a folder of `write_row_folder`. Raises `DataError` if it is incomplete."""
+    """Open a folder that `write_row_folder` wrote.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The folder with its counts.
+
+    Raises:
+        DataError: If the folder is incomplete.
+    """
     folder = Path(folder)
     try:
         require_files(folder.glob("*"))
@@ -98,7 +126,17 @@ def open_folder(folder: str | Path) -> RowFolder:
 
 
 def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
-    """Yield the rows of a parquet file, some at a time. Raises `DataError`."""
+    """Yield the rows of a parquet file, reading a chunk at a time.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The rows.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
     parquet = _pyarrow("pyarrow.parquet")
     try:
         with parquet.ParquetFile(path) as file:
@@ -110,7 +148,7 @@ def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
 
 
 class _Parquet:
-    """A parquet file that grows by a group of rows at a time."""
+    """A parquet file to which rows are added in groups."""
 
     def __init__(self, path: Path) -> None:
         arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
@@ -139,7 +177,7 @@ class _Parquet:
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield the items in lists of `size`; the last one may be shorter."""
+    """Yield the items in lists of length `size`. The last list may be shorter."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk

@@ -1,8 +1,8 @@
 """Training rows, built from the calls of an episode. No torch.
 
-A row is one sequence for one forward pass. Calls share a row while each prompt extends the call before it; a prompt
-that an edit changed starts a new row. `loss_mask` marks the sampled ids. Each sampled id is in the mask of exactly one
-row, at the position where the model sampled it, behind the very ids that it was sampled on.
+A row is one sequence for one forward pass. Calls share a row while each prompt extends the call before it. If an edit
+changed the prompt, a new row begins. `loss_mask` marks the sampled ids. Each sampled id is marked in exactly one row.
+There it follows the same ids that the model saw when it sampled the id.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from context_agent.pruning.view import ActionTaken
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    """One sequence. The three lists are of equal length.
+    """One training sequence. The three lists have the same length.
 
-    `loss_mask` is 1 where the id was sampled, else 0. `logprobs` is the sampler's natural logarithm there, else 0.0.
-    `episode_id` ties the rows of an episode, which share its advantage; `group_id` the episodes of one question.
-    `policy_version` is the oldest in it: that of its first sampled id, unless an episode that newer weights began went
-    on under older ones, as it may where a run goes back to its checkpoint. `experts` are those that the sampler routed
-    the ids to, all but the last, if they are recorded; packed (`tokens.routed_experts`).
+    Attributes:
+        input_ids: The token ids.
+        loss_mask: 1 for a sampled id, otherwise 0.
+        logprobs: The sampler's natural log-probability of each sampled id, otherwise 0.0.
+        episode_id: The episode. Its rows share one advantage.
+        group_id: The question. Its episodes form one group.
+        policy_version: The oldest version of the weights that sampled ids of the row. Usually this is the version of
+            the first sampled id. It can be a later one if a run went back to its checkpoint during the episode.
+        experts: The experts that the sampler routed all ids but the last to, packed (`tokens.routed_experts`). Empty if
+            they were not recorded.
     """
 
     input_ids: list[int]
@@ -38,13 +43,13 @@ class TrainingRow:
 
     @property
     def trained(self) -> int:
-        """How many of its ids are trained."""
+        """Number of ids that are trained."""
         return sum(self.loss_mask)
 
 
 @dataclass(slots=True)
 class _GrowingRow:
-    """A row that may still grow."""
+    """A row to which further calls may be added."""
 
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
@@ -53,7 +58,7 @@ class _GrowingRow:
     experts: Experts | None = None
 
     def add(self, call: WholeCall) -> None:
-        """Append what the call's prompt has beyond the row, then its output."""
+        """Append the part of the call's prompt that the row lacks, then the call's output."""
         fresh = call.prompt[len(self.ids) :]
         output = call.call.output
         self.version = _older_version(self.version, call.call.version)
@@ -63,18 +68,30 @@ class _GrowingRow:
         self.experts = call.experts
 
     def row(self, episode_id: str, group_id: str) -> TrainingRow:
-        """Return the row as it is now."""
+        """Return the row in its present state."""
         return TrainingRow(self.ids, self.mask, self.logprobs, episode_id, group_id, self.version, pack(self.experts))
 
 
 def _older_version(first: str, second: str) -> str:
-    """Return the lower of two numbers of updates; the first where they are no such numbers."""
+    """Return the lower of two update numbers. If either is not a number, return the first."""
     numbers = first.isdecimal() and second.isdecimal()
     return min(first, second, key=int) if numbers else first
 
 
 def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id: str) -> Iterator[TrainingRow]:
-    """Yield the rows of an episode's calls, in order. Raises `TrajectoryError` for calls that do not fit together."""
+    """Yield the rows of an episode's calls, in order.
+
+    Args:
+        token_calls: The calls of the episode.
+        episode_id: The id of the episode.
+        group_id: The id of its group.
+
+    Yields:
+        A row for each sequence of calls that extend each other.
+
+    Raises:
+        TrajectoryError: If a call does not continue the calls before it.
+    """
     row: _GrowingRow | None = None
     for call in expand(token_calls):
         if row is None or not call.extends:
@@ -87,10 +104,17 @@ def rows_of_calls(token_calls: Iterable[TokenCall], *, episode_id: str, group_id
 
 
 def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list[TrainingRow]:
-    """Return the rows of an episode that a token policy played. The group defaults to the question's id, else the
-    question.
+    """Return the rows of an episode that a token policy played.
 
-    Raises `TrajectoryError` for an episode of another policy; use `demonstrated_rows` for those.
+    Args:
+        trajectory: The episode.
+        group_id: The group. Defaults to the id of the question, or to the question itself if it has no id.
+
+    Returns:
+        The rows, in order.
+
+    Raises:
+        TrajectoryError: If another kind of policy played the episode. Use `demonstrated_rows` for such episodes.
     """
     return list(
         rows_of_calls(calls(trajectory), episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id))
@@ -100,10 +124,18 @@ def sampled_rows(trajectory: Trajectory, *, group_id: str | None = None) -> list
 def demonstrated_rows(
     trajectory: Trajectory, renderer: TokenRenderer, *, group_id: str | None = None
 ) -> list[TrainingRow]:
-    """Return rows that teach a model the actions of any policy's episode, as if the model had sampled them.
+    """Return rows that teach a model the actions of an episode, as if the model had sampled them.
 
-    The prompts are what the model would have been sent for the episode's views; log-probabilities are 0. The same
-    row building as for sampled episodes, so supervised and reinforced training see the same sequences.
+    The prompts are those that the model would have received for the episode's views. All log-probabilities are 0.
+    Sampled episodes use the same code, so supervised training and reinforcement learning see the same sequences.
+
+    Args:
+        trajectory: The episode of any policy.
+        renderer: The renderer of the model that learns.
+        group_id: The group. Defaults to the id of the question, or to the question itself if it has no id.
+
+    Returns:
+        The rows, in order.
     """
     token_calls = _demonstrated(trajectory, renderer)
     return list(rows_of_calls(token_calls, episode_id=trajectory.header.id, group_id=_group_id(trajectory, group_id)))
@@ -121,10 +153,16 @@ def _demonstrated(trajectory: Trajectory, renderer: TokenRenderer) -> Iterator[T
 
 
 def decay_weights(rows: Sequence[TrainingRow], gamma: float) -> list[list[float]]:
-    """Return what each id of an episode's rows is weighed with: `gamma**(T - i)` for the ids sampled at step i of T,
-    else 0.
+    """Return the weight of each id in an episode's rows: `gamma**(T - i)` for ids sampled at step i of T, otherwise 0.
 
-    The rows are an episode's, in order; a step is a stretch of sampled ids. Empty lists for a gamma of 1.
+    A step is a run of consecutive sampled ids.
+
+    Args:
+        rows: All rows of one episode, in order.
+        gamma: The decay for each step, in (0, 1].
+
+    Returns:
+        One list of weights for each row. If `gamma` is 1, the lists are empty.
     """
     if gamma == 1:
         return [[] for _ in rows]

@@ -1,4 +1,4 @@
-"""The run file: reads a training run's TOML file and the settings of `--set`. No torch."""
+"""Reads the TOML file of a training run, and the settings of `--set`. No torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
 
     Args:
         path: The TOML file.
-        changes: Values by dotted key, such as `rollouts.groups`, that override the file's.
+        changes: Values by dotted key, such as `rollouts.groups`, that override those of the file.
 
     Returns:
         The run, with defaults filled in.
@@ -43,7 +43,7 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
 
 
 def _change(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set a value by its dotted key; tables that are missing are made."""
+    """Set a value by its dotted key, and create the tables that are missing."""
     *tables, last = key.split(".")
     table: Any = data
     for name in tables:
@@ -57,7 +57,8 @@ def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
     """Read settings of the form `rollouts.groups=8`, as `--set` takes them.
 
     Args:
-        texts: A dotted key, an equals sign and a TOML value each. A word that is not valid TOML is a string.
+        texts: Settings. Each is a dotted key, an equals sign and a TOML value. A word that is not valid TOML is a
+            string.
 
     Returns:
         The values by dotted key.
@@ -87,7 +88,7 @@ def _parse_change(text: str) -> tuple[str, Any]:
 
 
 def _suggested_setting(key: str, names: Sequence[str]) -> str:
-    """Suggest the setting whose last part is most like the key's, spelled out or as initials (`lr`)."""
+    """Suggest the setting whose last part resembles the key's, written out or as initials (`lr`)."""
     last = key.rpartition(".")[2]
     endings: dict[str, list[str]] = {}
     for name in names:
@@ -115,7 +116,18 @@ def _setting_names(table: Any, prefix: str = "") -> Iterator[str]:
 
 
 def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
-    """Return the run of plain data. Raises `ConfigError`, which names the `source`."""
+    """Convert plain data to a run.
+
+    Args:
+        data: The tables of the run file.
+        source: The name that error messages use for the data.
+
+    Returns:
+        The run, with defaults filled in.
+
+    Raises:
+        ConfigError: If a name is unknown or a value is invalid.
+    """
     _check_names(data, RunConfig, source)
     try:
         return RUN_ADAPTER.validate_python(data)
@@ -126,7 +138,7 @@ def parse_run(data: Mapping[str, Any], source: str = "the run") -> RunConfig:
 
 
 def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str = "") -> None:
-    """Refuse names that the table does not have, at any depth."""
+    """Raise `ConfigError` if the data has a name that the table does not have, at any depth."""
     hints = typing.get_type_hints(table)
     for name, value in data.items():
         if name not in hints:
@@ -140,8 +152,9 @@ def _check_names(data: Mapping[str, Any], table: Any, source: str, prefix: str =
 
 
 def _table_in(annotation: Any) -> Any:
-    """Return the dataclass in a field's type: the type itself, or one inside a union or tuple; None if there is
-    none.
+    """Return the dataclass in a field's type: the type itself, or a member of a union or tuple.
+
+    If there is none, return None.
     """
     if is_dataclass(annotation):
         return annotation

@@ -1,7 +1,7 @@
-"""Supervised fine-tuning on demonstrations: TRL's SFTTrainer on rows of token ids; `ctx1 train sft`.
+"""Supervised fine-tuning on demonstrations, `ctx1 train sft`: TRL's SFTTrainer on rows of token ids.
 
-Nothing is tokenized here, and no chat template is used. gpt-oss's template would drop the reasoning of earlier turns
-and all but the first of several calls; the rows hold what the harness shows and what a model would reply.
+This module does not tokenize and does not use a chat template. gpt-oss's template would drop the reasoning of earlier
+turns, and all but the first of several calls. The rows contain what the harness shows and what a model would reply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,19 @@ except ImportError as error:
 
 
 def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary: int | None = None) -> Dataset:
-    """Return the rows of a folder, memory-mapped. Raises `DataError` for a folder without rows, or rows too long."""
+    """Return the rows of a folder as a memory-mapped dataset.
+
+    Args:
+        folder: The folder of rows.
+        longest: Longest row that the model takes, in ids. None for no limit.
+        vocabulary: Size of the model's vocabulary. None to skip the check of ids.
+
+    Returns:
+        A dataset with the columns `input_ids`, `completion_mask` and `group_id`.
+
+    Raises:
+        DataError: If there are no rows, a row is too long, or an id is outside the vocabulary.
+    """
     if not folder.rows:
         raise DataError(f"there is no row to train on in {folder.path}")
     if longest is not None and folder.longest > longest:
@@ -54,15 +66,15 @@ def folder_dataset(folder: RowFolder, *, longest: int | None = None, vocabulary:
 
 
 def split_held_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Divide rows into those that train and those that measure, by question.
+    """Divide rows by question into rows that train and rows that measure the loss.
 
     Args:
         dataset: The rows, with their `group_id`.
-        share: Share of the questions to hold out, rounded down.
+        share: Share of the questions to hold out. Their number is rounded down.
         seed: Seed of the choice.
 
     Returns:
-        The training rows and the held-out rows; None if no question is held out.
+        The training rows, and the held-out rows. The latter are None if no question is held out.
     """
     groups = sorted(set(dataset["group_id"]))
     held_out = set(random.Random(seed).sample(groups, int(share * len(groups))))
@@ -74,32 +86,34 @@ def split_held_out(dataset: Dataset, share: float, seed: int) -> tuple[Dataset, 
 
 
 HELD_OUT_LOSS = "dev/loss"
-"""The metric of the held-out demonstrations."""
+"""The name of the metric of held-out demonstrations."""
 IGNORED = -100
-"""The label of a position that teaches nothing."""
+"""The label of a position that is not trained."""
 
 
 class LengthSampler:
-    """The order of an epoch, a function of seed and epoch, so that a resumed run continues in the same order."""
+    """The order of rows in an epoch. It depends only on seed and epoch, so a resumed run continues in the same
+    order.
+    """
 
     def __init__(self, lengths: Sequence[int], size: int, seed: int) -> None:
         self._lengths, self._size, self._seed, self._epoch = lengths, size, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called before each epoch."""
+        """Set the epoch. The trainer calls this before each epoch."""
         self._epoch = epoch
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return len(self._lengths)
 
     def __iter__(self) -> Iterator[int]:
-        """Their places."""
+        """Yield the indices of the rows."""
         return iter(order_by_length(self._lengths, self._size, seed=self._seed, epoch=self._epoch))
 
 
 class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has no types
-    """TRL's trainer on rows, with this project's order, metrics and checkpoints."""
+    """TRL's supervised trainer on rows, with this project's row order, metrics and checkpoints."""
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> LengthSampler:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -111,8 +125,8 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
     ) -> Any:
         """Return TRL's loss, a scalar, for `input_ids` and `labels` of shape (rows, tokens).
 
-        Without a GPU, TRL computes the logits of every position. Here only the positions with a label get logits, in
-        demonstrations a twentieth of all; the loss and its gradient stay the same.
+        Without a GPU, TRL computes logits at every position. This method computes them only at positions with a label,
+        which are about a twentieth in demonstrations. The loss and its gradient stay the same.
         """
         labels = inputs["labels"][:, 1:]
         positions = (labels != IGNORED).any(0).nonzero()[:, 0]
@@ -123,7 +137,7 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def held_out_loss(self) -> float:
-        """Return the mean loss of a token that teaches, over the held-out rows of all ranks."""
+        """Return the mean loss per trained token over the held-out rows of all ranks."""
         training = self.model.training
         self.model.eval()
         sums = torch.zeros(1, 2, device=self.accelerator.device)
@@ -143,7 +157,9 @@ _Callback: Any = TrainerCallback
 
 
 class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no types
-    """Measures the loss on held-out rows, every so many updates and after the last, and keeps the best model."""
+    """A callback that measures the loss on held-out rows at regular updates and after the last, and keeps the best
+    model.
+    """
 
     def __init__(self, session: TrainingRun, every: int) -> None:
         self._session, self._every = session, every
@@ -151,7 +167,7 @@ class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no typ
         """Set it before training."""
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure, before the update's metrics are logged."""
+        """Measure the loss before the update's metrics are logged."""
         if state.global_step % self._every and state.global_step != state.max_steps:
             return
         loss = self.trainer.held_out_loss()
@@ -160,9 +176,16 @@ class HeldOutEvaluation(_Callback):  # type: ignore[misc]  # the base has no typ
 
 
 def sft_arguments(*, output_dir: str, **settings: Any) -> SFTConfig:
-    """Return TRL's configuration: loss on the sampled ids alone, no truncation, no packing.
+    """Return TRL's configuration: loss on sampled ids only, no truncation, no packing.
 
-    The balance loss of mixtures of experts, on by default for gpt-oss, is off. `settings` go to `SFTConfig`.
+    The balance loss for mixtures of experts, which gpt-oss enables by default, is off.
+
+    Args:
+        output_dir: The folder of the trainer.
+        settings: Further settings of `SFTConfig`.
+
+    Returns:
+        The configuration.
     """
     return SFTConfig(
         output_dir=output_dir,
@@ -179,8 +202,18 @@ def train(
 ) -> TrainingResult:
     """Train on demonstrations, from the start or from the newest checkpoint.
 
-    Raises `ConfigError` for settings that cannot work and `DataError` for trajectories that nothing can be learned
-    from: none, or rows that the model cannot read.
+    Args:
+        run: The run.
+        resume: If True, continue from the newest checkpoint.
+        note: Receives messages for the user.
+        advance: Receives the numbers of finished and of all updates.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        ConfigError: If settings cannot work.
+        DataError: If there are no trajectories, or the model cannot read the rows.
     """
     session = TrainingRun(run, "sft", resume=resume, note=note, advance=advance)
     world = environment_of(run.data)
@@ -215,11 +248,13 @@ def train(
 
 
 LOW_ADAPTER_RATE = 5e-5
-"""Peak learning rate below which lessons hardly change adapters."""
+"""Peak learning rate below which supervised training hardly changes adapters."""
 
 
 def _advise(run: RunConfig, dataset: Dataset, note: Notify) -> None:
-    """Note rows that no episode of the run can have, and a learning rate that suits rewards only."""
+    """Warn about rows that are longer than the run's episodes, and about a learning rate that is too low for
+    adapters.
+    """
     lengths = [len(ids) for ids in dataset["input_ids"]]
     window = run.episodes.window
     if too_long := sum(length > window for length in lengths):
@@ -245,9 +280,21 @@ def prepare_rows(
     again: bool = True,
     main: bool = True,
 ) -> RowFolder:
-    """Return the rows of the run in OUT/rows: made with `again` or if they do not exist, else read.
+    """Return the rows of the run in OUT/rows, and write them if they do not exist.
 
-    Raises `DataError` if another tokenizer made them, or if there is none.
+    Args:
+        run: The run.
+        renderer: The renderer of the model's tokenizer.
+        note: Receives messages about skipped trajectories.
+        world: The toy environment, if any.
+        again: If True, write the rows even if they exist.
+        main: True on the rank that writes. The others wait for it.
+
+    Returns:
+        The folder of rows.
+
+    Raises:
+        DataError: If another tokenizer made the rows, or there are none.
     """
     from accelerate import PartialState
 

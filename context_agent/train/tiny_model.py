@@ -1,8 +1,8 @@
-"""Tiny models and tokenizers in the shape of the real ones, made in seconds, without a download.
+"""Tiny models and tokenizers with the architecture of real ones, made in seconds without a download.
 
-The tiny model has gpt-oss's architecture (experts, sinks, sliding windows, rope) with 0.3 million random weights, and a
-byte-pair vocabulary learned on the spot that has harmony's special tokens. Every part of the training path accepts it
-as a gpt-oss. The model needs the `train` extra; the tokenizers need only the core.
+The tiny model has gpt-oss's architecture: experts, attention sinks, sliding windows and rotary positions. Its 0.3
+million weights are random. Its byte-pair vocabulary is learned on the spot and has harmony's special tokens. Every part
+of the training path accepts it as a gpt-oss. The model needs the `train` extra. The tokenizers need only the core.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TinyModelConfig:
-    """A gpt-oss with some hundred thousand random weights, made when the run starts.
+    """A gpt-oss with a few hundred thousand random weights, made when the run starts.
 
-    - `hidden`: width of the residual stream, a multiple of 32.
-    - `layers`: number of transformer blocks.
-    - `experts`: experts of each block.
-    - `positions`: longest sequence, in tokens.
-    - `deviation`: standard deviation of the random weights.
-    - `tied`: whether input and output embeddings are one table.
+    Attributes:
+        hidden: Width of the residual stream, a multiple of 32.
+        layers: Number of transformer blocks.
+        experts: Experts of each block.
+        positions: Longest sequence, in tokens.
+        deviation: Standard deviation of the random weights.
+        tied: True if the input and output embeddings share one table.
     """
 
     hidden: PositiveInt = 96
@@ -48,10 +49,10 @@ SPECIALS = tuple(
     f"<|{name}|>"
     for name in ("startoftext", "endoftext", "return", "constrain", "channel", "start", "end", "message", "call")
 )
-"""Harmony's special tokens that a conversation uses, or a tokenizer needs."""
+"""Harmony's special tokens that a conversation or a tokenizer needs."""
 
 BASE_TOKENS = 199_998
-"""Ordinary tokens of o200k_harmony; the special ones follow."""
+"""Number of ordinary tokens in o200k_harmony. The special tokens follow them."""
 
 _ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 PATTERN = (
@@ -59,13 +60,21 @@ PATTERN = (
     rf"|[^\r\n\p{{L}}\p{{N}}]?[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]+[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]*{_ENDING}"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""How o200k cuts text before its merges (tiktoken's `o200k_base`)."""
+"""The pattern by which o200k splits text before it merges bytes (tiktoken's `o200k_base`)."""
 
 
 def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
-    """Return a byte-level BPE of at most `size` tokens, harmony's special ones included, learned from the texts.
+    """Learn a byte-level BPE tokenizer from texts, with harmony's special tokens.
 
-    Raises `ConfigError` for a size that cannot hold all bytes and the special tokens.
+    Args:
+        texts: The texts.
+        size: Largest number of tokens, special ones included.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ConfigError: If `size` is too small for all bytes and the special tokens.
     """
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
@@ -84,16 +93,16 @@ def tiny_tokenizer(texts: Iterable[str], *, size: int = 2_048) -> Tokenizer:
 
 
 def own_tokenizer(size: int = 2_048) -> Tokenizer:
-    """Return a small vocabulary learned from this package's own prompts."""
+    """Return a tokenizer of at most `size` tokens that is learned from this package's own prompts."""
     return tiny_tokenizer(_prompt_texts(), size=size)
 
 
 @cache
 def harmony_tokenizer() -> Tokenizer:
-    """o200k_harmony as a `tokenizers.Tokenizer`, rebuilt from oss-harmony's own data: takes some seconds, once.
+    """Return o200k_harmony as a `tokenizers.Tokenizer`, rebuilt from the data of oss-harmony.
 
-    199,998 ordinary tokens and 1,091 special ones. Content is encoded as text only through `TokenizerVocabulary`: by
-    itself this tokenizer reads special tokens in text, as gpt-oss's own does.
+    The first call takes some seconds. The tokenizer has 199,998 ordinary tokens and 1,091 special ones. It reads
+    special tokens that occur in text, as gpt-oss's own does. `TokenizerVocabulary` encodes content as text only.
     """
     from tokenizers import Tokenizer, models
 
@@ -110,7 +119,7 @@ def harmony_tokenizer() -> Tokenizer:
 
 
 def for_transformers(tokenizer: Tokenizer) -> Any:
-    """Return the tokenizer as transformers has it, with gpt-oss's own roles for the special tokens."""
+    """Convert a tokenizer to one of transformers, with gpt-oss's roles for the special tokens."""
     try:
         import transformers
     except ImportError:
@@ -134,12 +143,26 @@ def tiny_gpt_oss(
     yarn: bool = True,
     seed: int = 0,
 ) -> Path:
-    """Make a tiny gpt-oss with its tokenizer in `folder` (as `save_pretrained` does) and return the folder.
+    """Write a tiny gpt-oss with its tokenizer to a folder, as `save_pretrained` does.
 
-    `texts` teach the vocabulary; without any it learns from this package's own prompts. `size=None` takes gpt-oss's own
-    (26 million parameters then), which vLLM's chat endpoint assumes of every gpt-oss. `yarn=False` uses plain RoPE:
-    at short lengths YaRN's factor of 32 keeps so small a model from learning, and a factor of 1 is what servers that
-    insist on YaRN accept. Equal arguments give equal weights. Raises `MissingExtraError` without transformers.
+    Equal arguments give equal weights.
+
+    Args:
+        folder: The folder.
+        texts: The texts from which the vocabulary is learned. Without any, it is learned from this package's own
+            prompts.
+        size: Largest number of tokens. None takes gpt-oss's own vocabulary, which vLLM's chat endpoint assumes. The
+            model then has 26 million weights.
+        hidden: Width of the residual stream, a multiple of 32.
+        yarn: If True, use YaRN with a factor of 32, as gpt-oss does. At short lengths this factor keeps so small a
+            model from learning. If False, use plain RoPE.
+        seed: Seed of the random weights.
+
+    Returns:
+        The folder.
+
+    Raises:
+        MissingExtraError: If transformers is missing.
     """
     try:
         import torch
@@ -162,9 +185,18 @@ def tiny_gpt_oss(
 
 
 def tiny_llama(folder: str | Path) -> Path:
-    """Make a tiny Llama, SmolLM2's architecture, with a tokenizer and a chat template. Return the folder.
+    """Write a tiny Llama, SmolLM2's architecture, with a tokenizer and a chat template to a folder.
 
-    Its weights are always the same. Raises `MissingExtraError` without transformers.
+    The weights are always the same.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The folder.
+
+    Raises:
+        MissingExtraError: If transformers is missing.
     """
     try:
         import torch
@@ -205,10 +237,24 @@ def tiny_config(
     deviation: float = 0.02,
     tied: bool = False,
 ) -> Any:
-    """Return the `GptOssConfig` of a tiny model. `hidden` is a multiple of 32, the size of a head.
+    """Return the `GptOssConfig` of a tiny model.
 
-    `deviation` is that of the random weights. gpt-oss's own .02 is made for its width of 2,880; the same variance of
-    activations takes about `1 / sqrt(hidden)` here. `tied` uses one table for reading words and for writing them.
+    Args:
+        tokenizer: The tokenizer, which determines the vocabulary.
+        hidden: Width of the residual stream, a multiple of 32, which is the size of a head.
+        layers: Number of transformer blocks.
+        experts: Experts of each block.
+        positions: Longest sequence, in tokens.
+        yarn: If True, use YaRN with a factor of 32. If False, use plain RoPE.
+        deviation: Standard deviation of the random weights. gpt-oss's own .02 suits its width of 2,880. Here about `1 /
+            sqrt(hidden)` gives activations of the same variance.
+        tied: If True, the input and output embeddings share one table.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: If `hidden` is not a multiple of 32.
     """
     from transformers import GptOssConfig
 
@@ -251,13 +297,13 @@ CHAT_TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|start|>assistant{%- endif -%}"
 )
-"""Enough of harmony for a server's chat endpoint to take a conversation; the token path does not use it."""
+"""A part of harmony that suffices for a server's chat endpoint. The token path does not use it."""
 
 _ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
 def _with_o200k_splits(tokenizer: Tokenizer) -> Tokenizer:
-    """Return the tokenizer cutting text as o200k does, over bytes."""
+    """Make the tokenizer split text as o200k does, over bytes, and return it."""
     from tokenizers import Regex, decoders, pre_tokenizers
 
     cut = pre_tokenizers.Split(Regex(PATTERN), behavior="isolated")
@@ -270,13 +316,13 @@ def _with_o200k_splits(tokenizer: Tokenizer) -> Tokenizer:
 
 @cache
 def _base_tokens() -> tuple[bytes, ...]:
-    """Return the bytes of each ordinary token, by id."""
+    """Return the bytes of each ordinary token, ordered by id."""
     inner = harmony_encoding()._inner  # noqa: SLF001 - the bytes are not to be had by its public face
     return tuple(bytes(inner.decode_bytes([token])) for token in range(BASE_TOKENS))
 
 
 def _merges(ids: dict[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pairs that a byte-pair merge joins, in the order of the token they make (as tiktoken's ranks imply)."""
+    """Yield the pairs that byte-pair encoding merges, ordered by the token they form, as tiktoken's ranks imply."""
     for token in sorted(ids, key=lambda item: ids[item]):
         pairs = [
             (token[:cut], token[cut:]) for cut in range(1, len(token)) if token[:cut] in ids and token[cut:] in ids
@@ -292,7 +338,7 @@ def _byte_letters() -> dict[int, str]:
 
 
 def _prompt_texts() -> list[str]:
-    """This package's prompts and the openings made of them."""
+    """Return this package's prompts and the openings made from them."""
     from context_agent.harness.profile import context_1, default
     from context_agent.policies.tokens.harmony import HarmonyRenderer
 

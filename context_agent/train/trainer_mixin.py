@@ -1,7 +1,8 @@
 """Adds this project's metrics and checkpoints to a transformers Trainer.
 
-`TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer writes weights (safetensors),
-optimizer, scheduler and random state itself, into a folder that becomes a checkpoint only when all of it is on disk.
+`TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer itself writes weights (safetensors),
+optimizer, scheduler and random state into a partial folder. The folder becomes a checkpoint only when all files are on
+disk.
 """
 
 from __future__ import annotations
@@ -22,18 +23,27 @@ TRAINER_FOLDER = "trainer"
 
 
 SUMMARY_KEY = "train_runtime"
-"""Marks the Trainer's last log entry, which describes the process and not a step."""
+"""The key that marks the Trainer's last log entry. That entry describes the process, not a step."""
 
 
 IGNORED_METRIC = "num_tokens"
-"""TRL counts this from the start of the process, so a resumed run would report another value."""
+"""A metric that is not logged. TRL counts it from the start of the process, so a resumed run would report another
+value.
+"""
 
 
 @dataclass
 class RunRecord:
-    """Where a run's metrics and checkpoints go. `more` writes further files into a checkpoint, on each rank.
+    """The destinations of a run's metrics and checkpoints.
 
-    `pending` are metrics for the next line. `failed` counts checkpoints that could not be written.
+    Attributes:
+        metrics: The log of metrics. None on ranks that do not write it.
+        checkpoints: The checkpoints of the run.
+        note: Receives messages for the user.
+        more: Writes further files into a checkpoint, on each rank.
+        advance: Receives the number of finished updates.
+        pending: Metrics that the next line of the log will contain.
+        failed: Number of checkpoints that could not be written.
     """
 
     metrics: MetricsLog | None
@@ -46,13 +56,16 @@ class RunRecord:
 
 
 class TrainerMixin:
-    """Adds metrics and atomic checkpoints to a Trainer if `record` is set before training. Turns its telemetry off."""
+    """Metrics and atomic checkpoints for a Trainer. They are active if `record` is set before training.
+
+    The mixin also turns off the Trainer's telemetry.
+    """
 
     record: RunRecord | None = None
     _writing: Path | None = None
 
     def log(self: Any, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """As the Trainer's, with the pending metrics; also writes a line of metrics."""
+        """Log the metrics together with the pending ones, and write them as a line of the run's metrics."""
         record: RunRecord | None = self.record
         parent: Any = super()
         if record is None or SUMMARY_KEY in logs:
@@ -72,18 +85,20 @@ class TrainerMixin:
             self.record.pending |= metrics
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Does nothing: checkpoints need no model card."""
+        """Do nothing. Checkpoints need no model card."""
 
     def _send_telemetry(self) -> None:
-        """Does nothing: TRL's own would report the run to huggingface.co."""
+        """Do nothing. TRL's own method would report the run to huggingface.co."""
 
     def _get_output_dir(self: Any, trial: Any) -> str:
         parent: Any = super()
         return str(self._writing) if self._writing is not None else str(parent._get_output_dir(trial))  # noqa: SLF001 - the Trainer's hooks are private
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """Write a checkpoint. If that fails, the reason is reported, earlier checkpoints stay, and training
-        continues."""
+        """Write a checkpoint.
+
+        If that fails, report the reason, keep the earlier checkpoints, and continue training.
+        """
         record: RunRecord | None = self.record
         parent: Any = super()
         if record is None:
@@ -122,8 +137,9 @@ class TrainerMixin:
 
 
 def _error_of(phase: Callable[[], None]) -> Exception | None:
-    """Return the error of a phase, if any. torch reports a full disk as a RuntimeError, safetensors as its own
-    error.
+    """Run a phase and return the error that it raises, if any.
+
+    If the disk is full, torch raises a RuntimeError and safetensors raises an error of its own.
     """
     try:
         phase()
@@ -153,6 +169,6 @@ def _report_failure(record: RunRecord, step: int, problem: Exception | None) -> 
 
 
 def _finite_metrics(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics for JSON: null for numbers that are not finite."""
+    """Return the metrics for JSON, with None in place of numbers that are not finite."""
     metrics = {key: value for key, value in logs.items() if key != IGNORED_METRIC}
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in metrics.items()}

@@ -1,11 +1,11 @@
-"""What supervised and reinforcement learning share: the run's folder, its checkpoints, and how a run ends.
+"""The parts that supervised training and reinforcement learning share: the run's folder, its checkpoints, and its end.
 
 OUT/run.json          the run's settings, defaults included
-OUT/metrics.jsonl     a line for each update
+OUT/metrics.jsonl     one line per update
 OUT/checkpoints/      the newest checkpoints
 OUT/trajectories/     sampled episodes, for `ctx1 view`
 OUT/final/            the trained model, or its adapters
-OUT/best/             the model with the best evaluation, and `evaluation.json`: which one that was
+OUT/best/             the model with the best evaluation, and that evaluation in `evaluation.json`
 """
 
 from __future__ import annotations
@@ -44,19 +44,28 @@ except ImportError as error:
 
 
 MAX_STATE_BYTES = 64_000_000
-"""Size of the state that transformers keeps: a line for each step."""
+"""Largest accepted size of the Trainer's state file, in bytes. The file has one entry per step."""
 
 
 _Callback: Any = TrainerCallback
 
 
 RANK_TIMEOUT = 4 * 3600
-"""Seconds that ranks wait for each other: one of them may be evaluating, or sampling much longer than the others."""
+"""Seconds that ranks wait for each other. One rank may evaluate, or sample much longer than the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The result of a run. `first_update` is the update that it resumed from; `metrics` are the last update's."""
+    """The result of a run.
+
+    Attributes:
+        out: The folder of the run.
+        model: The folder of the trained model.
+        updates: Number of updates, including those before a resume.
+        first_update: The update from which this process resumed. 0 if it started from the beginning.
+        metrics: The metrics of the last update.
+        checkpoints_failed: Number of checkpoints that could not be written.
+    """
 
     out: str
     model: str
@@ -71,7 +80,10 @@ class TrainingResult:
 
 
 class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
-    """Stops a run after the update that reaches its time limit, with a checkpoint. The clock starts with training."""
+    """A time limit that stops a run after the update that reaches it, and saves a checkpoint.
+
+    The clock starts when training starts.
+    """
 
     def __init__(self, minutes: float, trainer: Any, note: Notify) -> None:
         self._seconds, self._trainer, self._note = 60 * minutes, trainer, note
@@ -82,7 +94,7 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
         self._start = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop all ranks as soon as the clock of one has run out."""
+        """Stop all ranks if the time of any rank has run out."""
         remaining = self._seconds - (time.monotonic() - self._start)
         if all_ranks_ok(self._trainer.accelerator, remaining > 0):
             return
@@ -95,12 +107,23 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
 
 
 class TrainingRun:
-    """A command's run in its folder."""
+    """The run of a training command in its folder."""
 
     def __init__(
         self, run: RunConfig, kind: RunKind, *, resume: bool, note: Notify, advance: OnUpdate | None = None
     ) -> None:
-        """Raises `ConfigError` for a folder with another run, or one that is not resumed."""
+        """Prepare the folder and choose the checkpoint to resume from.
+
+        Args:
+            run: The run.
+            kind: Supervised training (`sft`) or reinforcement learning (`rl`).
+            resume: If True, continue from the newest checkpoint.
+            note: Receives messages for the user.
+            advance: Receives the numbers of finished and of all updates.
+
+        Raises:
+            ConfigError: If the folder holds another run, or a run that `resume` does not continue.
+        """
         self.run, self.note, self._advance = run, note, advance
         self.kind: RunKind = kind
         self.out = Path(run.out)
@@ -109,7 +132,7 @@ class TrainingRun:
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
         self.main = bool(state.is_main_process)
         self.device = state.device
-        """Where this process trains."""
+        """The device that this process trains on."""
         self.checkpoints = Checkpoints(
             self.out / "checkpoints", kind=kind, settings=run.plain(), keep=run.checkpoints.keep
         )
@@ -120,11 +143,11 @@ class TrainingRun:
 
     @property
     def first_update(self) -> int:
-        """Updates that were made before this process began."""
+        """Number of updates that were made before this process began."""
         return self.newest.step if self.newest is not None else 0
 
     def trainer_settings(self) -> dict[str, Any]:
-        """Return the settings of TRL's configuration for either trainer."""
+        """Return the settings that both of TRL's trainers take."""
         run, chosen = self.run, self.run.optimiser
         return {
             "output_dir": str(self.out / TRAINER_FOLDER),
@@ -153,9 +176,19 @@ class TrainingRun:
         }
 
     def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
-        """Train to the end and save the model. `more` writes what else a checkpoint holds.
+        """Train to the end and save the model.
 
-        If a server or the data stop it, the state is saved first, and the error says how to continue.
+        Args:
+            trainer: A Trainer with `TrainerMixin`.
+            more: Writes further files into each checkpoint.
+
+        Returns:
+            The result of the run.
+
+        Raises:
+            ContextAgentError: If a server or the data stop the run. The state is saved first. The message says how to
+                continue.
+            ConfigError: If the checkpoint to resume from contains code.
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
@@ -215,7 +248,7 @@ class TrainingRun:
         return None if advance is None else lambda step: advance(step, trainer.state.max_steps)
 
     def _with_advice(self, trainer: Any, record: RunRecord, error: ContextAgentError) -> ContextAgentError:
-        """Return the error with what to do about it; the state before the update that failed is saved."""
+        """Save the state before the failed update, and return the error with advice on how to continue."""
         step = trainer.state.global_step
         existing = self.checkpoints.all()
         if self.ranks == 1 and step and not (existing and existing[-1].step == step):
@@ -227,15 +260,15 @@ class TrainingRun:
         return type(error)(f"{error}. {saved[0].upper()}{saved[1:]}; fix the cause, then {how}")
 
     def consider(self, trainer: Any, metric: str, value: float | None, *, higher: bool) -> None:
-        """Keep the model of this update if its evaluation is the best so far. Every rank calls it.
+        """Keep the model of this update if its evaluation is the best so far. Every rank must call this.
 
         If the model cannot be written, the reason is reported and training continues.
 
         Args:
             trainer: The trainer with the model.
             metric: The name of the metric.
-            value: The metric of this update; None on ranks that do not evaluate.
-            higher: Whether a higher value is better.
+            value: The metric of this update. None on ranks that do not evaluate.
+            higher: True if a higher value is better.
         """
         if not _first_of_ranks(trainer.accelerator, self._is_best(value, higher=higher)):
             return
@@ -254,9 +287,9 @@ class TrainingRun:
         return value > best if higher else value < best
 
     def _save_model(self, trainer: Any, name: str, evaluation: Mapping[str, Any] | None = None) -> Path:
-        """Write the model, with its evaluation, to a folder of the run, all or nothing.
+        """Write the model and its evaluation completely to a folder of the run, or leave the folder as it was.
 
-        Raises `DataError` if it cannot be written.
+        Raise `DataError` if the model cannot be written.
         """
         final, partial = self.out / name, self.out / f".{name}.partial"
         try:
@@ -281,7 +314,7 @@ class TrainingRun:
 
 
 def _check_state(checkpoint: Checkpoint) -> None:
-    """Raise `ConfigError` if what transformers noted of the training is damaged, or of another step."""
+    """Raise `ConfigError` if the Trainer's state file is damaged or belongs to another step."""
     file = checkpoint.path / TRAINER_FOLDER / "trainer_state.json"
     try:
         problem = "it is of another step" if _state_in(file).global_step != checkpoint.step else ""
@@ -296,7 +329,9 @@ def _state_in(file: Path) -> TrainerState:
 
 
 def policy_description(run: RunConfig) -> PolicyDescription:
-    """Return how the run's model is spoken to, and the harness that it is trained in."""
+    """Return the description that is saved with the run's model: its prompt format, and the harness it is trained
+    in.
+    """
     model, episodes = run.model, run.episodes
     return PolicyDescription(
         base=base_name(model.name),
@@ -311,7 +346,10 @@ def policy_description(run: RunConfig) -> PolicyDescription:
 
 
 def _trackers(logging: LoggingConfig) -> tuple[str, ...]:
-    """Return the trackers of a run: those it names, or trackio if it is installed. Raises `ConfigError`."""
+    """Return the trackers that the run names. If it names none, return trackio if it is installed.
+
+    Raise `ConfigError` if a named tracker is not installed.
+    """
     if logging.to is None:
         return ("trackio",) if _is_installed("trackio") else ()
     for name in logging.to:
@@ -321,13 +359,13 @@ def _trackers(logging: LoggingConfig) -> tuple[str, ...]:
 
 
 def _is_installed(name: str) -> bool:
-    """Return whether a package is installed. A folder of its name in the working directory is none."""
+    """Return True if a package is installed. A folder of that name in the working directory does not count."""
     spec = find_spec(name)
     return spec is not None and spec.origin is not None
 
 
 def _first_of_ranks(accelerator: Any, value: bool) -> bool:
-    """Return the first rank's value, on every rank."""
+    """Return the first rank's value on every rank."""
     if accelerator.num_processes == 1:
         return value
     from accelerate.utils import broadcast_object_list
@@ -337,9 +375,9 @@ def _first_of_ranks(accelerator: Any, value: bool) -> bool:
 
 @contextmanager
 def _rounded_weights(trainer: Any, dtype: str) -> Iterator[None]:
-    """Give a model of which all weights are trained, in 32 bits, the run's type within the block.
+    """Convert the weights to the run's type within the block, if the run trains all weights in 32 bits.
 
-    Sharded weights stay as they are.
+    Sharded weights are not converted.
     """
     if dtype == "float32":
         yield
@@ -358,7 +396,10 @@ def _rounded_weights(trainer: Any, dtype: str) -> Iterator[None]:
 
 
 def _checkpointing(enabled: bool) -> dict[str, Any]:
-    """Return the setting by the name that this transformers has for it: 5.23 renamed it, and warns of the old one."""
+    """Return the setting for activation checkpointing under the name that the installed transformers uses.
+
+    Version 5.23 renamed the setting, and warns about the old name.
+    """
     kind = (
         "activation"
         if "activation_checkpointing" in {field.name for field in fields(TrainingArguments)}
@@ -368,7 +409,7 @@ def _checkpointing(enabled: bool) -> dict[str, Any]:
 
 
 def _local_trackio() -> dict[str, Any]:
-    """Return the settings with which trackio writes to this machine alone, also at the end of a run."""
+    """Return the settings that make trackio write to this machine only, also at the end of a run."""
     private = {"trackio_space_id": None, "trackio_static_space_id": False}
     names = {field.name for field in fields(TrainingArguments)}
     return {name: value for name, value in private.items() if name in names}

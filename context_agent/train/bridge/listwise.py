@@ -34,9 +34,10 @@ WARMUP_SHARE = 0.15
 class ListwiseGroup:
     """Rows that compete with each other.
 
-    - `rows`: features, shape (n, inputs); NaN where a feature is missing.
-    - `labels`: 1 for a right row, 0 for a wrong one, shape (n,).
-    - `weight`: weight of the group in the loss.
+    Attributes:
+        rows: Features, shape (n, inputs); NaN where a feature is missing.
+        labels: 1 for a right row, 0 for a wrong one, shape (n,).
+        weight: Weight of the group in the loss.
     """
 
     rows: Floats
@@ -48,19 +49,20 @@ class ListwiseGroup:
 class FitRecipe:
     """How a network is trained. The values were chosen by five-fold cross-validation over the three benchmark sets.
 
-    - `hidden`: widths of the hidden layers.
-    - `members`: networks whose mean is the result.
-    - `epochs`: passes over the groups.
-    - `steps`: fewest and most optimizer steps, however many groups there are.
-    - `batch`: groups of a step.
-    - `learning_rate`: peak learning rate of AdamW.
-    - `weight_decay`: decoupled weight decay of AdamW.
-    - `dropout`: probability that a hidden unit is dropped.
-    - `input_dropout`: probability that an input is missing from a whole batch, so that no feature alone carries the
-      ranking.
-    - `optional_dropout`: probability that all optional inputs are missing from a batch, as they are where vectors are
-      useless.
-    - `cross_entropy`: weight of the binary cross entropy.
+    Attributes:
+        hidden: Widths of the hidden layers.
+        members: Networks whose mean is the result.
+        epochs: Passes over the groups.
+        steps: Fewest and most optimizer steps, however many groups there are.
+        batch: Groups of a step.
+        learning_rate: Peak learning rate of AdamW.
+        weight_decay: Decoupled weight decay of AdamW.
+        dropout: Probability that a hidden unit is dropped.
+        input_dropout: Probability that an input is missing from a whole batch, so that no feature alone carries the
+            ranking.
+        optional_dropout: Probability that all optional inputs are missing from a batch, as they are where vectors are
+            useless.
+        cross_entropy: Weight of the binary cross entropy.
     """
 
     hidden: tuple[int, ...] = (64, 32)

@@ -63,13 +63,14 @@ The tiny model then has a single large window: learning in several small ones ta
 class DemoTargets:
     """What a demo should reach.
 
-    - `gain`, `sure`: recall after the rewards less that after the demonstrations, and what its interval leaves out;
-      no `gain` where the updates are too few to tell.
-    - `accuracy`: share of the pruned chunks that are not gold.
-    - `half`: in half the window, recall with prunes less that without; the interval leaves out 0. None: not judged.
-    - `minutes`: time of all phases.
-    - `one_shot`: whether recall after the demonstrations should be above that of one search, its interval above 0.
-    - `temperature`: the sampling temperature of the answers that all this is about.
+    Attributes:
+        gain, sure: Recall after the rewards less that after the demonstrations, and what its interval leaves out; no
+            `gain` where the updates are too few to tell.
+        accuracy: Share of the pruned chunks that are not gold.
+        half: In half the window, recall with prunes less that without; the interval leaves out 0. None: not judged.
+        minutes: Time of all phases.
+        one_shot: Whether recall after the demonstrations should be above that of one search, its interval above 0.
+        temperature: The sampling temperature of the answers that all this is about.
     """
 
     gain: float | None = 0.15

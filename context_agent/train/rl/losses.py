@@ -55,16 +55,17 @@ def row_weight(row: TrainingRow, loss: Loss) -> float:
 class PassInputs:
     """What a forward pass reads. Tensors of tokens have the shape (rows, longest), where the first id is no target.
 
-    - `ids`: token ids, padded.
-    - `real`: 1 where there is an id, 0 where there is padding.
-    - `trained`: whether the id is trained, without the first, shape (rows, longest - 1).
-    - `sampled`: the sampler's log-probabilities, of the shape of `trained`.
-    - `advantages`: of each id, or of each row with the shape (rows, 1).
-    - `row_weights`: weights of the rows in the sum, shape (rows, 1).
-    - `fresh`: whether the newest weights sampled the row, shape (rows, 1).
-    - `has_sampler`: False if the rows are demonstrations.
-    - `experts`: experts that the ids were routed to, shape (rows, longest, layers, top k), if they are replayed.
-    - `reference`: log-probabilities by the weights that training began with, if there is a divergence from them.
+    Attributes:
+        ids: Token ids, padded.
+        real: 1 where there is an id, 0 where there is padding.
+        trained: Whether the id is trained, without the first, shape (rows, longest - 1).
+        sampled: The sampler's log-probabilities, of the shape of `trained`.
+        advantages: Of each id, or of each row with the shape (rows, 1).
+        row_weights: Weights of the rows in the sum, shape (rows, 1).
+        fresh: Whether the newest weights sampled the row, shape (rows, 1).
+        has_sampler: False if the rows are demonstrations.
+        experts: Experts that the ids were routed to, shape (rows, longest, layers, top k), if they are replayed.
+        reference: Log-probabilities by the weights that training began with, if there is a divergence from them.
     """
 
     ids: torch.Tensor

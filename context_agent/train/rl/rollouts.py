@@ -32,8 +32,9 @@ SEED_STRIDE = 1_000_003
 class RolloutRequest:
     """An episode to play: its question, its sampling seed, and the id of its trajectory.
 
-    - `demonstrated`: an expert has played it, and the policy does not.
-    - `budget`: the window; None for the agent's.
+    Attributes:
+        demonstrated: An expert has played it, and the policy does not.
+        budget: The window; None for the agent's.
     """
 
     question: Question

@@ -32,12 +32,13 @@ BRANCH_SEPARATOR = " , "
 class WorldConfig:
     """A toy environment made when the run starts: corpus and questions (`train.environment`).
 
-    - `entities`: documents of the corpus.
-    - `tasks`: questions of all splits and types.
-    - `seed`: random seed.
-    - `hops`: fewest and most documents that a question leads through.
-    - `worlds`: environments of consecutive seeds for demonstrations; questions for rewards use the first one.
-    - `branches`: chains of documents that a question asks for at once.
+    Attributes:
+        entities: Documents of the corpus.
+        tasks: Questions of all splits and types.
+        seed: Random seed.
+        hops: Fewest and most documents that a question leads through.
+        worlds: Environments of consecutive seeds for demonstrations; questions for rewards use the first one.
+        branches: Chains of documents that a question asks for at once.
     """
 
     entities: PositiveInt = 800

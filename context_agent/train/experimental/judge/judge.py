@@ -43,12 +43,13 @@ CAPPED, FAILED = "cap reached", "judge failed"
 class JudgeVerdict:
     """The judge's verdict on a ranking.
 
-    - `score`: from 0 to 1; None if the verdict is absent.
-    - `scores`: the score of each criterion.
-    - `why`: the judge's reasons.
-    - `absent`: why the verdict is absent, in short, stable words.
-    - `detail`: the error behind an absent verdict.
-    - `asked`: False if no request was sent. An empty ranking scores 0 without a request to the judge.
+    Attributes:
+        score: From 0 to 1; None if the verdict is absent.
+        scores: The score of each criterion.
+        why: The judge's reasons.
+        absent: Why the verdict is absent, in short, stable words.
+        detail: The error behind an absent verdict.
+        asked: False if no request was sent. An empty ranking scores 0 without a request to the judge.
     """
 
     score: float | None
