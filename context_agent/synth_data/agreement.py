@@ -1,4 +1,4 @@
-"""How far judges agree: with each other, and with the automatic verification.
+"""Agreement of judges with each other, and with the automatic verification.
 
 Every value has a percentile bootstrap interval over tasks.
 
@@ -22,7 +22,14 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class IntervalEstimate:
-    """A value over `n` tasks with its 95 % interval. None if the value is undefined."""
+    """A value with its 95 % interval over tasks.
+
+    Attributes:
+        value: The value. None if it is undefined.
+        low: The lower end of the interval. None if it is undefined.
+        high: The upper end of the interval. None if it is undefined.
+        n: Number of tasks.
+    """
 
     value: float | None
     low: float | None
@@ -38,9 +45,14 @@ class IntervalEstimate:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """One judge: how many tasks they judged and accepted, and how often the verification said the same.
+    """The judgements of one judge, and how often the automatic verification agrees.
 
-    `kappa` corrects that share for chance agreement. It is undefined if the verification passed every judged task.
+    Attributes:
+        judged: Number of tasks that the judge judged.
+        accepted: Number of tasks that the judge accepted.
+        accept_rate: Share of the judged tasks that the judge accepted.
+        verification: Share of the judged tasks on which judge and verification agree.
+        kappa: Cohen's kappa of judge and verification. Undefined if the verification passed every judged task.
     """
 
     judged: int
@@ -52,9 +64,13 @@ class JudgeAgreement:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """All judges by name; for each pair the share of equal verdicts and Cohen's kappa.
+    """The agreement of all judges.
 
-    Krippendorff's alpha over all.
+    Attributes:
+        judges: The agreement of each judge with the verification, by the judge's name.
+        equal: For each pair of judges, the share of equal verdicts.
+        kappa: For each pair of judges, Cohen's kappa.
+        alpha: Krippendorff's alpha over all judges.
     """
 
     judges: dict[str, JudgeAgreement]
@@ -66,7 +82,13 @@ class Agreement:
 def measure_agreement(
     verdicts: Mapping[str, Mapping[str, bool]], verified: Mapping[str, bool], *, seed: int = 0
 ) -> Agreement:
-    """Return the agreement of `verdicts[judge][task]`, True for accepted, and the verification's `verified[task]`."""
+    """Return the agreement of judges with each other and with the verification.
+
+    Args:
+        verdicts: The verdicts by judge and task. True means accepted.
+        verified: The verdicts of the automatic verification by task.
+        seed: Seed of the bootstrap.
+    """
     judges = {name: _judge_agreement(by_task, verified, seed) for name, by_task in sorted(verdicts.items())}
     equal, kappas = {}, {}
     for judge_a, judge_b in combinations(sorted(verdicts), 2):
@@ -85,12 +107,15 @@ def measure_agreement(
 
 
 def equal_share(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """Return the share of pairs with two equal values; None without pairs."""
+    """Return the share of pairs with two equal values. If there are no pairs, return None."""
     return sum(a == b for a, b in pairs) / len(pairs) if pairs else None
 
 
 def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    """kappa = (p_o - p_e) / (1 - p_e) for two judges; None without pairs, or if the expected agreement is 1."""
+    """Return Cohen's kappa of two judges: kappa = (p_o - p_e) / (1 - p_e).
+
+    If there are no pairs, or if the expected agreement is 1, return None.
+    """
     observed = equal_share(pairs)
     if observed is None:
         return None
@@ -100,9 +125,13 @@ def cohen_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
 
 
 def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
-    """alpha = 1 - D_o / D_e, nominal, for any number of judges per unit; units with one value are ignored.
+    """Return Krippendorff's alpha for nominal values: alpha = 1 - D_o / D_e.
 
-    None without pairs of values, or if all values are equal.
+    A unit may have any number of judges. Units with fewer than two values are ignored. If no unit is left, or if all
+    values are equal, return None.
+
+    Args:
+        units: The values that the judges gave to each unit.
     """
     paired = [Counter(unit) for unit in units if len(unit) > 1]
     totals = sum(paired, Counter[Hashable]())
@@ -120,7 +149,7 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
 def estimate(
     units: Sequence[UnitT], statistic: Callable[[Sequence[UnitT]], float | None], seed: int
 ) -> IntervalEstimate:
-    """Return the statistic over the units with its interval; resamples for which it is undefined are ignored."""
+    """Return the statistic over the units with its interval. Resamples for which it is undefined are ignored."""
     point = statistic(units)
     if point is None:
         return IntervalEstimate(None, None, None, len(units))

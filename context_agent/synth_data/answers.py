@@ -1,8 +1,9 @@
-"""Whether a text states or reveals an answer.
+"""Checks of whether a text states or reveals an answer.
 
-`states_answer` is strict: the answer, its aliases, and numbers and dates in other notations. A gold document must pass
-it. `reveals_answer` is loose: a surname alone, initials, a text without accents. A distractor, a clue or a question
-must not pass it. `eval.answers` scores answers that people wrote and does not depend on this module.
+`states_answer` is strict. It accepts the answer, its aliases, and numbers and dates in other notations. A gold document
+must pass it. `reveals_answer` is loose. It also accepts a last name alone, initials, and text without accents. A
+distractor, a clue or a question must not pass it. `eval.answers` scores answers that people wrote, and does not depend
+on this module.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ _SCALED = re.compile(rf"(?<!\d)(\d++(?:\.\d++)?)\s*+({'|'.join(SCALES)})\b", re.
 
 
 def states_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Return whether the text states the answer or one of its aliases."""
+    """Return True if the text states the answer or one of its aliases."""
     accepted = [form for name in (answer, *aliases) for form in answer_forms(name)]
     return _any_stands(accepted, _canonical(text))
 
 
 def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Return whether the text states the answer, or enough of it to guess."""
+    """Return True if the text states the answer, or enough of it to guess the rest."""
     revealing = [
         _without_accents(form) for name in (answer, *aliases) for form in (*answer_forms(name), *_partial(name))
     ]
@@ -88,7 +89,7 @@ def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
 
 @lru_cache(maxsize=1024)
 def answer_forms(answer: str) -> tuple[str, ...]:
-    """Return the notations of the answer, normalized."""
+    """Return the answer in all its notations, normalized."""
     canonical = _canonical(answer)
     distinct = dict.fromkeys([canonical, *_without_article(canonical), *_numbers(canonical), *_dates(answer)])
     return tuple(form for form in distinct if form)
@@ -100,13 +101,13 @@ def _any_stands(phrases: Sequence[str], text: str) -> bool:
 
 
 def _stands_unspaced(form: str, text: str) -> bool:
-    """Return whether a text in a script without spaces contains the form."""
+    """Return True if the form is in a script without spaces and the text contains it."""
     return not form.isascii() and form in text and any(char >= "\u0e00" for char in form)
 
 
 @lru_cache(maxsize=256)
 def _canonical(text: str) -> str:
-    """Return the normalized text with ungrouped numbers in digits."""
+    """Return the normalized text. Numbers are in digits, without group separators."""
     ungrouped = _GROUPED.sub("", text)
     scaled = _SCALED.sub(lambda match: _scaled(match[1], match[2]), ungrouped)
     return normalize(scaled)
@@ -124,7 +125,10 @@ def _without_article(form: str) -> Iterator[str]:
 
 
 def _numbers(form: str) -> Iterator[str]:
-    """`twelve` for `12` and `12` for `twelve`, `12th` for `twelfth` and back; units stay."""
+    """Yield other notations of a number at the start: `twelve` and `12`, `twelfth` and `12th`.
+
+    A unit after it stays.
+    """
     first, _, rest = form.partition(" ")
     tail = f" {rest}" if rest else ""
     if first.isdigit() and int(first) in _NAMES:
@@ -145,7 +149,7 @@ def _suffix(value: int) -> str:
 
 
 def _dates(answer: str) -> Iterator[str]:
-    """Yield a full date in the common notations."""
+    """Yield other notations of a full date."""
     if match := _DAY_FIRST.search(answer):
         day, month, year = int(match[1]), _month(match[2]), match[3]
     elif match := _MONTH_FIRST.search(answer):
@@ -168,7 +172,7 @@ def _month(name: str) -> int:
 
 
 def _partial(answer: str) -> Iterator[str]:
-    """Parts that reveal the answer: the last word of a name, its initials, the year of a date."""
+    """Yield the parts that reveal the answer: the last word of a name, its initials, or the year of a date."""
     words = answer.split()
     capitalized = [word for word in words if word[:1].isupper() and word.strip(".,").isalpha()]
     if 2 <= len(capitalized) == len(words) <= 4 and len(words[-1]) > 3:
@@ -180,5 +184,4 @@ def _partial(answer: str) -> Iterator[str]:
 
 
 def _without_accents(text: str) -> str:
-    """Return the text without accents."""
     return "".join(char for char in normal_form("NFKD", text) if not unicodedata.combining(char))

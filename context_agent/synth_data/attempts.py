@@ -1,11 +1,11 @@
 """Attempts at a task (pass@N): how many of N attempts find its gold.
 
 A task that is always or never solved teaches a policy nothing. An attempt is a search by the same policy with other
-settings. What varies between the N attempts must make a difference:
+settings. The setting that varies between the N attempts must make a difference:
 
 - `seed`: seeds 0 to N-1, for a policy that samples (a language model with a temperature).
 - `effort`: from one search up to the policy's own number of searches, for the embedded policy, which is deterministic.
-  Always solved then means solved by one search; never solved means not solved by all its searches.
+  Such a task is always solved if one search solves it, and never solved if all searches do not.
 - `window`: windows halved N-1 times, for any policy.
 """
 
@@ -34,7 +34,7 @@ Extreme = Literal["always", "never"]
 
 
 SMALLEST_WINDOW = 2048
-"""Windows are not halved below this number of tokens."""
+"""The smallest window after halving, in tokens."""
 
 
 ATTEMPTS_LABEL = "passes"
@@ -42,7 +42,7 @@ ATTEMPTS_LABEL = "passes"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The label of the settings, and the agent that searches with them."""
+    """An attempt: the label of its settings, and the agent that searches with them."""
 
     label: str
     agent: SearchAgent
@@ -50,13 +50,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptResults:
-    """The recall and the turns of each attempt at a task, in order of the attempts."""
+    """The recall and the number of turns of each attempt at a task, in the order of the attempts."""
 
     recalls: tuple[float, ...]
     turns: tuple[int, ...]
 
     def solved(self, threshold: float) -> int:
-        """Return how many attempts reached this recall."""
+        """Return the number of attempts that reached this recall."""
         return sum(recall >= threshold for recall in self.recalls)
 
 
@@ -64,7 +64,14 @@ class AttemptResults:
 class PassAtN:
     """N attempts at each task.
 
-    An attempt solves the task if the recall of its top `k` documents reaches the threshold.
+    An attempt solves the task if the recall of its first `k` documents reaches the threshold.
+
+    Attributes:
+        attempts: The attempts.
+        vary: The setting in which the attempts differ.
+        k: Number of documents of the ranking that count.
+        threshold: The recall from which a task counts as solved.
+        drop: The tasks to drop: those that are always solved, never solved, or both.
     """
 
     attempts: tuple[Attempt, ...]
@@ -78,7 +85,11 @@ class PassAtN:
             raise ConfigError(f"the recall threshold must be above 0 and at most 1; got {self.threshold}")
 
     async def run(self, task: Task) -> AttemptResults:
-        """Run the attempts one after another. Raises what a search raises, and `PolicyError` for a failed search."""
+        """Run the attempts at a task one after another.
+
+        Raises:
+            PolicyError: If a search fails. Other errors of a search pass through.
+        """
         gold = gold_of(task.as_question, self.attempts[0].agent.corpus)
         results = []
         for attempt in self.attempts:
@@ -91,7 +102,7 @@ class PassAtN:
         )
 
     def extreme(self, passes: AttemptResults) -> Extreme | None:
-        """Return whether the task is always or never solved and should be dropped for it; None to keep it."""
+        """Return `always` or `never` if the task should be dropped for that reason, else None."""
         solved = passes.solved(self.threshold)
         kind: Extreme | None = "never" if not solved else "always" if solved == len(self.attempts) else None
         return kind if kind in self.drop else None
@@ -113,7 +124,7 @@ class PassAtN:
         }
 
     def label(self, task: Task, passes: AttemptResults) -> Task:
-        """Return the task with what the attempts came to among its labels."""
+        """Return the task with the results of the attempts in its labels."""
         label = {
             "policy": self.attempts[0].agent.policy.name,
             "vary": self.vary,
@@ -128,7 +139,7 @@ class PassAtN:
         return replace(task, labels={**task.labels, ATTEMPTS_LABEL: label})
 
     def describe(self, passes: AttemptResults) -> str:
-        """Return the recall of each attempt, in words."""
+        """Return the recall of each attempt in words."""
         pairs = zip(self.attempts, passes.recalls, strict=True)
         return ", ".join(f"{attempt.label}: recall {recall:.2f}" for attempt, recall in pairs)
 
@@ -150,9 +161,19 @@ def build_attempts(
     rollouts: int = 1,
     trajectories: Path | None = None,
 ) -> tuple[Attempt, ...]:
-    """Return `count` attempts that differ in what `vary` names. Other arguments are those of `SearchAgent`.
+    """Return `count` attempts that differ in one setting.
 
-    Raises `ConfigError` if the attempts would repeat the same search.
+    The arguments that are not listed here are those of `SearchAgent`.
+
+    Args:
+        corpus: The corpus to search.
+        policy: The policy that searches.
+        count: Number of attempts.
+        vary: The setting in which the attempts differ.
+        window: The largest window, in tokens.
+
+    Raises:
+        ConfigError: If two attempts would run the same search.
     """
     if count < 1:
         raise ConfigError(f"passes must be at least 1; got {count}")
@@ -176,18 +197,18 @@ def build_attempts(
 
 
 def default_vary(policy: Policy) -> Vary:
-    """Return what makes attempts of this policy differ: effort for the embedded policy, else the seed."""
+    """Return the setting that makes attempts of this policy differ: effort for the embedded policy, else the seed."""
     return "effort" if isinstance(policy, BridgePolicy) else "seed"
 
 
 def _recall(gold: Gold, result: SearchResult) -> float:
-    """Return the share of the gold in the result, 0 for a task without gold."""
+    """Return the share of the gold in the result. If the task has no gold, return 0."""
     needs = [gold.found_by(document.id, (chunk.id for chunk in document.chunks)) for document in result.documents]
     return len(frozenset[int]().union(*needs)) / gold.needs if gold.needs else 0.0
 
 
 AttemptSetting = tuple[str, Policy, int, int]
-"""Label, policy, seed and window of an attempt."""
+"""The label, policy, seed and window of an attempt."""
 
 
 def _seeds(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
@@ -208,7 +229,6 @@ def _efforts(policy: Policy, count: int, window: int) -> list[AttemptSetting]:
 
 
 def _with_fewer_searches(policy: BridgePolicy, searches: int) -> BridgePolicy:
-    """Return the policy with a smaller number of searches."""
     effort = replace(policy.effort, searches=searches)
     return BridgePolicy(policy.scorer, effort=effort, untrained=policy.scorer is None)
 

@@ -1,12 +1,13 @@
-"""The difficulty of a task: the mean of the known parts, each between 0 (easy) and 1.
+"""The difficulty of a task: the mean of the known parts, each between 0 (easy) and 1 (hard).
 
-Difficulty orders tasks for a curriculum; it is not a probability.
+Difficulty orders tasks for a curriculum. It is not a probability. The parts are:
 
-- `hops`: 0 for one hop, 1 for four and more.
-- `rivals`: the cosine with the question of the nearest wrong document minus that of the farthest gold document; 0 for
-  -0.5 and below, 1 for 0.5 and above. Wrong documents are the distractors and the hits of a search for the question.
-- `misses`: the share of the gold that the attempts missed; `turns`: their mean number of turns, relative to twelve.
-  Both need pass@N.
+- `hops`: 0 for one hop, and 1 for four or more.
+- `rivals`: the cosine of the question with the nearest wrong document, minus that with the farthest gold document. The
+  range from -0.5 to 0.5 becomes 0 to 1. Wrong documents are the distractors, and other hits of a search for the
+  question.
+- `misses`: the share of the gold that the attempts missed. It needs pass@N.
+- `turns`: the attempts' mean number of turns, divided by twelve. It needs pass@N.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ DIFFICULTY_LABEL = "difficulty"
 
 
 RIVAL_HITS = 10
-"""Hits of the question that are examined for wrong documents."""
+"""The number of hits of the question that are examined for wrong documents."""
 
 
 MANY_TURNS = 12
-"""Turns from which the part `turns` is 1."""
+"""The number of turns from which the part `turns` is 1."""
 
 
 EASY_BELOW, HARD_FROM = 0.35, 0.55
-"""A task is easy below the first score, and hard from the second on."""
+"""The limits of the levels. A task is easy below the first score, and hard from the second score on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """The score and its parts by name."""
+    """The score of a task, and its parts by name."""
 
     score: float
     parts: dict[str, float]
 
     @property
     def level(self) -> Level:
-        """The score as easy, medium or hard."""
+        """The score as a level: easy, medium or hard."""
         return "easy" if self.score < EASY_BELOW else "hard" if self.score >= HARD_FROM else "medium"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the task's label."""
+        """Return the difficulty as a task's label."""
         parts = {name: round(value, 4) for name, value in self.parts.items()}
         return {"score": round(self.score, 4), "level": self.level, **parts}
 
@@ -76,9 +77,10 @@ def label_difficulty(task: Task, corpus: Corpus) -> Task:
 
 
 def rival_margin(task: Task, corpus: Corpus) -> float | None:
-    """Return the cosine with the question of the nearest wrong document minus that of the farthest gold document.
+    """Return how much closer to the question the nearest wrong document is than the farthest gold document.
 
-    None if the corpus has no gold of the task or no wrong document, or cannot compute similarities.
+    The result is a difference of two cosines. If the corpus has no gold of the task, no wrong document, or no
+    similarities, return None.
     """
     right = task.documents
     hits = corpus.search(task.question, k=RIVAL_HITS)
@@ -89,7 +91,7 @@ def rival_margin(task: Task, corpus: Corpus) -> float | None:
 
 
 def _cosines(question: str, documents: Sequence[str], corpus: Corpus) -> list[float]:
-    """Return the cosine of the nearest chunk of each document in the corpus."""
+    """Return the cosine of the question with the nearest chunk of each document."""
     best = []
     for document in documents:
         chunks = corpus.read(document)

@@ -1,4 +1,7 @@
-"""Experts that play tasks: the oracle, which knows the gold, and any other policy with the profile's prompt in view."""
+"""Experts that play tasks.
+
+An expert is the oracle, which knows the gold, or any other policy that has the profile's prompt in view.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from context_agent.synth_data.demonstrations.oracle import OraclePolicy, OracleS
 from context_agent.tokens import TokenCounter
 
 Expert = Callable[[Gold], Policy]
-"""Returns the policy that plays a task with this gold."""
+"""A function that returns the policy that plays a task with this gold."""
 
 
 def oracle_expert(
@@ -23,9 +26,13 @@ def oracle_expert(
     profile: Profile,
     counter: TokenCounter | None = None,
 ) -> Expert:
-    """Return the expert that knows the gold. It explores like `explorer`, by default the embedded policy.
+    """Return an expert that knows the gold and explores like another policy.
 
-    `counter` counts as the model that is to learn from it does; by default as the explorer does.
+    Args:
+        explorer: The policy whose searches the oracle makes. Defaults to the embedded policy.
+        settings: The choices of the oracle.
+        profile: The profile of the episodes.
+        counter: The token counter of the model that will learn from the episodes. Defaults to that of the explorer.
     """
     if explorer is None:
         from context_agent.policies.bridge import BridgePolicy
@@ -42,13 +49,13 @@ def oracle_expert(
 
 
 def instructed_expert(policy: Policy) -> Expert:
-    """Return the policy itself, with the profile's prompt in view even if it reads none."""
+    """Return an expert that plays every task with the same policy, and with the profile's prompt in view."""
     instructed = InstructedPolicy(policy)
     return lambda gold: instructed
 
 
 class InstructedPolicy:
-    """A policy with the profile's prompt in its view, as a policy that imitates the episode will have it."""
+    """A policy with the profile's prompt in its view. A policy that imitates the episode will have the same view."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner

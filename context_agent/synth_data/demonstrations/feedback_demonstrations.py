@@ -1,15 +1,15 @@
 """Demonstrations from user feedback: judged trajectories that are worth imitating.
 
-A judged trajectory is scored by the verdicts on its question. `helpful` and `bad` count the relevant and irrelevant
-documents of its ranking, `missed` the relevant documents that it does not rank. A trajectory is dropped by the first of
-these rules:
+The verdicts on its question score a trajectory. `helpful` and `bad` count the relevant and irrelevant documents of its
+ranking. `missed` counts the relevant documents that it does not rank. The first of these rules that applies drops the
+trajectory:
 
-1. `unknown`: its file does not exist. `torn`, `unsound`: the file is cut, or does not replay.
+1. `unknown`: its file does not exist. `torn`, `unsound`: the file is truncated, or does not replay.
 2. `unfinished`: it did not end with its own ranking. `mistakes`: it made more than `mistakes` mistakes.
-3. `poor rating`: the mean of its ratings, if it has any, is below `rating`.
+3. `poor rating`: it was rated, and the mean of its ratings is below `rating`.
 4. `bad documents`: its ranking has more than `bad` irrelevant documents.
 5. `nothing good`: no document of its ranking was judged relevant, and nobody rated it.
-6. `changed`: the replay check found a difference, if one is requested.
+6. `changed`: a replay check was requested, and it found a difference.
 7. `another is better`: only the best `per_question` trajectories of each question stay.
 """
 
@@ -48,12 +48,19 @@ FEEDBACK_RULES = (
     "changed",
     "another is better",
 )
-"""The rules that drop a judged trajectory, in order."""
+"""The rules that drop a judged trajectory, in the order in which they apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackFilters:
-    """The values of the rules, described in the module's docstring. `per_question=0` keeps all."""
+    """The values of the rules, which the module's docstring describes.
+
+    Attributes:
+        rating: The smallest mean rating of a trajectory, from 1 to 5.
+        bad: The largest number of irrelevant documents in a ranking.
+        mistakes: The largest number of mistakes in an episode.
+        per_question: Number of trajectories to keep for each question. 0 keeps all.
+    """
 
     rating: float = 4.0
     bad: int = 0
@@ -69,7 +76,18 @@ class FeedbackFilters:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackScores:
-    """The feedback on a trajectory. Counts of documents; `rating` is the mean of its ratings, None without any."""
+    """The feedback on a trajectory.
+
+    Attributes:
+        trajectory: The trajectory's id.
+        question: The question.
+        helpful: Number of relevant documents in the ranking.
+        bad: Number of irrelevant documents in the ranking.
+        missed: Number of relevant documents that the ranking lacks.
+        rating: The mean of the ratings. None if nobody rated the trajectory.
+        mistakes: Number of mistakes in the episode.
+        tokens: Number of tokens that the episode placed in the context.
+    """
 
     trajectory: str
     question: str = ""
@@ -82,21 +100,28 @@ class FeedbackScores:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """A sort key, smaller is better: higher recall, fewer bad documents, higher rating; then cheaper."""
+        """A sort key that puts better trajectories first.
+
+        It compares recall, bad documents, rating, missed documents, mistakes and tokens, in this order.
+        """
         relevant = self.helpful + self.missed
         recall = self.helpful / relevant if relevant else 0.0
         return (-recall, self.bad, -(self.rating or 0.0), self.missed, self.mistakes, self.tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of an index, without the file."""
+        """Return the scores as a row of an index, without the file."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class FeedbackSelection:
-    """The selected and the dropped trajectories, each with its row.
+    """The selected and the dropped trajectories.
 
-    `reasons` counts the dropped ones by rule; `checks` are the results of the replay check, if there was one.
+    Attributes:
+        kept: The selected trajectories with their rows.
+        dropped: The dropped trajectories with their rows.
+        reasons: Number of dropped trajectories by rule.
+        checks: The results of the replay check. Empty if none was requested.
     """
 
     kept: list[ReplayRow] = field(default_factory=list)
@@ -110,7 +135,7 @@ class FeedbackSelection:
         self.dropped.append(ReplayRow(path, {"reason": reason, **standing.to_json(), **more}))
 
     def counts(self) -> dict[str, Any]:
-        """Return the number of judged and kept trajectories, and of the dropped ones by rule."""
+        """Return the numbers of judged and kept trajectories, and of dropped ones by rule."""
         dropped = {rule: self.reasons[rule] for rule in FEEDBACK_RULES if self.reasons[rule]}
         return {"judged": len(self.kept) + len(self.dropped), "kept": len(self.kept), "dropped": dropped}
 
@@ -125,7 +150,15 @@ async def demonstrations_from_feedback(
 ) -> FeedbackSelection:
     """Select the judged trajectories that are worth imitating, in the order in which they were first judged.
 
-    With `check` each candidate is replayed, and dropped if a view differs. Raises `CorpusError`.
+    Args:
+        judgments: The judgments of users.
+        log: The log that has the trajectories.
+        corpus: The corpus that the trajectories searched.
+        filters: The values of the rules.
+        check: If given, each candidate is replayed with these settings. It is dropped if a view differs.
+
+    Raises:
+        CorpusError: If the corpus cannot be used.
     """
     filters, selection = filters or FeedbackFilters(), FeedbackSelection()
     verdicts_by_question = question_verdicts(judgments, log, corpus)
@@ -155,7 +188,7 @@ async def demonstrations_from_feedback(
 def _keep_best(
     group: list[tuple[FeedbackScores, Path]], filters: FeedbackFilters, selection: FeedbackSelection
 ) -> None:
-    """Keep the best candidates of a question; each of the others names the best one."""
+    """Keep the best candidates of a question. The row of each other candidate names the best one."""
     ordered = sorted(group, key=lambda candidate: (candidate[0].order, candidate[0].trajectory))
     most = filters.per_question or len(ordered)
     selection.kept += [ReplayRow(path, scores.to_json()) for scores, path in ordered[:most]]
@@ -166,7 +199,7 @@ def _keep_best(
 def _score_and_rule(
     path: Path, name: str, verdicts: Mapping[str, bool], judgments: Sequence[Judgment], filters: FeedbackFilters
 ) -> tuple[FeedbackScores, str | None, str]:
-    """Return the scores, the rule that drops the trajectory or None, and a detail."""
+    """Return the scores, the rule that drops the trajectory (or None), and a detail."""
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return FeedbackScores(name), "unsound", trajectory
@@ -204,7 +237,7 @@ def _feedback_scores(
 
 
 def _ratings(judgments: Iterable[Judgment]) -> list[int]:
-    """Return the last rating of each judge; a judgment without a user counts as a judge of its own."""
+    """Return the last rating of each judge. A judgment without a user counts as a judge of its own."""
     ratings = {
         judgment.user or f"judgment:{judgment.id}": judgment.rating
         for judgment in judgments

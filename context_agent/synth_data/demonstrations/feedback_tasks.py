@@ -1,8 +1,8 @@
 """Tasks from user feedback on served searches.
 
-A task is a question that was asked. Its gold are the documents judged relevant to it, its distractors those judged
-irrelevant. All searches with the same question count together. A judge's later verdict on a document replaces the
-earlier one. If judges disagree the majority decides, and a tie leaves the document out.
+A task is a question that a user asked. Its gold is the documents that judges found relevant. Its distractors are those
+that they found irrelevant. All searches with the same question count together. A judge's later verdict on a document
+replaces the earlier one. If judges disagree, the majority decides, and a tie leaves the document out.
 """
 
 from __future__ import annotations
@@ -34,15 +34,22 @@ NOT_IN_INDEX = "no relevant document is in the index"
 
 
 DocumentOf = Callable[[str], str | None]
-"""The document of a document's or passage's id; None if the index has neither."""
+"""A function that returns the document of a document's or passage's id, or None if the index has neither."""
 
 
 @dataclass(slots=True)
 class FeedbackReport:
-    """Counts of a feedback log. `judgments` and `questions` count the dropped ones by reason.
+    """The counts of a feedback log.
 
-    `conflicts` counts the documents on which judges disagreed, `ties` those of them that were left out, `missing` the
-    judged ids that the index lacks, `replaced` the verdicts that their judge changed later.
+    Attributes:
+        read: Number of judgments.
+        tasks: Number of tasks.
+        judgments: Number of dropped judgments by reason.
+        questions: Number of dropped questions by reason.
+        conflicts: Number of documents on which judges disagreed.
+        ties: Number of those documents that were left out, because the majority was not clear.
+        missing: Number of judged ids that the index does not have.
+        replaced: Number of verdicts that their judge changed later.
     """
 
     read: int = 0
@@ -55,7 +62,7 @@ class FeedbackReport:
     replaced: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain data."""
+        """Return the report as plain data, with keys in a fixed order."""
         return {
             "judgments": self.read,
             "tasks": self.tasks,
@@ -70,7 +77,7 @@ class FeedbackReport:
 
 @dataclass(slots=True)
 class _JudgedQuestion:
-    """A question, and each judge's last verdict on each document: True for relevant."""
+    """A question with each judge's last verdict on each document. True means relevant."""
 
     question: str
     votes: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
@@ -78,13 +85,19 @@ class _JudgedQuestion:
     ratings: list[int] = field(default_factory=list)
     conflicts: int = 0
     lost: bool = False
-    """Whether a relevant document is not in the index."""
+    """True if a relevant document is not in the index."""
 
 
 def tasks_from_feedback(
     judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus
 ) -> tuple[list[Task], FeedbackReport]:
-    """Return the tasks in the order in which their questions were first judged, and the report."""
+    """Return the tasks in the order in which their questions were first judged, and the report.
+
+    Args:
+        judgments: The judgments of users.
+        trajectories: The log that has the judged trajectories.
+        corpus: The corpus that the trajectories searched.
+    """
     cases, report = _judged_questions(judgments, trajectories, corpus)
     tasks = [task for case in cases.values() if (task := _task(case, report)) is not None]
     report.tasks = len(tasks)
@@ -93,7 +106,7 @@ def tasks_from_feedback(
 
 @dataclass(frozen=True, slots=True)
 class QuestionVerdicts:
-    """The settled verdicts on the documents of each judged question."""
+    """The final verdicts on the documents of each judged question."""
 
     by_question: Mapping[str, Mapping[str, bool]]
 
@@ -102,12 +115,15 @@ class QuestionVerdicts:
         return _question_key(question)
 
     def of(self, question: str) -> Mapping[str, bool]:
-        """Return True for each relevant document and False for each irrelevant one, without ties."""
+        """Return True for each relevant document and False for each irrelevant one.
+
+        Documents with a tie are left out.
+        """
         return self.by_question.get(_question_key(question), {})
 
 
 def question_verdicts(judgments: Iterable[Judgment], trajectories: FeedbackLog, corpus: Corpus) -> QuestionVerdicts:
-    """Return the settled verdicts over all searches and judges."""
+    """Return the final verdicts over all searches and judges."""
     cases, _ = _judged_questions(judgments, trajectories, corpus)
     return QuestionVerdicts({key: _majority(case)[0] for key, case in cases.items()})
 
@@ -179,8 +195,9 @@ def _task(case: _JudgedQuestion, report: FeedbackReport) -> Task | None:
 
 
 def _majority(case: _JudgedQuestion) -> tuple[dict[str, bool], int]:
-    """Return the majority verdict on each document, and the number of ties. Stores the number of conflicts in the
-    case.
+    """Return the majority verdict on each document, and the number of ties.
+
+    The number of conflicts is stored in the case.
     """
     verdicts: dict[str, bool] = {}
     case.conflicts = 0

@@ -1,21 +1,21 @@
-"""Which episodes are worth imitating: the rules of Context-1's supervised stage, each one an option.
+"""Filters of episodes that are worth imitating: the rules of Context-1's supervised stage. Each rule is an option.
 
-An episode is dropped by the first rule that it breaks.
+The first rule that an episode breaks drops it.
 
 1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
 2. `lost`: it saw gold that it did not return: trajectory recall - output recall >= `max_gap`.
-3. `short`: with a single search it is kept at random with probability `short_rate`.
-4. `repeated`: of a task's episodes above both thresholds (trajectory recall > `min_trajectory_recall` and output recall
-   > `min_output_recall`) only the best `high_per_task` stay.
-5. `low`: below a threshold, with some gold returned, it is kept at random with probability
+3. `short`: it made a single search. Such an episode is kept at random with probability `short_rate`.
+4. `repeated`: its recalls exceed both thresholds (`min_trajectory_recall` and `min_output_recall`), but other episodes
+   of its task are better. Only the best `high_per_task` stay.
+5. `low`: a recall is below its threshold, but it returned some gold. It is kept at random with probability
    p = `low_rate` * mean(min(1, trajectory recall / its threshold), min(1, output recall / its threshold)).
-6. `zero`: of the episodes that returned no gold, `zero_per_task` of each task are candidates, and at most a share of
-   `max_zero_share` of the kept episodes are of this kind.
+6. `zero`: it returned no gold. `zero_per_task` such episodes of each task are candidates. At most a share of
+   `max_zero_share` of the kept episodes is of this kind.
 
-Randomness is a digest of seed and episode, so the draw for an episode does not depend on the other episodes or on their
-order. The report publishes the thresholds 0.5 and 0.4, the 5 %, and the one zero-recall and one high-recall episode for
-each query. The rates, the formula, the gap and the number of mistakes are this project's. A small model that learns
-from many episodes of a single search ends its own after one.
+Random numbers are a digest of seed and episode. So the draw for an episode does not depend on the other episodes or on
+their order. The report publishes the thresholds 0.5 and 0.4, the 5 %, and the one zero-recall and one high-recall
+episode for each query. The rates, the formula, the gap and the number of mistakes are this project's. The rule `short`
+exists because a small model that learns from many episodes of a single search stops after one search.
 """
 
 from __future__ import annotations
@@ -32,9 +32,28 @@ from context_agent.harness.episode import StopReason
 
 @dataclass(frozen=True, slots=True)
 class ExpertEpisode:
-    """The figures of an episode. Recalls and precision are those of its output and of all that it saw.
+    """The measurements of an episode.
 
-    `pruned` counts chunks, `prunes` and `restores` the turns with such an edit, `bytes` is the size of the file.
+    Attributes:
+        task: The id of the task.
+        rollout: The number of the episode among those of its task.
+        file: The name of the trajectory file.
+        expert: The name of the expert.
+        type: The type of the task.
+        hops: Number of hops of the task.
+        trajectory_recall: Share of the gold that the episode saw.
+        output_recall: Share of the gold that it ranked.
+        precision: Precision of its ranking.
+        prune_accuracy: Share of the pruned chunks that are not gold. None if nothing was pruned.
+        turns: Number of turns.
+        tokens: Number of tokens placed in the context.
+        searches: Number of searches.
+        prunes: Number of turns with a prune.
+        pruned: Number of pruned chunks.
+        restores: Number of turns with a restoration.
+        mistakes: Number of mistakes.
+        stop_reason: Why the episode ended.
+        bytes: Size of the trajectory file.
     """
 
     task: str
@@ -58,26 +77,43 @@ class ExpertEpisode:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of the episode."""
+        """Return the episode as a row."""
         return asdict(self)
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> ExpertEpisode:
-        """Return the episode of a row. Raises `KeyError` if a field is missing."""
+        """Return the episode of a row.
+
+        Raises:
+            KeyError: If a field is missing.
+        """
         return ExpertEpisode(**{field.name: row[field.name] for field in fields(ExpertEpisode)})
 
 
 DROP_RULES = ("malformed", "lost", "short", "repeated", "low", "zero")
-"""The rules that drop an episode, in order."""
+"""The rules that drop an episode, in the order in which they apply."""
 
 
 KEPT_KINDS = ("high", "low", "zero")
-"""The kinds of kept episodes: above both thresholds, sampled from below them, without any gold."""
+"""The kinds of kept episodes: above both thresholds, sampled from below them, and without any gold."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationFilters:
-    """The values of the rules, described in the module's docstring."""
+    """The values of the rules, which the module's docstring describes.
+
+    Attributes:
+        min_trajectory_recall: The threshold of the trajectory recall.
+        min_output_recall: The threshold of the output recall.
+        low_rate: The factor in the probability that an episode below a threshold is kept.
+        max_zero_share: The largest share of kept episodes without gold.
+        zero_per_task: Number of candidates without gold for each task.
+        high_per_task: Number of episodes above both thresholds that are kept for each task. 0 keeps all.
+        max_gap: The difference of the recalls from which an episode is dropped. 0 permits any difference.
+        max_mistakes: The largest number of mistakes.
+        short_rate: The probability that an episode with a single search is kept.
+        seed: Seed of the random numbers.
+    """
 
     min_trajectory_recall: float = 0.5
     min_output_recall: float = 0.4
@@ -85,9 +121,7 @@ class DemonstrationFilters:
     max_zero_share: float = 0.05
     zero_per_task: int = 1
     high_per_task: int = 1
-    """0 for all."""
     max_gap: float = 0.5
-    """0 for any."""
     max_mistakes: int = 2
     short_rate: float = 1.0
     seed: int = 0
@@ -110,7 +144,7 @@ class DemonstrationFilters:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The verdict on an episode: kept as one of `KEPT_KINDS`, or dropped by one of the `DROP_RULES`."""
+    """The verdict on an episode. `reason` is one of `KEPT_KINDS` if the episode is kept, else one of `DROP_RULES`."""
 
     episode: ExpertEpisode
     keep: bool
@@ -118,7 +152,7 @@ class FilterVerdict:
 
 
 def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFilters) -> list[FilterVerdict]:
-    """Return a verdict for each episode, in their order. The verdicts do not depend on the order."""
+    """Return a verdict for each episode, in the order of the episodes. The order does not change the verdicts."""
     verdicts = {episode.file: _verdict_alone(episode, filters) for episode in episodes}
     _drop_repeated(verdicts, filters)
     _drop_zero(verdicts, filters)
@@ -126,13 +160,13 @@ def filter_episodes(episodes: Sequence[ExpertEpisode], filters: DemonstrationFil
 
 
 def uniform_draw(seed: int, rule: str, file: str) -> float:
-    """Return a number in [0, 1) that depends on seed, rule and episode alone."""
+    """Return a number in [0, 1) that depends only on the seed, the rule and the episode."""
     digest = blake2b(f"{seed}:{rule}:{file}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
 
 def _verdict_alone(episode: ExpertEpisode, filters: DemonstrationFilters) -> FilterVerdict:
-    """Return the verdict by the rules for a single episode."""
+    """Return the verdict by the rules that look at one episode alone."""
     seen, returned = episode.trajectory_recall, episode.output_recall
     if episode.stop_reason != StopReason.FINISHED or episode.mistakes > filters.max_mistakes:
         return FilterVerdict(episode, False, "malformed")
@@ -176,7 +210,7 @@ def _drop_repeated(verdicts: dict[str, FilterVerdict], filters: DemonstrationFil
 
 
 def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters) -> None:
-    """Drop the episodes without gold beyond those allowed for a task, then beyond their share of the kept ones."""
+    """Drop episodes without gold that exceed the limit of their task or their share of the kept ones."""
 
     def order(episode: ExpertEpisode) -> tuple[float, ...]:
         return (uniform_draw(filters.seed, "zero", episode.file),)
@@ -199,7 +233,7 @@ def _kept_as(reason: str, verdicts: dict[str, FilterVerdict]) -> list[ExpertEpis
 def _beyond(
     episodes: Iterable[ExpertEpisode], order: Callable[[ExpertEpisode], tuple[float, ...]], most: int
 ) -> list[str]:
-    """Return the files of each task's episodes after the first `most` in that order."""
+    """Return the files of each task's episodes after the first `most` in this order."""
     by_task: dict[str, list[ExpertEpisode]] = defaultdict(list)
     for episode in episodes:
         by_task[episode.task].append(episode)

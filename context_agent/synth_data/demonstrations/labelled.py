@@ -13,7 +13,7 @@ from context_agent.types import Action, RankedId, ToolCall
 
 
 class LabellingPolicy:
-    """A policy whose actions name blocks by label, as one that is shown labels would."""
+    """A policy whose actions name blocks by label, as if the inner policy had seen labels."""
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
@@ -25,24 +25,27 @@ class LabellingPolicy:
         return self._inner.instructions(profile)
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> Actor:
-        """Return the inner policy's actor, with its actions relabelled."""
+        """Return the inner policy's actor, with labels in its actions."""
         return LabellingActor(self._inner.open(question, corpus, profile=profile, seed=seed))
 
 
 class LabellingActor:
-    """The inner actor; chunk ids become labels, and arguments that the lean format cannot write are left out."""
+    """An actor that replaces the ids of chunks in the inner actor's actions with labels.
+
+    It also leaves out the arguments that the lean format cannot write.
+    """
 
     def __init__(self, inner: Actor) -> None:
         self._inner = inner
 
     async def act(self, view: View) -> Action:
-        """Return the inner actor's action."""
+        """Return the inner actor's action with labels."""
         action = await self._inner.act(view)
         ranking = None if action.ranking is None else _labelled_ranking(action.ranking, view)
         return replace(action, calls=tuple(_labelled_call(call, view) for call in action.calls), ranking=ranking)
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the inner actor's ranking for this view; empty if it has none."""
+        """Return the inner actor's ranking for this view, or nothing if the inner actor cannot rank."""
         return self._inner.partial(view) if isinstance(self._inner, PartialRanker) else ()
 
 
@@ -64,10 +67,10 @@ def _labelled_ranking(ranking: Iterable[RankedId], view: View) -> tuple[RankedId
 
 
 def _named(block: Block) -> str:
-    """Return the block's label behind its title, as its header has them; a long title is left out."""
+    """Return the block's title and label, as its header has them. A long title is left out."""
     title, _, _ = block.header.partition(block.label)
     return f"{title}{block.label}" if len(title) <= LONGEST_NAME else block.label
 
 
 LONGEST_NAME = 80
-"""Characters up to which a title is written ahead of a label."""
+"""The largest length of a title that is written before a label, in characters."""

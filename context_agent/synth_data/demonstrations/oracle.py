@@ -1,9 +1,9 @@
 """The oracle: an expert that knows the gold.
 
 The oracle explores as another policy does, and edits, stops and ranks with hindsight. A policy that reads well could do
-the same. The oracle prunes only what is in view, in batches, and names no id that was not shown. It searches for a gold
-document's title only if that title is in the question or in text that was shown. What it knows beyond its view is which
-of the chunks matter, and when it has seen all of them.
+the same. The oracle prunes in batches and only what is in view. It names only ids that were shown. It searches for a
+gold document's title only if the question or a shown text has that title. Beyond its view, it knows which chunks
+matter, and when it has seen all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _queries(calls: Iterable[ToolCall]) -> list[str]:
 
 
 def _plain(title: str) -> str:
-    """Return a title without what stands in brackets behind it."""
+    """Return a title without the brackets at its end."""
     return title.split(" (", maxsplit=1)[0].strip()
 
 
@@ -38,28 +38,33 @@ SEARCH, PRUNE, RESTORE = "search_corpus", "prune_chunks", "restore_chunks"
 
 
 SHORTEST_TITLE = 4
-"""Characters from which a title is searched for in texts: shorter ones occur by coincidence."""
+"""The length from which texts are searched for a title, in characters. Shorter titles occur by coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class OracleSettings:
     """The choices of the oracle.
 
-    - `pace`: how many of the explorer's searches it makes in a turn; the others follow in the next turns, which makes
-      episodes longer. None: all at once.
-    - `prune_at`: the share of the soft threshold from which it prunes.
-    - `batch`: the fewest chunks of a prune while there is room.
-    - `keep`: the fewest chunks that a prune leaves in view: gold, then those that were shown first. A model that learns
-      from it then prunes only what it can tell from gold.
-    - `streak`: the most turns in a row with a prune while there is room; the published reward punishes longer ones.
-    - `hedge`: how many of the explorer's candidates end a ranking that lacks gold.
-    - `length`: entries up to which the explorer's candidates fill any ranking.
-    - `noise`: the probability, for each chunk in a prune, that waste stays or gold is pruned. Pruned gold is restored
-      before the end.
-    - `search_titles`: whether it searches for titles of gold documents that were mentioned in shown text.
-    - `names_only`: whether it searches for the question alone first and then only for names: words of the question or
-      of text in view that are no title in view, titles of gold documents first; at most `pace` in a turn. The
-      explorer's other searches, which join names or repeat the question, are more than a small model learns.
+    Attributes:
+        pace: Number of the explorer's searches that the oracle makes per turn. The others follow in the next turns,
+            which
+            makes episodes longer. None makes all at once.
+        prune_at: The share of the soft threshold from which the oracle prunes.
+        batch: The smallest number of chunks to prune at once while there is room.
+        keep: The smallest number of chunks that a prune leaves in view: gold, then the chunks that were shown first. A
+            model that learns from it then prunes only what it can tell from gold.
+        streak: The largest number of consecutive turns with a prune while there is room. The published reward punishes
+            longer streaks.
+        hedge: Number of the explorer's candidates at the end of a ranking that lacks gold.
+        length: Number of entries up to which the explorer's candidates fill any ranking.
+        noise: The probability, for each chunk in a prune, that the oracle errs. It then keeps waste or prunes gold.
+            Pruned
+            gold is restored before the end.
+        search_titles: Whether the oracle searches for titles of gold documents that shown text mentions.
+        names_only: Whether the oracle searches for the question first, and then only for names. Names are words of the
+            question or of text in view that are not titles in view. Titles of gold documents come first. A turn has at
+            most `pace` of these searches. A small model cannot learn the explorer's other searches, which join names or
+            repeat the question.
     """
 
     pace: int | None = None
@@ -97,7 +102,7 @@ class OracleSettings:
 
 
 class OraclePolicy:
-    """The explorer with the gold as its judge; for one task and any number of episodes."""
+    """The explorer with the gold as its judge. One policy plays any number of episodes of one task."""
 
     def __init__(
         self,
@@ -108,7 +113,15 @@ class OraclePolicy:
         extended: bool = True,
         counter: TokenCounter | None = None,
     ) -> None:
-        """`extended` says whether the profile has the arguments `limit` and `all_but`; if not, they are not used."""
+        """Create the policy of one task.
+
+        Args:
+            explorer: The policy whose searches the oracle makes.
+            gold: The gold of the task.
+            settings: The choices of the oracle.
+            extended: Whether the profile has the arguments `limit` and `all_but`. If not, the oracle does not use them.
+            counter: The token counter. Defaults to that of the explorer.
+        """
         self.name = f"oracle+{explorer.name}"
         self._explorer = explorer
         self._gold = gold
@@ -118,15 +131,15 @@ class OraclePolicy:
 
     @property
     def counter(self) -> TokenCounter | None:
-        """Its own token counter, or the explorer's."""
+        """The oracle's token counter, or else that of the explorer."""
         return self._counter or self._explorer.counter
 
     def instructions(self, profile: Profile) -> str | Instructions:
-        """Return the profile's prompt, since a policy that imitates the episode will have it in view."""
+        """Return the profile's prompt. A policy that imitates the episode will have it in view."""
         return profile.instructions()
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> OracleActor:
-        """Return an actor for one episode; `seed` determines the noise."""
+        """Return an actor for one episode. `seed` determines the noise."""
         explorer = self._explorer.open(question, corpus, profile=profile, seed=seed)
         return OracleActor(question, corpus, explorer, self._gold, self._settings, seed=seed, extended=self._extended)
 
@@ -162,8 +175,9 @@ class OracleActor:
         self._ending = False
 
     async def act(self, view: View) -> Action:
-        """Return the explorer's searches with the oracle's edits; the ranking if no gold is missing or no search is
-        left.
+        """Return the explorer's next searches with the oracle's edits.
+
+        If no gold is missing, or no search is left, return the ranking instead.
         """
         if not self._ending:
             searches, pressed = await self._searches(view)
@@ -179,11 +193,14 @@ class OracleActor:
         return Action(ranking=self._ranking(view))
 
     def partial(self, view: View) -> tuple[RankedId, ...]:
-        """Return the ranking for this view if a limit ends the episode."""
+        """Return the ranking for this view, for an episode that a limit ends."""
         return self._ranking(view)
 
     async def _searches(self, view: View) -> tuple[tuple[ToolCall, ...], bool]:
-        """Return the next searches, none if all gold was seen, and whether the explorer needed room for its own."""
+        """Return the next searches, and True if the explorer pruned to make room for its own.
+
+        If all gold was seen, return no searches.
+        """
         if len(self._met((*view.blocks, *view.pruned))) == self._gold.needs:
             return (), False
         searches, pressed = self._waiting, False
@@ -202,8 +219,9 @@ class OracleActor:
         return tuple(self._declared(call) for call in calls), pressed
 
     async def _names(self, view: View, searches: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-        """Return the question if nothing was searched for yet, else names: of missing gold first, then what was
-        explored.
+        """Return searches for names: titles of missing gold first, then the explorer's names.
+
+        If nothing was searched for yet, search for the question.
         """
         explored = _queries(searches)
         if not self._searched:
@@ -221,7 +239,10 @@ class OracleActor:
         return tuple(ToolCall(SEARCH, {"query": query}) for query in names)
 
     def _covers(self, searches: Iterable[ToolCall], title: str) -> bool:
-        """Return whether the searches look for the title. With a pace, one that only contains it may be turns away."""
+        """Return True if one of the searches looks for the title.
+
+        With a pace, a query that only contains the title may be turns away, so it does not count.
+        """
         queries = [query.casefold() for query in _queries(searches)]
         title = title.casefold()
         return title in queries if self._settings.pace else any(title in query for query in queries)
@@ -232,7 +253,10 @@ class OracleActor:
         return ToolCall(call.name, {key: value for key, value in call.arguments.items() if key != "limit"}, call.id)
 
     async def _named(self, view: View) -> list[str]:
-        """Return the titles of missing gold documents that are in the question or in view, each once."""
+        """Return the titles of missing gold documents that are in the question or in view.
+
+        No title is returned twice.
+        """
         if not self._settings.search_titles:
             return []
         if self._titles is None:
@@ -245,7 +269,7 @@ class OracleActor:
         return titles
 
     def _look_up(self) -> dict[str, frozenset[int]]:
-        """Return titles without brackets, with the needs that documents of each title meet."""
+        """Return the titles of gold documents without brackets, each with the needs that its documents meet."""
         title_needs = [
             (chunk.title, met)
             for document, met in self._gold.documents.items()
@@ -260,7 +284,7 @@ class OracleActor:
         return titles
 
     def _prune(self, view: View, pressed: bool) -> tuple[ToolCall, ...]:
-        """Return a prune of the waste in view, if one is due."""
+        """Return a prune of the waste in view if one is due, else nothing."""
         soft, settings = view.budget.soft, self._settings
         pressed = pressed or view.tier is not Tier.OPEN
         waste = [block for block in view.blocks if not self._meets(block)]
@@ -278,12 +302,12 @@ class OracleActor:
         return (ToolCall(PRUNE, {"chunk_ids": [block.id for block in view.blocks if block.id in dropped]}),)
 
     def _goes(self, block: Block, view: View) -> bool:
-        """Return whether a block is pruned: waste, and by noise sometimes gold, but only if it can be restored."""
+        """Return True if the block is pruned. Waste is. By noise, gold sometimes is, but only if it can be restored."""
         wrong = self._draw.random() < self._settings.noise
         return (wrong and RESTORE in view.tools) if self._meets(block) else not wrong
 
     def _last_edits(self, view: View) -> tuple[ToolCall, ...]:
-        """Restore the gold that noise pruned, in place of waste."""
+        """Return edits that restore the gold that noise pruned, and that prune waste to make room."""
         hidden = [block for block in view.pruned if self._meets(block) and not view.shows(block.id)]
         if not hidden or RESTORE not in view.tools:
             return ()

@@ -1,4 +1,4 @@
-"""Plays one task with an expert, and measures the episode."""
+"""A player that runs one task with an expert and measures the episode."""
 
 from __future__ import annotations
 
@@ -34,12 +34,24 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 LONGEST_NAME = 80
-"""Characters of a task's id in a file name."""
+"""The largest number of characters of a task's id in a file name."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationSettings:
-    """How tasks are played and what is kept. `expert` describes the expert's options, for the journal."""
+    """The settings of a run of demonstrations.
+
+    Attributes:
+        rollouts: Number of episodes per task.
+        profile: The profile of the episodes.
+        budget: The token budget of an episode.
+        limits: The limits of an episode.
+        seed: Seed of the first rollout. Each further rollout adds 1.
+        concurrency: Number of episodes that run at once.
+        filters: The rules that select episodes.
+        keep_dropped: Whether files of dropped episodes are kept.
+        expert: A description of the expert and its options, for the journal.
+    """
 
     rollouts: int = 1
     profile: Profile = field(default_factory=default)
@@ -52,7 +64,10 @@ class DemonstrationSettings:
     expert: str = ""
 
     def journaled(self, corpus: Corpus) -> dict[str, object]:
-        """Return what must be equal for a run to resume another: all that an episode depends on besides its task."""
+        """Return everything that an episode depends on besides its task.
+
+        A run can only resume another run if these values are equal.
+        """
         return {
             "expert": self.expert,
             "corpus": corpus.name,
@@ -64,14 +79,19 @@ class DemonstrationSettings:
 
 
 class EpisodePlayer:
-    """Plays tasks for a stage: `work` takes a row of `episode_rows`."""
+    """A player of tasks. Its method `work` is the function of a stage whose rows come from `episode_rows`."""
 
     def __init__(self, corpus: Corpus, expert: Expert, folder: Path, settings: DemonstrationSettings) -> None:
-        """`folder` receives the trajectory files."""
+        """Create a player that writes trajectory files to `folder`."""
         self._corpus, self._expert, self._folder, self._settings = corpus, expert, folder, settings
 
     async def work(self, row: Mapping[str, Any]) -> KeptRows:
-        """Play the row's task. Raises `DropRow` for what no rerun would change, else the error of policy or corpus."""
+        """Play the row's task, and return the measurements of the episode.
+
+        Raises:
+            DropRow: If another run would fail in the same way.
+            PolicyError: If the policy fails. Errors of the corpus pass through.
+        """
         task, rollout = task_of(row["task"], "task"), int(row["rollout"])
         gold = await self._gold(task.as_question)
         result = await self._search(task, gold, rollout)
@@ -108,19 +128,25 @@ class EpisodePlayer:
 
 
 def episode_rows(tasks: Iterable[Task], rollouts: int) -> list[dict[str, Any]]:
-    """Return the input rows of the stage: each task once for each rollout."""
+    """Return the input rows of the stage: each task once per rollout."""
     plain = [json.loads(encode_row(task.to_json())) for task in tasks]
     return [{"task": task, "rollout": number} for task in plain for number in range(rollouts)]
 
 
 def file_name(task: Task, rollout: int) -> str:
-    """Return the episode's file name: the task's id as far as it is safe, the digest of the task, and the rollout."""
+    """Return the name of an episode's file.
+
+    It consists of the safe characters of the task's id, a digest of the task, and the rollout.
+    """
     digest = blake2b(encode_row(task.to_json()).encode(), digest_size=6).hexdigest()
     return f"{_UNSAFE.sub('-', task.id)[:LONGEST_NAME].strip('.')}-{digest}-{rollout}.jsonl"
 
 
 def _without_timestamps(trajectory: Trajectory, name: str) -> Trajectory:
-    """Without clock readings and with a fixed id: playing the episode again gives the same bytes."""
+    """Return the trajectory without clock readings and with a fixed id.
+
+    If the episode is played again, its file has the same bytes.
+    """
     plain = trajectory.without_timestamps()
     return replace(plain, header=replace(plain.header, id=name))
 

@@ -1,4 +1,4 @@
-"""Replays recorded trajectories, and reports the first view that differs."""
+"""A check that replays recorded trajectories and reports the first view that differs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from context_agent.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
-    """What a record is compared with; see `eval.rerun.rerun`."""
+    """The settings of the comparison with a record. `eval.rerun.rerun` describes them."""
 
     counter: TokenCounter | None = None
     profile: Profile | None = None
@@ -31,9 +31,14 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A file and the first difference of its replay; None if all views are equal.
+    """The result of replaying a file.
 
-    `question`, and the `version` of the harness that recorded it, are empty for a file that cannot be read.
+    Attributes:
+        path: The file.
+        difference: The first difference. None if all views are equal.
+        question: The question. Empty if the file cannot be read.
+        version: The version of the harness that recorded the file. Empty if the file cannot be read.
+        turns: Number of turns.
     """
 
     path: Path
@@ -43,7 +48,7 @@ class ReplayResult:
     turns: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of a report."""
+        """Return the result as a row of a report."""
         row: dict[str, Any] = {"file": str(self.path), "question": self.question, "version": self.version}
         if self.difference is None:
             return {**row, "same": True, "turns": self.turns}
@@ -59,7 +64,15 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySummary:
-    """Counts of equal and different episodes, the latter by cause, and of the versions that recorded them."""
+    """The counts over all replayed files.
+
+    Attributes:
+        checked: Number of files.
+        same: Number of files without a difference.
+        causes: Number of files with a difference, by its cause.
+        versions: Number of files by the version that recorded them.
+        version: The version that replayed them.
+    """
 
     checked: int
     same: int
@@ -69,14 +82,14 @@ class ReplaySummary:
 
     @staticmethod
     def of(results: Sequence[ReplayResult]) -> ReplaySummary:
-        """Return the counts of these results, with causes in the order of `Cause`."""
+        """Return the summary of these results, with causes in the order of `Cause`."""
         counted = Counter(result.difference.cause for result in results if result.difference is not None)
         causes = {cause.value: counted[cause] for cause in Cause if counted[cause]}
         versions = Counter(result.version or "unknown" for result in results)
         return ReplaySummary(len(results), len(results) - counted.total(), causes, dict(sorted(versions.items())))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as plain data."""
+        """Return the summary as plain data, with keys in a fixed order."""
         return {
             "checked": self.checked,
             "same": self.same,
@@ -94,7 +107,14 @@ async def check_files(
     *,
     advance: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> list[ReplayResult]:
-    """Replay each file's episode. A file that cannot be read counts as a difference."""
+    """Replay the episode of each file. A file that cannot be read counts as a difference.
+
+    Args:
+        paths: The trajectory files.
+        corpus: The corpus that the episodes search.
+        terms: The settings of the comparison.
+        advance: A function that is called with the number of finished files and the total.
+    """
     files = list(paths)
     results = []
     for number, path in enumerate(files, start=1):
@@ -104,7 +124,11 @@ async def check_files(
 
 
 async def check_file(path: Path, corpus: Corpus, terms: ReplaySettings) -> ReplayResult:
-    """Replay a file's episode. Raises `CorpusError` for a corpus that cannot be used."""
+    """Replay the episode of a file.
+
+    Raises:
+        CorpusError: If the corpus cannot be used.
+    """
     trajectory = read_or_problem(path)
     if isinstance(trajectory, str):
         return ReplayResult(path, Difference(Cause.UNSOUND, -1, trajectory))
@@ -130,10 +154,12 @@ def read_or_problem(path: Path) -> Trajectory | str:
 
 
 def trajectory_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the trajectory files among these files and in these folders, each once, ordered by path.
+    """Return the trajectory files among these files and in these folders, each once.
 
-    Files that are named themselves are not examined. Raises `DataError` for a path that does not exist, and if there is
-    no trajectory.
+    Files in a folder are ordered by path. A file in `paths` is returned without being examined.
+
+    Raises:
+        DataError: If a path does not exist, or if there is no trajectory.
     """
     files = dict.fromkeys(file for path in paths for file in _files_in(path))
     if not files:

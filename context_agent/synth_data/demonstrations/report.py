@@ -1,4 +1,4 @@
-"""The report of a run: episodes by rule, and means of the played and of the kept ones."""
+"""The report of a run: the number of episodes by rule, and means over the played and the kept episodes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from context_agent.synth_data.demonstrations.filters import (
 
 @dataclass(frozen=True, slots=True)
 class EpisodeMeans:
-    """Means over episodes, except `hops`, which counts them. None if nothing was measured.
+    """Means over episodes. A mean is None if no episode has the measurement.
 
-    `prune_accuracy` is over the episodes with a prune; `chunks_per_prune` divides all pruned chunks by all prunes.
+    Attributes:
+        episodes: Number of episodes.
+        prune_accuracy: The mean over the episodes with a prune.
+        chunks_per_prune: Number of pruned chunks divided by the number of turns with a prune.
+        hops: Number of episodes by hops.
     """
 
     episodes: int
@@ -39,7 +43,7 @@ class EpisodeMeans:
 
     @staticmethod
     def of(episodes: Sequence[ExpertEpisode]) -> EpisodeMeans:
-        """Return the means of these episodes."""
+        """Return the means over these episodes."""
         prunes = sum(episode.prunes for episode in episodes)
         return EpisodeMeans(
             episodes=len(episodes),
@@ -64,10 +68,19 @@ _MEANS = (
 
 @dataclass(frozen=True, slots=True)
 class DemonstrationReport:
-    """The result of a run. `unplayed` counts the unfinished episodes by reason: no gold, a server that failed.
+    """The report of a run.
 
-    `dropped` counts by rule, in the order of the rules; `kept` by kind. `resumed` episodes were finished in earlier
-    runs, `again` episodes were played again because their files were missing or cut.
+    Attributes:
+        tasks: Number of tasks.
+        episodes: Number of finished episodes.
+        unplayed: Number of unfinished episodes by reason, such as missing gold or a failed server.
+        kept: Number of kept episodes by kind.
+        dropped: Number of dropped episodes by rule, in the order of the rules.
+        played_figures: Means over the finished episodes.
+        kept_figures: Means over the kept episodes.
+        filters: The rules that selected the episodes.
+        resumed: Number of episodes that earlier runs finished.
+        again: Number of episodes that were played again, because their files were missing or truncated.
     """
 
     tasks: int
@@ -104,7 +117,7 @@ class DemonstrationReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain data, with its keys in a fixed order."""
+        """Return the report as plain data, with keys in a fixed order."""
         return asdict(self)
 
     def settled(self) -> dict[str, Any]:
@@ -112,7 +125,7 @@ class DemonstrationReport:
         return {key: value for key, value in self.to_json().items() if key not in ("resumed", "again")}
 
     def figures(self) -> list[tuple[str, str, str]]:
-        """Return the rows of a table: a measure, its value over the played episodes, and over the kept ones."""
+        """Return the rows of a table: a measure, and its values over the played and over the kept episodes."""
         both = asdict(self.played_figures), asdict(self.kept_figures)
         return [(name.replace("_", " "), _cell(both[0][name]), _cell(both[1][name])) for name in both[0]]
 

@@ -6,9 +6,9 @@
     FOLDER/report.json         the counts by rule, and the means of both
     FOLDER/episodes.jsonl      a line for each episode, with its journal, from which a rerun resumes
 
-An episode's file appears whole or not at all. A rerun plays the episodes that are not in the journal, and those to be
-kept whose file is missing or has another length. The filters are applied to all episodes in each run, so a rerun with
-other filters plays no episode again.
+An episode's file is always complete. A rerun plays the episodes that are not in the journal. It also plays kept
+episodes again if their file is missing or has another length. Each run applies the filters to all episodes, so a rerun
+with other filters plays no episode again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ EPISODES, INDEX, DROPPED, REPORT = "episodes.jsonl", "trajectories.jsonl", "drop
 
 
 NEW, KEPT, REJECTED = "new", "kept", "dropped"
-"""Folders of trajectory files: not judged yet, kept, dropped."""
+"""The folders of trajectory files: not judged yet, kept, and dropped."""
 
 
 MOST_ROUNDS = 3
-"""Rounds in which lost episodes are played again before the run fails."""
+"""The number of rounds in which lost episodes are played again before the run fails."""
 
 
 async def make_demonstrations(
@@ -52,12 +52,23 @@ async def make_demonstrations(
     pool: stages.StagePool | None = None,
     advance: Callable[[int, int | None], None] | None = None,
 ) -> DemonstrationReport:
-    """Play every task, filter the episodes and sort their files. Raises `DataError` without tasks.
+    """Play every task, filter the episodes, and sort their files into folders.
 
-    With a `pool`, its processes play the episodes; their context is an `EpisodePlayer` with the folder `NEW`.
+    A failure affects only its own episode, and the report counts it. Examples are a failed server, a task whose gold
+    the corpus does not have, and a question too long for the window.
 
-    A failure (a server, a task whose gold is not in the corpus, a question too long for the window) only affects its
-    own episode and is counted in the report. Raises `ConfigError` for a folder that was started with other settings.
+    Args:
+        tasks: The tasks to play.
+        corpus: The corpus to search.
+        expert: The expert that plays.
+        folder: The folder of the run.
+        settings: The settings of the run.
+        pool: Worker processes that play the episodes. Their context is an `EpisodePlayer` with the folder `NEW`.
+        advance: A function that is called with the number of finished episodes and the total.
+
+    Raises:
+        DataError: If there are no tasks.
+        ConfigError: If the folder was started with other settings.
     """
     if not tasks:
         raise DataError("there are no tasks to play")
@@ -114,7 +125,7 @@ def _unplayed(out: Path) -> Mapping[str, int]:
 
 
 def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
-    """Return the path of the episode's complete file; None if it is missing or cut."""
+    """Return the path of the episode's complete file, or None if it is missing or truncated."""
     for name in (NEW, KEPT, REJECTED):
         path = folder / name / episode.file
         if path.is_file() and path.stat().st_size == episode.bytes:
@@ -123,7 +134,7 @@ def _episode_path(folder: Path, episode: ExpertEpisode) -> Path | None:
 
 
 def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped: bool) -> None:
-    """Move each file to the folder of its verdict and write the two lists. Repeating it changes nothing."""
+    """Move each file to the folder of its verdict, and write the two lists. Repeating this changes nothing."""
     judged = list(verdicts)
     selected, rest = ([verdict for verdict in judged if verdict.keep is keep] for keep in (True, False))
     for name in (KEPT, REJECTED):
@@ -141,9 +152,9 @@ def _sort_files(folder: Path, verdicts: Iterable[FilterVerdict], *, keep_dropped
 
 
 def _move_unlisted(folder: Path, selected: set[str]) -> None:
-    """Move files that are not in `selected` to the dropped ones and delete incomplete files.
+    """Move files that are not in `selected` to the dropped ones, and delete incomplete files.
 
-    Episodes of tasks that this run was not given stay in the journal and return with their tasks.
+    Episodes of tasks that this run was not given stay in the journal. A run with their tasks restores them.
     """
     for path in (*(folder / NEW).glob("*"), *(folder / KEPT).glob("*")):
         if path.suffix == ".partial":

@@ -1,4 +1,4 @@
-"""A folder of selected trajectories, as `ctx1 train sft` reads it."""
+"""A folder of selected trajectories in the form that `ctx1 train sft` reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from context_agent.synth_data.row_files import write_json, write_rows
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """A trajectory file, with its row in the list of kept or dropped ones."""
+    """A trajectory file with its row in the list of kept or dropped files."""
 
     path: Path
     row: dict[str, Any]
@@ -28,11 +28,18 @@ class ReplayRow:
 def write_selection(
     folder: Path, selected: Sequence[ReplayRow], dropped: Sequence[ReplayRow], report: dict[str, Any]
 ) -> None:
-    """Copy the kept files to `folder`, as `ctx1 train sft` reads it, with lists of kept and dropped ones and a
-    report.
+    """Copy the selected files to a folder that `ctx1 train sft` reads. Write both lists and a report.
 
-    Files that an earlier call kept and this one does not are deleted. Raises `ConfigError` for a folder of `ctx1 synth
-    trajectories`, and for two files of the same name.
+    Files that an earlier call selected and this one does not are deleted.
+
+    Args:
+        folder: The folder to write.
+        selected: The files to copy, with their rows.
+        dropped: The other files, with their rows.
+        report: The content of the report.
+
+    Raises:
+        ConfigError: If `ctx1 synth trajectories` wrote the folder, or if two files have the same name.
     """
     if (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds the episodes of `ctx1 synth trajectories`: name another folder")
@@ -52,7 +59,7 @@ def write_selection(
 
 
 def _indexed_names(index: Path) -> set[str]:
-    """Return the file names in an earlier list: only those files were copied by an earlier call."""
+    """Return the file names in the list of an earlier call. Only those files were copied by that call."""
     names = set()
     for line in index.read_text(encoding="utf-8").splitlines() if index.exists() else ():
         with suppress(ValueError, TypeError, KeyError):

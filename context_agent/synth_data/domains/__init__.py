@@ -1,7 +1,8 @@
 """Domains: kinds of corpora, each with its loader and the answer types that questions may ask for.
 
-A domain is data and one function; the stages read its fields. This package ships some; an installed package adds one by
-an entry point in its `pyproject.toml`, which names a `Domain` or a function without arguments that returns one:
+A domain is data and one function, and the stages read its fields. This package ships some domains. An installed package
+adds one by an entry point in its `pyproject.toml`. The entry point names a `Domain`, or a function without arguments
+that returns one:
 
     [project.entry-points."context_agent.domains"]
     recipes = "my_package.recipes:RECIPES"
@@ -27,7 +28,7 @@ HINTED_STEPS = ("explore", "write", "verify", "distract", "extend")
 
 
 class Loader(Protocol):
-    """Loads documents from files, folders and streams, as `retrieval.loaders.load` does."""
+    """A function that loads documents from files, folders and streams, as `retrieval.loaders.load` does."""
 
     def __call__(
         self,
@@ -36,12 +37,17 @@ class Loader(Protocol):
         options: LoadOptions | None = None,
         report: LoadReport | None = None,
     ) -> Iterator[Document]:
-        """Return the documents; what cannot be read becomes a notice in the report, never an exception."""
+        """Return the documents. A source that cannot be read becomes a notice in the report, never an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruthType:
-    """An answer type that questions of the domain may ask for: its name in tasks, and a description for the writer."""
+    """An answer type that questions of the domain may ask for.
+
+    Attributes:
+        name: The name of the type in tasks.
+        description: A description for the model that writes questions.
+    """
 
     name: str
     description: str
@@ -49,10 +55,16 @@ class TruthType:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A kind of corpus: its loader, its answer types, its longest questions, and what counts as found.
+    """A kind of corpus.
 
-    `hints` gives some of the `HINTED_STEPS` a few sentences for their prompts. `max_hops` limits the documents that a
-    question leads through.
+    Attributes:
+        name: The name of the domain.
+        description: A description for users.
+        load: The loader of its documents.
+        truth_types: The answer types that questions may ask for.
+        hints: Sentences to add to the prompts of some of the `HINTED_STEPS`, by step.
+        max_hops: The largest number of documents that a question leads through.
+        positives: What counts as found.
     """
 
     name: str
@@ -78,7 +90,7 @@ class Domain:
 
 
 GROUP = "context_agent.domains"
-"""The entry point group."""
+"""The group of the entry points."""
 PACKAGE = "context_agent.synth_data.domains"
 SHIPPED: Mapping[str, str] = {
     "documents": f"{PACKAGE}:DOCUMENTS",
@@ -88,13 +100,14 @@ SHIPPED: Mapping[str, str] = {
     "email": f"{PACKAGE}.email:EMAIL",
     "email-messages": f"{PACKAGE}.email:MESSAGES",
 }
-"""Where the shipped domains are defined; each is imported on first use."""
+"""The places where the shipped domains are defined. Each is imported on first use."""
 
 
 def load_domain(name: str) -> Domain:
     """Return the domain of that name.
 
-    Raises `ConfigError` for an unknown name, and for an entry point that gives no domain.
+    Raises:
+        ConfigError: If the name is unknown, or if an entry point does not give a domain.
     """
     if name in SHIPPED:
         module, attribute = SHIPPED[name].split(":")
@@ -107,7 +120,7 @@ def load_domain(name: str) -> Domain:
 
 
 def domain_names() -> tuple[str, ...]:
-    """Return all names: the shipped ones, then the registered ones in alphabetical order."""
+    """Return all names: first the shipped ones, then the registered ones in alphabetical order."""
     return (*SHIPPED, *sorted(name for name in _entry_points() if name not in SHIPPED))
 
 

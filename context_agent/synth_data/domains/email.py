@@ -1,9 +1,9 @@
-"""E-mail: `.eml` files, mbox files and maildir folders; a document for each thread (`email`) or message
-(`email-messages`).
+"""E-mail from `.eml` files, mbox files and maildir folders, with a document for each thread or for each message.
 
-Replies are read without the text that they quote. Attachments are listed by name and not read. Messages belong to one
-thread if one refers to the other (`References`, `In-Reply-To`), also through a missing message. Threads need all
-messages at once, so their text is held in memory; single messages are streamed.
+The domain `email` has a document for each thread, and `email-messages` a document for each message. Replies are read
+without the text that they quote. Attachments are listed by name and not read. Two messages belong to one thread if one
+refers to the other (`References`, `In-Reply-To`), also through a missing message. Threads need all messages at once, so
+their text is held in memory. Single messages are streamed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ _REPLY = re.compile(r"^(?:\s*+(?:re|fw|fwd|aw|wg|sv|antw)\s*+(?:\[\d++\]\s*+)?:)
 def load_threads(
     sources: Readable | Iterable[Readable], *, options: LoadOptions | None = None, report: LoadReport | None = None
 ) -> Iterator[Document]:
-    """Yield a document for each thread, with its messages by date. `report.documents` counts threads."""
+    """Yield a document for each thread, with its messages ordered by date.
+
+    Args:
+        sources: Files, folders or streams of e-mail.
+        options: The options of the loader.
+        report: The report to fill. Its `documents` counts threads.
+    """
     report = report if report is not None else LoadReport()
     before = report.documents
     threads = _threads(list(load(sources, options=options, report=report, readers=READERS)))
@@ -37,7 +43,7 @@ def load_threads(
 
 
 def _threads(messages: list[Document]) -> list[list[Document]]:
-    """Return the messages by thread, in order of first arrival: messages that refer to each other belong together."""
+    """Return the messages by thread, in order of first arrival. Messages that refer to each other belong together."""
     parent: dict[str, str] = {}
 
     def root(message_id: str) -> str:
@@ -81,7 +87,7 @@ def _thread_document(thread: list[Document]) -> Document:
 
 
 def _timestamp(date: str) -> float:
-    """Return seconds since 1970. A date without a zone counts as UTC; messages without a date come last."""
+    """Return seconds since 1970. A date without a zone counts as UTC. A missing date sorts last."""
     if not date:
         return float("inf")
     moment = datetime.fromisoformat(date)
@@ -89,7 +95,10 @@ def _timestamp(date: str) -> float:
 
 
 READERS: dict[str, Reader] = {".eml": read_mail, ".mbox": read_mail, ".mbx": read_mail, "": read_mail}
-"""Maildir file names have no known extension, so every other file is tried as a message."""
+"""The readers by extension.
+
+Names of maildir files have no known extension, so every other file is read as a message.
+"""
 _TRUTH_TYPES = (
     TruthType("person", "who wrote, decided, asked or is to do something"),
     TruthType("date", "a date, time or deadline"),

@@ -1,9 +1,9 @@
 """Company filings: EDGAR's full submission text files, and single forms as HTML or text.
 
 A full submission has a header between `<SEC-HEADER>` tags and a `<DOCUMENT>` for each part. The header's fields become
-metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Readable parts are kept; graphics, XBRL data,
-archives and spreadsheets are not. A form is split at its items, one document each, since a whole annual report is too
-long to be read at once. A form without header fields takes them from its inline XBRL.
+metadata: `company`, `cik`, `form`, `period`, `filed`, `accession`. Readable parts are kept. Graphics, XBRL data,
+archives and spreadsheets are not. A form is split into one document per item, because a whole annual report is too long
+to be read at once. A form without header fields takes them from its inline XBRL.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _PARTS = re.compile(r"^(?:#|[^\S\n])*+PART\s+(?P<part>I{1,3}|IV)\b[^a-z]{0,40}$"
 
 @dataclass(frozen=True, slots=True)
 class FormSection:
-    """A section of a form: its item ("" before the first), the heading, and the text."""
+    """A section of a form: its item, its heading, and its text.
+
+    The section before the first item has an empty `item`.
+    """
 
     item: str
     title: str
@@ -63,7 +66,11 @@ class FormSection:
 
 
 def read_filing(reading: Reading) -> Iterator[Document]:
-    """Yield the documents of a submission, or of a single form."""
+    """Yield the documents of a submission, or of a single form.
+
+    Raises:
+        DataError: If the file has no text.
+    """
     data = reading.stream.read()
     text = unix_lines(decoded(reading, data, declared_charset(data)).text)
     if not text.strip():
@@ -80,7 +87,7 @@ def read_filing(reading: Reading) -> Iterator[Document]:
 
 
 def _part(reading: Reading, part: str, fields: Mapping[str, str]) -> Iterator[Document]:
-    """Yield the documents of one `<DOCUMENT>`: its tags have a line each, and its text follows."""
+    """Yield the documents of one `<DOCUMENT>`. Its tags have one line each, and its text follows them."""
     kind, sequence = _tagged(part, "TYPE"), _tagged(part, "SEQUENCE")
     body = _BODY.search(part)
     if body is None or _UNREADABLE.match(kind) or body[1].lstrip().startswith(("begin 6", "<PDF>", "<ZIP>")):
@@ -113,17 +120,17 @@ def _form(
 
 
 def _item_label(item: str) -> str:
-    """`Item 7`, or `Part II, Item 1` if the number alone is ambiguous."""
+    """Return a label such as `Item 7`, or `Part II, Item 1` if the number alone is ambiguous."""
     part, _, number = item.rpartition("-")
     return ", ".join(filter(None, (part and f"Part {part}", number and f"Item {number}")))
 
 
 def split_items(text: str) -> list[FormSection]:
-    """Return the text split at its items. Of repeated headings (table of contents, references) the one with most text
-    counts.
+    """Return the text split at its items, without losing any text.
 
-    Items of different parts with the same number (10-Q) are labeled like `II-1`. The text before the first item, with
-    the table of contents, is a section without an item; no text is lost.
+    Headings repeat in a table of contents and in references. Of these, the heading with the most text counts. Items of
+    different parts with the same number, as in form 10-Q, are labeled like `II-1`. The text before the first item is a
+    section without an item.
     """
     chosen: dict[str, re.Match[str]] = {}
     matches = list(_ITEM.finditer(text))
@@ -147,7 +154,7 @@ def split_items(text: str) -> list[FormSection]:
 
 
 def _item_names(matches: list[re.Match[str]], parts: list[tuple[int, str]]) -> list[str]:
-    """Return the item of each heading, with its part if two parts use the same numbers."""
+    """Return the item of each heading. If two parts use the same number, the item includes the part."""
     starts = [start for start, _ in parts]
     items = []
     of_item: dict[str, set[str]] = {}

@@ -1,9 +1,9 @@
 """Patents: grants and applications as XML of the US patent office, and plain text of patents and office actions.
 
-A bulk file is a series of XML documents; each is parsed by itself, so a broken one does not affect the others. A patent
+A bulk file is a series of XML documents. Each is parsed by itself, so a broken one does not affect the others. A patent
 is one document with headings for abstract, claims and description. Its metadata has `number`, `date`, `application`,
-`inventors`, `assignee` and `citations` (JSON, a list of cited patents). Tags are those of the grant DTDs since 2005:
-`us-references-cited/us-citation`, before 2012 `references-cited/citation`.
+`inventors`, `assignee` and `citations` (a JSON list of cited patents). Tags are those of the grant DTDs since 2005:
+`us-references-cited/us-citation`, and before 2012 `references-cited/citation`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 CITATIONS = 200
-"""Cited patents that are kept: they are stored with every chunk."""
+"""The largest number of cited patents in the metadata, which are stored with every chunk."""
 _DECLARATION = re.compile(r"(?=<\?xml\b)")
 _DOCTYPE = re.compile(r"<!DOCTYPE[^<>\[]*+(?:\[[^\]]*+\]?+)?+[^<>]*+>?+", re.I)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z]\w*;")
@@ -49,7 +49,7 @@ _STATUTE = re.compile(r"35\s+U\.?\s?S\.?\s?C\.?\s*(?:§\s*)?(10[1-3]|112)", re.I
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
-    """Yield the patents of an XML file, one or many."""
+    """Yield the patents of an XML file, which may contain one or many."""
     text = decoded(reading, reading.stream.read()).text
     patents = 0
     for number, part in enumerate((xml for xml in _DECLARATION.split(text) if xml.strip()), start=1):
@@ -68,7 +68,7 @@ def read_xml(reading: Reading) -> Iterator[Document]:
 
 
 def read_patent_text(reading: Reading) -> Iterator[Document]:
-    """Yield a patent or office action as plain text, with number, kind and cited patents in the metadata."""
+    """Yield a patent or office action from plain text. Its metadata has the number, the kind and the cited patents."""
     text = unix_lines(decoded(reading, reading.stream.read()).text)
     action = bool(_REJECTED.search(text))
     own_number = None if action else _OWN_NUMBER.search(text[:4000])
@@ -86,7 +86,7 @@ def read_patent_text(reading: Reading) -> Iterator[Document]:
 
 
 def _undeclared(part: str) -> str:
-    """Return the XML without its declaration. Entities from a DTD become characters."""
+    """Return the XML without its declaration, and with characters in place of entities from a DTD."""
     return _ENTITY.sub(_character, re.sub(r"^\s*<\?xml[^>]*\?>", "", part))
 
 
@@ -127,7 +127,7 @@ def _patent(root: ET.Element, fallback: str) -> Document:
 
 
 def _document_number(element: ET.Element | None) -> str:
-    """Return country, number without leading zeros, and kind: `US10123456B2`."""
+    """Return the country, the number without leading zeros, and the kind, as in `US10123456B2`."""
     if element is None:
         return ""
     number = _bare_number(_line(element.find("doc-number")))
@@ -142,7 +142,7 @@ def _cited_numbers(head: ET.Element) -> Iterator[str]:
 
 
 def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
-    """Return the names of the parties of the first kind that is present, persons or organizations."""
+    """Return the names of the persons or organizations of the first kind that is present."""
     for kind in kinds:
         names = []
         for book in (book for party in head.iter(kind) for book in party.iter("addressbook")):
@@ -154,7 +154,7 @@ def _party_names(head: ET.Element, kinds: Iterable[str]) -> list[str]:
 
 
 def _text(element: ET.Element | None) -> str:
-    """Return the element's text with blank lines between blocks and marked headings."""
+    """Return the element's text, with blank lines between blocks and with marked headings."""
     if element is None:
         return ""
     parts: list[str] = []

@@ -1,8 +1,8 @@
 """Web pages from saved HTML: the main text without menus and footers, with address, date and links.
 
-Left out are elements that are not part of the text by name (nav, aside, form ...), role, class or id, and lists of
-links outside the main text. A `<main>` or `<article>` with enough of the text is the page. If nothing remains, the
-whole page is kept: a wrong guess must not lose a document.
+Elements that are not part of the text are left out. They are recognized by name (nav, aside, form and others), role,
+class or id. Lists of links outside the main text are left out, too. If a `<main>` or `<article>` has enough of the
+text, it counts as the page. If nothing remains, the whole page is kept, so that a wrong guess does not lose a document.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
 LINKS = 100
-"""Links of a page that are kept: they are stored with every chunk."""
+"""The largest number of links in a page's metadata, which is stored with every chunk."""
 MAIN_SHARE = 0.25
-"""Share of the page's text that a main element must have to count as the page."""
+"""The share of the page's text that a main element must have to count as the page."""
 CANDIDATES = 50
-"""Main elements of a page that are compared."""
+"""The number of main elements of a page that are compared."""
 LONGEST_MENU = 20_000
-"""Characters of HTML up to which a list is examined as a menu."""
+"""The length up to which a list is examined as a menu, in characters of HTML."""
 LINKED_SHARE = 0.7
-"""Share of link text from which a list is a menu."""
+"""The share of link text from which a list counts as a menu."""
 _BOILERPLATE = frozenset("nav aside footer form button dialog select menu".split())
 _ROLES = frozenset("navigation banner contentinfo search complementary dialog menu menubar".split())
 _BOILERPLATE_NAMES = re.compile(
@@ -55,8 +55,9 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def read_page(reading: Reading) -> Iterator[Document]:
-    """Yield the page's main text; `url`, `date` and `links` (JSON, a list of addresses) are metadata if the page has
-    them.
+    """Yield the page's main text.
+
+    If the page has them, the metadata contains `url`, `date` and `links` (a JSON list of addresses).
     """
     data = reading.stream.read()
     page = unix_lines(decoded(reading, data, declared_charset(data)).text)
@@ -73,7 +74,7 @@ def read_page(reading: Reading) -> Iterator[Document]:
 
 
 def _main(page: str, page_tags: list[Tag]) -> str:
-    """Return the page as HTML without the parts that are not text."""
+    """Return the HTML of the page without the parts that are not text."""
     main_elements = [span for span in _elements(page_tags) if _is_main(span[0])][:CANDIDATES]
     size = len(page_text(page)[1])
     best = max(main_elements, key=lambda span: len(page_text(page[span[0].start : span[1]])[1]), default=None)
@@ -90,8 +91,9 @@ def _main(page: str, page_tags: list[Tag]) -> str:
 
 
 def _elements(page_tags: list[Tag]) -> list[tuple[Tag, int]]:
-    """Return each closed element with the position after its end tag, ordered by start. Unclosed elements are
-    ignored.
+    """Return each closed element with the position after its end tag, ordered by start.
+
+    Elements that are never closed are left out.
     """
     open_: dict[str, list[Tag]] = {}
     closed = []
@@ -117,7 +119,7 @@ def _is_boilerplate(tag: Tag) -> bool:
 
 
 def _is_menu(tag: Tag, end: int, page: str) -> bool:
-    """Return whether a list consists mostly of links."""
+    """Return True if the element is a list that consists mostly of links."""
     if tag.name not in ("ul", "ol") or end - tag.start > LONGEST_MENU:
         return False
     inside = page[tag.start : end]
@@ -127,7 +129,7 @@ def _is_menu(tag: Tag, end: int, page: str) -> bool:
 
 
 def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
-    """Return the page without these spans, which may be nested; each leaves a paragraph break."""
+    """Return the page without these spans, which may be nested. A paragraph break replaces each span."""
     parts, position = [], 0
     for start, end in sorted(spans):
         if start >= position:
@@ -137,7 +139,7 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _url(page: str, page_tags: Iterable[Tag]) -> str:
-    """Return the canonical link, else og:url, else the address from which a browser saved the page."""
+    """Return the canonical link, else `og:url`, else the address from which a browser saved the page."""
     tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])
@@ -146,7 +148,7 @@ def _url(page: str, page_tags: Iterable[Tag]) -> str:
 
 
 def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
-    """Return the content of the first of these names that the page has, by name, property or itemprop."""
+    """Return the content of the first of these names that the page has. A name may be a name, property or itemprop."""
     contents: dict[str, str] = {}
     for tag in page_tags:
         if tag.name == "meta" and not tag.closing:
@@ -156,7 +158,7 @@ def _meta(page_tags: Iterable[Tag], names: Iterable[str]) -> str:
 
 
 def _date(page_tags: list[Tag]) -> str:
-    """Return the day of publication, ISO 8601, if the page gives it in a known form."""
+    """Return the day of publication in ISO 8601, or nothing if the page does not give it in a known form."""
     times = (tag.get("datetime") for tag in page_tags if tag.name == "time" and not tag.closing)
     for stamp in (*(_meta(page_tags, (name,)) for name in _DATES), *times):
         if day := _DAY.search(stamp):
@@ -165,7 +167,7 @@ def _date(page_tags: list[Tag]) -> str:
 
 
 def _links(page_tags: Iterable[Tag], url: str) -> list[str]:
-    """Return the absolute addresses that the main text links to, each once, without the page itself."""
+    """Return the absolute addresses that the main text links to, each once. The page itself is left out."""
     links: dict[str, None] = {}
     for tag in page_tags:
         target = tag.get("href") if tag.name == "a" and not tag.closing else ""
