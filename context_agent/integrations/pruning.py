@@ -34,7 +34,10 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk
 
 THRESHOLD = 0.01
-"""Probability below which a passage is dropped; `benchmarks/integrations.py` prints the recall and the tokens left."""
+"""The probability below which a passage is dropped.
+
+`benchmarks/integrations.py` prints the recall and the tokens left.
+"""
 
 
 def prune(
@@ -48,9 +51,19 @@ def prune(
 ) -> list[tuple[int, float]]:
     """Return the passages that the policy would keep in view, as pairs of index and probability, in the original order.
 
-    A passage is a title, which may be empty, and a text. Of the best `k` passages, those with a probability of at least
-    `threshold` are kept, best first, as long as they fit into `tokens` (of o200k_harmony). The policy scores the
-    passages together, as it does those in view: a passage that a good one names scores higher. Raises `ConfigError`.
+    The policy scores the passages together, as it does in its view. A passage that a good passage names therefore
+    scores higher.
+
+    Args:
+        question: The question. If it is empty, nothing is kept.
+        passages: Pairs of a title, which may be empty, and a text.
+        threshold: The lowest probability of a passage to keep, from 0 to 1.
+        tokens: The most tokens of the kept passages together (o200k_harmony). The best passages are kept first.
+        k: The most passages to keep.
+        policy: The policy that scores. Defaults to the shipped `BridgePolicy`.
+
+    Raises:
+        ConfigError: If `threshold` is outside [0, 1], or if `tokens` or `k` is below 1.
     """
     if not 0 <= threshold <= 1 or (tokens is not None and tokens < 1) or (k is not None and k < 1):
         raise ConfigError(
@@ -72,12 +85,15 @@ def prune(
 
 
 def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDArray[np.float32]:
-    """Return the policy's probability for each chunk, shape (n,). A word is rare if it is rare among these chunks."""
+    """Return the policy's probability for each chunk, shape (n_chunks,).
+
+    Rare words are those that are rare in these chunks.
+    """
     actor = policy.open(question, MemoryCorpus(chunks, calibration=False), profile=default())
     for chunk in chunks:
         passage = AnalyzedPassage(chunk.title, chunk.text)
         actor.notes.add(ChunkCandidate(chunk.id, chunk.document_id, passage, chunk.tokens, hop=0))
-    # That few passages are left says nothing about the size of the corpus that they are from.
+    # The number of passages says nothing about the size of the corpus that they come from.
     actor.judgement.corpus_size = ASSUMED_SIZE
     scores = actor.judgement.scores()
     if policy.effort.readings:
@@ -86,9 +102,10 @@ def _scores(question: str, chunks: Sequence[Chunk], policy: BridgePolicy) -> NDA
 
 
 def _chunks(passages: Sequence[tuple[str, str]], *, counted: bool) -> list[Chunk]:
-    """Return the passages as chunks of what the policy analyzes.
+    """Return the passages as chunks with the part of the text that the policy analyzes.
 
-    Their size is that of the whole text: in tokens if it is `counted`, else in characters, which is cheaper.
+    The size of a chunk is that of the whole text. It is in tokens if `counted`, and otherwise in characters, which is
+    cheaper.
     """
     count = HarmonyCounter().count if counted else len
     return [
@@ -113,11 +130,11 @@ def _default_policy() -> BridgePolicy:
 
 MAX_CONVERSATIONS = 1_000
 MAX_MEMORY = 400_000_000
-"""Bytes that all pruners together remember."""
+"""The most bytes that all pruners together remember."""
 CONVERSATION_BYTES = 700
-"""Bytes of a conversation without results."""
+"""The bytes of a conversation without results."""
 IDLE_SECONDS = 3_600.0
-"""Prefix caches of model servers live for minutes to an hour."""
+"""The default time until an unused pruner is forgotten. Prefix caches of model servers live for minutes to an hour."""
 
 
 @dataclass(slots=True)
@@ -137,19 +154,20 @@ HOUR = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class PrefixCaching:
-    """How a request of Anthropic's API uses the prefix cache.
+    """The use of the prefix cache in a request to Anthropic's API.
 
     Attributes:
-        ttl: The longest lifetime that its `cache_control` asks for: `5m`, `1h`, or empty without any.
+        ttl: The longest lifetime that the request's `cache_control` asks for: `5m`, `1h`, or empty if nothing is
+            cached.
     """
 
     ttl: str = ""
 
     def prices(self, prices: Prices) -> Prices:
-        """Return the prices for this request. Figures of Anthropic's price list.
+        """Return the prices for this request, with the ratios of Anthropic's price list.
 
-        Without `cache_control` nothing is cached: every token has the fresh price. An entry costs 1.25 times the fresh
-        price for five minutes, and twice for an hour.
+        Without `cache_control` nothing is cached, so every token has the fresh price. Writing a token to the cache
+        costs 1.25 times the fresh price for five minutes, and twice the fresh price for an hour.
         """
         if not self.ttl:
             return replace(prices, cached=prices.fresh, write=prices.fresh)
@@ -158,9 +176,14 @@ class PrefixCaching:
 
 
 class ConversationPruners:
-    """A pruner for each of at most `limit` conversations, until nobody used it for `idle` seconds. Safe for threads.
+    """A pruner for each conversation. Threads may share it.
 
-    If the pruners remember more than `memory` bytes, the conversations that were used least recently are forgotten.
+    Args:
+        open_pruner: A function that returns the pruner for a new conversation.
+        limit: The most conversations to remember.
+        memory: The most bytes that all pruners together remember. Beyond it, the conversations that were used least
+            recently are forgotten.
+        idle: Seconds after which an unused conversation is forgotten.
     """
 
     def __init__(
@@ -179,7 +202,11 @@ class ConversationPruners:
 
     @classmethod
     def of(cls, budget: int, **options: Any) -> ConversationPruners:
-        """Pruners with these options of `ContextPruner`. Raises `ConfigError`."""
+        """Return the pruners for a budget, with further options of `ContextPruner`.
+
+        Raises:
+            ConfigError: If the budget or an option is invalid.
+        """
         open_pruner = partial(ContextPruner, budget, **options)
         open_pruner()
         return cls(open_pruner)
@@ -189,7 +216,7 @@ class ConversationPruners:
 
     @property
     def memory(self) -> int:
-        """Bytes that the pruners remember."""
+        """The bytes that the pruners remember."""
         with self._lock:
             return sum(conversation.memory for conversation in self._conversations.values())
 
@@ -203,18 +230,19 @@ class ConversationPruners:
         scope: bytes = b"",
         open_pruner: Callable[[], ContextPruner] | None = None,
     ) -> Pruned:
-        """Prune a conversation as `ContextPruner.prune` does, and number it.
+        """Prune a conversation as `ContextPruner.prune` does, and number the conversation.
 
         Args:
-            messages: The conversation. One with the same beginning and the same `scope` is the same conversation.
-            task: What the agent works on.
+            messages: The conversation. Two conversations with the same beginning and the same `scope` count as one.
+            task: What the agent works on. Defaults to the last user message.
             hint: What the agent is looking for.
-            caching: How the request uses the prefix cache, by default as the pruner's prices say.
-            scope: Tells the conversations of different callers apart.
-            open_pruner: Makes the pruner of a new conversation, by default the one that all conversations have.
+            caching: How the request uses the prefix cache. Defaults to the prices of the pruner.
+            scope: Bytes that distinguish the conversations of different callers.
+            open_pruner: A function that returns the pruner if the conversation is new. Defaults to the function that
+                the object was made with.
 
         Raises:
-            ConfigError: `messages` is no list of messages.
+            ConfigError: If `messages` is not a list of messages.
         """
         conversation = self._conversation(messages, scope, open_pruner or self._open)
         with conversation.lock:
@@ -226,7 +254,16 @@ class ConversationPruners:
         return replace(pruned, conversation=conversation.number)
 
     def restore(self, messages: Sequence[Any], ids: Sequence[str], *, scope: bytes = b"") -> list[Any]:
-        """As `ContextPruner.restore`. In a conversation that is not remembered, nothing is pruned."""
+        """Restore passages as `ContextPruner.restore` does.
+
+        Args:
+            messages: The conversation.
+            ids: The ids of the passages.
+            scope: Bytes that distinguish the conversations of different callers.
+
+        Raises:
+            ConfigError: If nothing with one of these ids is pruned, or if the conversation is not remembered.
+        """
         with self._lock:
             conversation = self._conversations.get(self._key(messages, scope))
         if conversation is None:
@@ -252,7 +289,7 @@ class ConversationPruners:
         return conversation
 
     def _forget(self) -> None:
-        """Forgets the least recently used conversations until the others are within the limits."""
+        """Forget the conversations that were used least recently, until the others are within the limits."""
         with self._lock:
             memory = sum(conversation.memory for conversation in self._conversations.values())
             oldest = time.monotonic() - self._idle
@@ -268,9 +305,14 @@ class ConversationPruners:
 
 
 def conversation_digest(messages: Sequence[Any], scope: bytes = b"", key: bytes = b"") -> bytes:
-    """Return a digest of the scope and of the conversation's beginning, with a key of at most 64 bytes.
+    """Return a digest of the scope and of the conversation's beginning.
 
-    The beginning ends with the first message of the user. The rest is not read.
+    The beginning ends with the user's first message. Later messages are not read.
+
+    Args:
+        messages: The conversation.
+        scope: Bytes that distinguish the conversations of different callers.
+        key: The secret key of the digest, at most 64 bytes.
     """
     digest = blake2b(blake2b(scope, key=key).digest(), key=key)
     for index, message in enumerate(checked_messages(messages)):

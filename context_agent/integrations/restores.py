@@ -1,4 +1,7 @@
-"""A record of what was restored: data for training the judge of passages. A restore says that a removal was wrong."""
+"""A record of restored passages.
+
+A restore shows that a removal was wrong, so the record is data for training the judge.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ LOGGER = logging.getLogger(__name__)
 
 
 class RestoreLog:
-    """Appends restored passages to a JSONL file that only its owner may read. Safe for threads.
+    """A JSONL file of restored passages that only its owner may read. Threads may share it.
 
     Each line has `time`, `task`, `label`, `text` and `tokens`.
 
     Raises:
-        ConfigError: If another process writes to the file.
+        ConfigError: If another process is writing to the file.
         DataError: If the file is damaged.
     """
 
@@ -30,7 +33,7 @@ class RestoreLog:
         self._lock = threading.Lock()
 
     def add(self, passage: RestoredPassage) -> None:
-        """Append a passage. If the disk fails, the conversation goes on without it."""
+        """Append a passage. If the disk fails, log a warning, and let the conversation continue."""
         record = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **asdict(passage)}
         try:
             with self._lock:

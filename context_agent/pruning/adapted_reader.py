@@ -1,4 +1,4 @@
-"""The reader with its last layer adapted to an agent's own tool results, and the file that holds it."""
+"""The reader with its last layer adapted to an agent's own tool results, and the file that stores the adaptation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from context_agent.errors import ConfigError
 MAX_FILE_BYTES = 100_000
 FORMAT = "ctx1-pruner-1"
 CORRECTION = "correction"
-"""The tensor of the file."""
+"""The name of the tensor in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptedReader:
-    """A reader whose log-odds are corrected by a linear function of its rows.
+    """A reader whose log-odds are corrected by a linear function of its output rows.
 
     Attributes:
-        correction: A weight for each number of a row, and the constant, shape (width + 1,).
-        reader: The reader.
+        correction: A weight for each number of a row, followed by a constant, shape (width + 1,).
+        reader: The reader to correct.
     """
 
     correction: NDArray[np.float32]
@@ -33,11 +33,11 @@ class AdaptedReader:
 
     @property
     def width(self) -> int:
-        """Length of each row."""
+        """The length of each row."""
         return self.reader.width
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
-        """Return a row for each pair, shape (n, width), with corrected log-odds."""
+        """Return a row for each pair, shape (n_pairs, width), with corrected log-odds in the first column."""
         rows = self.reader.encode_pairs(pairs).copy()
         if len(rows):
             rows[:, 0] += rows @ self.correction[:-1] + self.correction[-1]
@@ -45,10 +45,10 @@ class AdaptedReader:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> AdaptedReader:
-        """Return the shipped reader with the correction in a file.
+        """Return the shipped reader with the correction that a file contains.
 
         Raises:
-            ConfigError: If `file` cannot be read or was not written by `ctx1 train pruner` for this reader.
+            ConfigError: If `file` cannot be read, or if `ctx1 train pruner` did not write it for this reader.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -71,7 +71,7 @@ class AdaptedReader:
         return cls(correction, reader)
 
     def to_bytes(self) -> bytes:
-        """Return the contents of a file for `load`."""
+        """Return the contents of a file that `load` can read."""
         from safetensors.numpy import save
 
         metadata = {"format": FORMAT, "reader": getattr(self.reader, "name", "")}

@@ -1,4 +1,4 @@
-"""Text that no one reads: base64, hexadecimal digits, hex dumps, minified code."""
+"""Text that people don't read: base64, hexadecimal digits, hex dumps, minified code."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 SHORTEST = 200
-"""Characters of the shortest run that counts as binary."""
+"""The fewest characters of a run that counts as binary."""
 MINIFIED_LINE = 2_000
-"""Characters of the shortest line that counts as minified code."""
+"""The fewest characters of a line that counts as minified code."""
 _ENCODED = r"(?<![A-Za-z0-9+/_-])(?:data:[\w/+.;=-]{1,80},)?[A-Za-z0-9+/_-]{200,}+={0,2}"
 _RUN = re.compile(_ENCODED)
-"""A run of `SHORTEST` characters of base64 or hexadecimal digits, in a data URL or alone."""
+"""A run of at least `SHORTEST` characters of base64 or hexadecimal digits, in a data URL or alone."""
 _CANDIDATE = re.compile(
     rf"{_ENCODED}"
     r"|(?:^[A-Za-z0-9+/]{48,80}\r?\n){3,}+(?:[A-Za-z0-9+/]{1,80}={0,2})?"
@@ -19,32 +19,32 @@ _CANDIDATE = re.compile(
     r"|^[^\n]{2000,}+",
     re.M,
 )
-"""The same, lines of base64, a hex dump, or a line of `MINIFIED_LINE` characters."""
+"""Such a run, lines of base64, a hex dump, or a line of at least `MINIFIED_LINE` characters."""
 _HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])", re.M)
-"""The beginning of a line of base64 or of a hex dump."""
+"""The start of a line of base64 or of a hex dump."""
 _SAMPLE = 1_000
 _MARK = re.compile(r"[;{}()=,]")
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 _HEX_LETTER = re.compile(r"[a-fA-F]")
 _DISTINCT = 8
-"""Different characters of a run that encodes something."""
+"""The fewest distinct characters of a run that encodes something."""
 
 
 def binary_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of text that encodes something, and of minified code."""
+    """Yield the spans of encoded text and of minified code."""
     for match in _CANDIDATE.finditer(text):
         if _is_binary(match[0]):
             yield match.start(), match.start() + len(match[0].rstrip())
         elif len(match[0]) >= MINIFIED_LINE and " " in match[0]:
-            # A long line of prose may quote something that is encoded.
+            # A long line of prose may quote encoded text.
             for inner in _RUN.finditer(text, match.start(), match.end()):
                 if _is_binary(inner[0]):
                     yield inner.span()
 
 
 def is_binary(text: str) -> bool:
-    """Return whether most of a text is binary."""
+    """Return True if most of a text is encoded text or minified code."""
     return len(text) >= SHORTEST and 2 * sum(end - start for start, end in binary_spans(text)) > len(text)
 
 

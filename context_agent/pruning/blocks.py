@@ -1,6 +1,7 @@
-"""Passages of a text, and how plain text is cut into them: Markdown sections, paragraphs, log entries, blocks of code.
+"""Passages of a text, and the rules that cut plain text into them.
 
-Text is cut at headings and blank lines, long blocks at lines that begin an entry, long lines at sentences.
+Text is cut at headings and blank lines, so that Markdown sections, paragraphs and blocks of code are passages. Long
+blocks are cut at lines that begin an entry, as in a log. Long lines are cut at sentences.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from typing import Literal
 from context_agent.text.sentences import loose_ends
 
 TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
-"""Characters: shorter records, or blocks, join the next one; these are collected up to the target, longer ones cut."""
+"""Sizes in characters.
+
+A record below `TINY` or a block below `SMALL` is joined with the next one, up to `TARGET`. A block above `LARGEST` is
+cut.
+"""
 UNSCALED = 800_000
-"""Characters of a text from which on the sizes of its passages grow with it, so that their number is bounded."""
+"""The length in characters above which a text gets larger passages, so that their number is bounded."""
 MOST_SHORT = 2_000
-"""Blocks of one text that may be short because a heading follows them."""
+"""The most blocks of one text that may stay short because a heading follows them."""
 LOG_PREFIX = 48
-"""Characters of a log's entry in which its time and level are looked for."""
+"""The number of characters of a log entry in which its time and level are searched."""
 LONGEST_LABEL = 120
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)+")
 _HEADING = re.compile(r"^#{1,6}[ \t]+\S.*$", re.M)
@@ -33,44 +38,57 @@ _TITLE = re.compile(
     r"(?P<numbered>[^\n]*[^\s.!?;,])[ \t\r]*\n[ \t\r]*$)",
     re.M | re.I,
 )
-"""A heading, the title of a tagged hit, the line behind a number in brackets, or a numbered line and a blank one.
+"""A title: a heading, the title of a tagged hit, a line after a number in brackets, or a numbered line before a blank
+one.
 
-Runs are possessive: what a run has taken is not tried again in parts, so a match takes linear time.
+The quantifiers are possessive. A match never tries shorter runs again, so it takes linear time.
 """
 _HIT = re.compile(
     r"^(?:<(?:document|doc|result|item|source|passage|chunk)\b|\[\d+\]|[-=*_]{3,}[ \t]*$"
     r"|(?:result|document|hit|source|passage|chunk) ?#?\d)",
     re.M | re.I,
 )
-"""The line that begins a search hit in the formats that common tools write."""
+"""The first line of a search hit, in the formats that common tools write."""
 _SECTION = re.compile(
     r"^(?:\[{1,2}(?P<name>[A-Za-z][\w.\-\" ]{0,80})\]{1,2}[ \t\r]*$|(?P<key>[A-Za-z][\w.-]{0,80}):[ \t\r]*\n(?=[ \t]))",
     re.M,
 )
-"""The line that begins a section of settings: `[name]`, or `name:` above an indented line."""
+"""The first line of a section of settings: `[name]`, or `name:` above an indented line."""
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.M | re.S)
 _LINE = re.compile(r"[^\n]*\n?")
 _LOGGED = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
 )
-"""What most lines of a log have: the time of day, or a level."""
+"""The parts that most log entries have: the time of day, or a level."""
 _LOCATION = re.compile(r"([^\s:]+)[:-]\d+[:-]")
-"""The file in a line of grep's output."""
+"""The file name in a line of grep's output."""
 _LETTER = re.compile(r"[^\W_]")
 
 
 Form = Literal["text", "value", "string", "member", "element", "cell", "row"]
-"""What a passage is: plain text, values of JSON or Python, text in a JSON string, members of an object, XML elements,
-rows of a CSV file, or rows of a Markdown table."""
+"""The form in which a passage is written.
+
+A passage is plain text, values of JSON or Python, text in a JSON string, members of an object, XML elements, rows of a
+CSV file, or rows of a Markdown table.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A part of a tool result that is kept or removed as a whole.
 
-    `start` and `end` are offsets in the result's text, `text` is what the passage says (a JSON string without its
-    escapes), `label` what it belongs to, e.g. its heading. Neighbors of the same `group` can share a stub. `strings`
-    counts the JSON strings around the passage, `cells` the cells of a row. Text that no one reads is `binary`.
+    Attributes:
+        text: The content. For a JSON string it has no escapes.
+        start: The offset where it begins in the result's text.
+        end: The offset after it in the result's text.
+        label: What it belongs to, such as its heading.
+        form: The form in which it is written.
+        group: A number. Neighbors with the same number can share a stub.
+        tokens: Its size in tokens, or 0 if it was not counted.
+        strings: The number of JSON strings that it is nested in.
+        cells: The number of cells in a row of its table.
+        delimiter: The delimiter of its table.
+        binary: True if it is encoded text or minified code.
     """
 
     text: str
@@ -88,7 +106,14 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of passages, in characters: a record that is `tiny` and a block that is `small` join the next one."""
+    """The sizes of passages in characters.
+
+    Attributes:
+        tiny: A record below this size is joined with the next one.
+        small: A block below this size is joined with the next one.
+        target: The size up to which small parts are joined.
+        largest: The size above which a block is cut.
+    """
 
     tiny: int
     small: int
@@ -97,24 +122,27 @@ class Sizes:
 
     @classmethod
     def of(cls, text: str) -> Sizes:
-        """Return the sizes for a text. Those of a giant one are larger, so that the number of passages is bounded."""
+        """Return the sizes for a text. A very long text gets larger passages, so that their number is bounded."""
         factor = max(1.0, len(text) / UNSCALED)
         return cls(*(int(size * factor) for size in (TINY, SMALL, TARGET, LARGEST)))
 
 
 Span = tuple[int, int, str]
-"""(start, end, label)"""
+"""The start, the end and the label of a passage."""
 
 
 def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
-    """Yield the blocks between blank lines and headings. Short ones join the next, long ones are cut."""
+    """Yield the blocks between blank lines and headings.
+
+    Short blocks are joined with the next one, and long blocks are cut.
+    """
     label = ""
     blocks = [*_joined_blocks(text, sizes)]
     sections = [*_SECTION.finditer(text)]
     section_starts = [match.start() for match in sections]
     titled = 0
     for (start, end), (following, _) in pairwise([*blocks, (len(text), len(text))]):
-        # A title lies in its own block. One more character tells whether a blank line follows it.
+        # A title is in its own block. One more character shows whether a blank line follows it.
         if title := _TITLE.match(text, start, following + 1):
             label, titled = str(title[title.lastgroup or 0]).strip()[:LONGEST_LABEL], start
         elif _HIT.match(text, start):
@@ -129,7 +157,10 @@ def text_spans(text: str, sizes: Sizes) -> Iterator[Span]:
 
 
 def _section(sections: Sequence[re.Match[str]], starts: Sequence[int], titled: int, position: int) -> str:
-    """Return the name of the section of settings that a position lies in, if no title came after it."""
+    """Return the name of the settings section that contains a position.
+
+    If a title came after its start, return no name.
+    """
     row = bisect_right(starts, position) - 1
     if row < 0 or starts[row] < titled:
         return ""
@@ -170,7 +201,7 @@ def _inside(bounds: Sequence[int], position: int) -> bool:
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the span without blank lines before it and white space after it, None if nothing remains."""
+    """Return the span without leading blank lines and trailing white space. If nothing remains, return None."""
     end = start + len(text[start:end].rstrip())
     indented = start + len(text[start:end]) - len(text[start:end].lstrip())
     start = max(start, text.rfind("\n", start, indented) + 1)
@@ -178,19 +209,20 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def is_log(block: str) -> bool:
-    """Return whether most of the lines are entries of a log."""
+    """Return True if most lines of a block are log entries."""
     lines = block.split("\n")
     return len(lines) > 2 and 2 * sum(map(is_log_entry, lines)) > len(lines)
 
 
 def is_log_entry(line: str) -> bool:
-    """Return whether a line has what the entries of a log begin with: a time of day, or a level."""
+    """Return True if a line begins as log entries do, with a time of day or a level."""
     return _LOGGED.search(line, 0, LOG_PREFIX) is not None
 
 
 def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Yield a block cut at lines, at most `target` characters together. An indented line belongs to the one before it,
-    lines of one file belong together.
+    """Cut a block at lines, and yield parts of at most `target` characters.
+
+    An indented line stays with the line before it. Lines about the same file stay together.
     """
     first, size, location = start, 0, ""
     for match in _LINE.finditer(text, start, end):
@@ -207,7 +239,7 @@ def _entries(text: str, start: int, end: int, target: int, sizes: Sizes) -> Iter
 
 
 def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Yield the span, or if it is still too long its sentences, collected up to the target."""
+    """Yield the span. If it is too long, cut it at sentences and yield parts of about the target size."""
     if end - start <= sizes.largest:
         span = _trimmed(text, start, end)
         yield from () if span is None else (span,)

@@ -1,4 +1,4 @@
-"""Token budgets: of an episode with its window and thresholds, and of the tool results of another agent."""
+"""Token budgets: the window of an episode with its thresholds, and the budget for another agent's tool results."""
 
 from __future__ import annotations
 
@@ -10,29 +10,38 @@ from enum import StrEnum
 from context_agent.errors import ConfigError
 
 WINDOW = 32_768
-"""Tokens; the published system's example window."""
+"""The default window in tokens, as in the example of the published system."""
 RESERVE = 64
-"""Tokens kept free after every action, so that its results and the usage line have room."""
+"""Tokens that stay free after every action, so that its results and the usage line have room."""
 RESERVES = 8
-"""The smallest window in reserves. The usage line has 3/4 of a reserve."""
+"""The size of the smallest window, in reserves. The usage line takes 3/4 of a reserve."""
 
 
 class Tier(StrEnum):
-    """How full the view is."""
+    """The degree to which the view fills its window."""
 
     OPEN = "open"
     """Below the soft threshold: every tool is accepted."""
     SOFT = "soft"
-    """At or above it: the policy is advised to prune or finish."""
+    """At or above the soft threshold: the policy is advised to prune or finish."""
     HARD = "hard"
     """At or above the hard cutoff: only edits and finishing are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Sizes in tokens. By default soft = T/2, hard = 3T/4 and per_call = T/8 of the window T (published baseline).
+    """The sizes that limit an episode, in tokens. The defaults follow the published baseline.
 
-    `reserve` is kept free after every action. A harness with short messages needs less, and so allows smaller windows.
+    Attributes:
+        window: The context window.
+        soft: The threshold from which the policy is advised to prune. Defaults to 1/2 of the window.
+        hard: The threshold from which only edits and finishing are accepted. Defaults to 3/4 of the window.
+        per_call: The most tokens that the result of one call may have. Defaults to 1/8 of the window.
+        reserve: Tokens that stay free after every action. A harness with short messages needs a smaller reserve, and
+            can then use smaller windows.
+
+    Raises:
+        ConfigError: If the sizes contradict each other or the window is too small for the reserve.
     """
 
     window: int = WINDOW
@@ -63,15 +72,20 @@ class Budget:
             raise ConfigError(f"per_call must lie in 1..hard ({self.hard}); got {self.per_call}")
 
     def resized(self, window: int) -> Budget:
-        """Return a budget with a window of that many tokens, the same reserve, and the default thresholds.
+        """Return a budget with another window, the same reserve, and the default thresholds.
 
-        A call may show as much as before, or up to the hard cutoff if that is less. Raises `ConfigError` for a window
-        that is too small for the reserve.
+        The result of a call may be as large as before, but not larger than the hard threshold.
+
+        Args:
+            window: The new window in tokens.
+
+        Raises:
+            ConfigError: If the window is too small for the reserve.
         """
         return Budget(window, per_call=min(self.per_call, window * 3 // 4), reserve=self.reserve)
 
     def tier(self, tokens: int) -> Tier:
-        """Return the tier of a view of that many tokens."""
+        """Return the tier of a view with this many tokens."""
         if tokens >= self.hard:
             return Tier.HARD
         return Tier.SOFT if tokens >= self.soft else Tier.OPEN
@@ -84,11 +98,11 @@ _COUNT = re.compile(r"\d{1,3}(?:,\d{3}){1,4}|\d{1,4}(?:_\d{3}){1,4}|\d{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class PruneBudget:
-    """How many tokens of tool results a conversation keeps: a number, or a share of all that they have.
+    """The tokens of tool results that a conversation keeps: a number of tokens, or a share of all tokens.
 
     Attributes:
-        count: The number of tokens; 0 if a share counts.
-        share: The share of the tokens, between 0 and 1; 0 if a number counts.
+        count: The number of tokens, or 0 if the budget is a share.
+        share: The share of the tokens, between 0 and 1, or 0 if the budget is a number.
     """
 
     count: int = 0
@@ -96,13 +110,13 @@ class PruneBudget:
 
     @classmethod
     def of(cls, value: object) -> PruneBudget:
-        """Return the budget that a user wrote.
+        """Return the budget in the form that a user wrote.
 
         Args:
             value: A number of tokens (`8000`, `"8,000"`), or a share (`0.25`, `"25%"`).
 
         Raises:
-            ConfigError: The value is neither.
+            ConfigError: If the value is neither.
         """
         if isinstance(value, PruneBudget):
             return value
@@ -117,7 +131,7 @@ class PruneBudget:
         )
 
     def tokens(self, total: int) -> int:
-        """Return the tokens that stay of tool results with `total` tokens, at least 1."""
+        """Return how many of `total` tokens the conversation keeps. The number is at least 1."""
         return self.count or max(1, int(self.share * total))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a message of a conversation holds, whatever its format."""
+"""The content of one message of a conversation, whatever its format."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MessageKind = Literal["openai", "responses", "anthropic", "langchain", "bedrock"
 Path = tuple[str | int, ...]
 """Keys, attributes and indices that lead from a message to a value in it."""
 Form = Literal["text", "json", "value", "image"]
-"""A text, a text that must stay JSON, a JSON value that is handled as its text, or a part that holds an image."""
+"""A text, a text that must stay JSON, a JSON value that is pruned as its text, or a part that contains an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool, or the reference to one in its result. Empty if the message names none."""
+    """A tool call, or the reference to a call in its result. A field is empty if the message does not have it."""
 
     id: str = ""
     name: str = ""
@@ -24,19 +24,19 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ResultText:
-    """A text that pruning may change: of a tool result, or of the large arguments of a call.
+    """A text that pruning may change: a part of a tool result, or the large arguments of a call.
 
     Attributes:
         message: The index of its message.
-        path: Leads to it from its message.
-        call_id: The id of the call as the message has it, or the name of the tool.
-        text: The text. That of an image is a digest.
-        is_error: Whether the tool failed.
-        form: What stands at the path.
-        is_argument: Whether it belongs to a call.
-        image: The part that holds the image.
+        path: The path from its message to the text.
+        call_id: The id of the call as the message has it. Without an id it is the name of the tool.
+        text: The text. For an image it is a digest.
+        is_error: True if the tool failed.
+        form: The form of the value at the path.
+        is_argument: True if it is the arguments of a call.
+        image: The part that contains the image.
         tokens: The tokens of the image.
-        text_type: The type of a text part that may take the place of the image.
+        text_type: The type of a text part that may replace the image.
     """
 
     message: int
@@ -53,11 +53,20 @@ class ResultText:
 
 @dataclass(frozen=True, slots=True)
 class MessageContent:
-    """What a message holds: its author's words, its calls, the calls that it answers, and the texts of results.
+    """The content of a message: its author's words, its calls, the calls that it answers, and the texts of results.
 
-    `kind` is None if the message could belong to several kinds. `unknown` names parts that are passed through unread.
-    `answers` and `results` belong together: `result_owner` has for each result the index of its answer. `left` are the
-    texts of results that answer no call of the conversation.
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`. `unknown` marks a message that is passed through. An empty role
+            marks a value that is not a message.
+        kind: The message format. It is None if several formats are possible.
+        text: The words of the author, including the arguments of calls.
+        calls: The calls that the message makes.
+        answers: The calls that the message answers.
+        results: The texts of its results.
+        arguments: The arguments of its calls.
+        result_owner: For each result, the index of its answer in `answers`.
+        left: The texts of results that answer no call of the conversation.
+        unknown: The types of parts that are passed through without being read.
     """
 
     role: str

@@ -1,8 +1,8 @@
-"""Reads one message in the format of each provider.
+"""Reading of one message in the format of each provider.
 
-Six kinds of message are read: those of OpenAI's chat completions, the items of OpenAI's Responses API, Anthropic's
-messages, the messages of Bedrock's Converse API, Gemini's contents, and LangChain's message objects. Messages may be
-dicts or objects; no framework is imported. Files and everything unknown are passed through.
+Six formats are supported: OpenAI's chat completions, the items of OpenAI's Responses API, Anthropic's messages, the
+messages of Bedrock's Converse API, Gemini's contents, and LangChain's message objects. Messages may be dicts or
+objects, and no framework is imported. Files and unknown parts are passed through.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from context_agent.pruning.contents import IMAGE_RULES, Call, Form, MessageConte
 from context_agent.pruning.images import image_tokens
 
 LONGEST_PATH = 8
-"""Steps from a message to a list of parts. What is nested deeper is passed through unread."""
+"""The most steps from a message to a list of parts. Deeper parts are passed through without being read."""
 LONGEST_ERROR = 2_000
-"""Characters; a longer result counts as an error only if the provider's own field says so."""
+"""The most characters of a result whose text can mark it as an error.
+
+A longer result needs the provider's error field.
+"""
 _ERROR = re.compile(
     r"\W{0,3}(?:\w{0,40}error|exception|traceback|fatal|failed|failure|panic|exit (?:code|status):? [1-9])\b", re.I
 )
@@ -36,7 +39,7 @@ _OPAQUE_PARTS = frozenset((
     *_IMAGE_PARTS, "audio", "input_audio", "video", "file", "input_file", "document", "reasoning", "redacted_thinking",
     "server_tool_use", "container_upload", "tool_reference", "tool_call", "search_result",
 ))  # fmt: skip
-"""Parts that are known and have no text to judge, or none that pruning may change."""
+"""Known parts without a text to judge, or without a text that pruning may change."""
 _OPAQUE_ITEMS = frozenset(("reasoning", "item_reference", "compaction", "mcp_list_tools", "mcp_approval_request"))
 _BEDROCK_OPAQUE = ("image", "document", "video", "audio", "reasoningContent", "cachePoint", "guardContent")
 _GEMINI_OPAQUE = (
@@ -46,14 +49,15 @@ _GEMINI_OPAQUE = (
 
 
 def read_content(message: Any, index: int) -> MessageContent:
-    """Return what one message holds.
+    """Return the content of one message.
 
     Args:
-        message: The message, a dict or an object; a pair of a role and a text counts as one.
-        index: Its number in the conversation.
+        message: The message, a dict or an object. A pair of a role and a text is accepted too.
+        index: The index of the message in the conversation.
 
     Returns:
-        The content. Its role is `unknown` for a message that is passed through, and empty for what is no message.
+        The content. If the message is passed through, the role is `unknown`. If the value is not a message, it is
+        empty.
     """
     if isinstance(message, tuple | list) and len(message) == 2 and all(isinstance(item, str) for item in message):
         message = {"role": message[0], "content": message[1]}
@@ -71,7 +75,7 @@ def read_content(message: Any, index: int) -> MessageContent:
 
 
 def _of_author(message: Any, index: int, author: str, kind: MessageKind | None) -> MessageContent:
-    """Return what a message with a role holds."""
+    """Return the content of a message that has a role."""
     if _is_gemini(message):
         return _gemini_content(message, index, author)
     if _is_bedrock(message):
@@ -83,7 +87,7 @@ def _of_author(message: Any, index: int, author: str, kind: MessageKind | None) 
 
 @dataclass
 class _Reading:
-    """Collects what a message holds."""
+    """The content of a message while it is being collected."""
 
     index: int
     kind: MessageKind | None
@@ -96,7 +100,7 @@ class _Reading:
     unknown: list[str] = field(default_factory=list)
 
     def add_call(self, call: Call, arguments: Any, path: Path, form: Form) -> None:
-        """Add a call. Its arguments, at the path, are words of the agent, and may be shortened."""
+        """Add a call. Its arguments count as words of the agent, and pruning may shorten them at `path`."""
         self.calls.append(call)
         written = _written(arguments)
         self.words.append(f"{call.name} {written}")
@@ -106,7 +110,7 @@ class _Reading:
             self.arguments.append(ResultText(self.index, path, key, text, form=form, is_argument=True))
 
     def add_results(self, answer: Call, texts: Iterable[ResultText], *, flagged: bool) -> None:
-        """Add the texts of the result of a call."""
+        """Add the texts in the result of a call. `flagged` is True if the provider's own field marks an error."""
         key = answer.id or answer.name
         for result in texts:
             failed = flagged or (result.form != "image" and _is_error(result.text))
@@ -116,7 +120,7 @@ class _Reading:
         self.answers.append(answer)
 
     def content(self, role: str) -> MessageContent:
-        """Return what was collected, as a message of this role."""
+        """Return the collected content as a message with this role."""
         return MessageContent(
             role=role,
             kind=self.kind,
@@ -136,12 +140,12 @@ def _replaced(result: ResultText, values: Mapping[str, Any]) -> ResultText:
 
 
 def _item(item: Any, kind: str, index: int) -> MessageContent:
-    """Return what an item of the Responses API holds that is no message."""
+    """Return the content of a Responses API item that is not a message."""
     call_id = _name(item, "call_id")
     reading = _Reading(index, "responses")
     if kind.endswith("_call"):
         if not call_id and kind != "function_call":
-            # Calls that the provider answers itself have no id for a result.
+            # A call that the provider answers itself has no id, because no message contains its result.
             return MessageContent("assistant", "responses")
         name = next((name for name in ("arguments", "input", "action") if _get(item, name)), "")
         call = Call(call_id, _name(item, "name") or kind)
@@ -160,7 +164,10 @@ def _written_form(name: str, *, is_text: bool) -> Form:
 
 
 def _tool_message(message: Any, index: int, kind: MessageKind) -> MessageContent:
-    """Return the result in a tool message of OpenAI's chat, also the older `function`, or of LangChain."""
+    """Return the result in a tool message of OpenAI's chat or of LangChain.
+
+    The older role `function` is accepted too.
+    """
     reading = _Reading(index, kind)
     texts, reading.unknown = _texts(_get(message, "content"), ("content",), kind)
     answer = Call(_name(message, "tool_call_id"), _name(message, "name") or _name(message, "tool_name"))
@@ -169,7 +176,7 @@ def _tool_message(message: Any, index: int, kind: MessageKind) -> MessageContent
 
 
 def _authored(message: Any, index: int, role: str, kind: MessageKind | None) -> MessageContent:
-    """Return a message of the system, the user or the assistant; Anthropic's user messages hold tool results."""
+    """Return the content of a system, user or assistant message. Anthropic's user messages contain the tool results."""
     reading = _Reading(index, kind)
     content = _get(message, "content")
     for number, part in enumerate([content] if isinstance(content, str) else _items(content)):
@@ -211,7 +218,7 @@ def _add_tool_call(reading: _Reading, call: Any, number: int) -> None:
 
 
 def _is_bedrock(message: Any) -> bool:
-    """Return whether a message has parts of Bedrock's Converse API: keys in place of types."""
+    """Return True if the parts of a message have the form of Bedrock's Converse API, with keys instead of types."""
     parts = _items(_get(message, "content"))
     named = ("toolUse", "toolResult", "text", *_BEDROCK_OPAQUE)
     return bool(parts) and all(
@@ -310,7 +317,7 @@ def _texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[ResultText
 
 
 def _image_data(part: Any, name: str) -> Any:
-    """Return what a part says of its image: its bytes, base64 text or address."""
+    """Return the image in a part: its bytes, its base64 text or its address."""
     source = _get(part, "source")
     if source is not None and not isinstance(source, str):
         return _first(source, "data", "url", "bytes")
@@ -325,13 +332,13 @@ def _text(path: Path, text: str) -> ResultText:
 
 
 def _value(path: Path, value: Any) -> list[ResultText]:
-    """Return a JSON value as its text; nothing for a value that is not JSON."""
+    """Return a JSON value as its text. If the value is not JSON, return nothing."""
     text = None if value is None else _json_text(value)
     return [] if text is None else [ResultText(0, path, "", text, form="value")]
 
 
 def _image(path: Path, part: Any, data: Any, kind: MessageKind, text_type: str) -> Iterator[ResultText]:
-    """Yield the image of a part that pruning can replace: a dict."""
+    """Yield the image of a part, if pruning can replace the part because it is a dict."""
     if not isinstance(part, Mapping):
         return
     data = data if isinstance(data, str | bytes) else ""
@@ -342,7 +349,7 @@ def _image(path: Path, part: Any, data: Any, kind: MessageKind, text_type: str) 
 
 
 def _is_error(text: str) -> bool:
-    """Return whether a short result reads as the message of a tool that failed."""
+    """Return True if a short result reads like the message of a tool that failed."""
     if len(text) > LONGEST_ERROR:
         return False
     if field := _ERROR_FIELD.match(text):
@@ -351,7 +358,7 @@ def _is_error(text: str) -> bool:
 
 
 def _json_text(value: Any) -> str | None:
-    """Return the JSON text of a value; None if it has none, or if reading it back would give another value."""
+    """Return the JSON text of a value. If the value would change when it is read back, return None."""
     try:
         return json.dumps(value, ensure_ascii=False) if json_like(value) else None
     except (TypeError, ValueError, RecursionError):
@@ -359,7 +366,9 @@ def _json_text(value: Any) -> str | None:
 
 
 def json_like(value: Any) -> bool:
-    """Return whether a value is made of what JSON has: dicts with texts as keys, lists, texts, numbers, null."""
+    """Return True if a value consists only of JSON types: dicts with string keys, lists, strings, numbers, booleans and
+    None.
+    """
     if isinstance(value, dict):
         return all(type(key) is str and json_like(item) for key, item in value.items())
     if isinstance(value, list):
@@ -368,12 +377,12 @@ def json_like(value: Any) -> bool:
 
 
 def _get(value: Any, name: str) -> Any:
-    """Return a field of a dict or an attribute of an object, None without it."""
+    """Return a key of a mapping or an attribute of an object. If it is missing, return None."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _name(value: Any, name: str) -> str:
-    """Return the same, if it is a string; else an empty string."""
+    """Return a field if it is a string. Otherwise return an empty string."""
     field = _get(value, name)
     return field if isinstance(field, str) else ""
 
@@ -383,7 +392,7 @@ def _first(value: Any, *names: str) -> Any:
 
 
 def _first_field(value: Any, *names: str) -> tuple[str, Any]:
-    """Return the first of these fields that is there, with its name."""
+    """Return the name and the value of the first field that is present."""
     return next(((name, field) for name in names if (field := _get(value, name)) is not None), ("", None))
 
 
@@ -397,7 +406,7 @@ def _text_of(part: Any) -> str:
 
 
 def _written(arguments: Any) -> str:
-    """Return the arguments of a call as text, an empty one for arguments that are nested too deeply."""
+    """Return the arguments of a call as text. If they are nested too deeply, return an empty string."""
     try:
         return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
     except (RecursionError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""How many tokens an image takes in a model's window, by its provider's published rule."""
+"""The number of tokens that an image takes in a model's window, by the provider's published rule."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ import struct
 from typing import Literal
 
 UNKNOWN_SIZE = 1_100
-"""Tokens of an image whose size is not known, such as one behind an address: about a screenshot's."""
+"""Tokens of an image whose size is unknown, such as one at an address. A screenshot has about as many."""
 _HEADER_CHARACTERS = 88_000
-"""Base64 characters that are decoded to find the size. A JPEG may have 64 kB of metadata before it."""
+"""The number of base64 characters that are decoded to find the size. A JPEG may have 64 kB of metadata before it."""
 _DATA_URL = re.compile(r"data:[\w.+/-]{0,100}(?:;[\w=.+-]{0,100}){0,4};base64,", re.I)
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of a JPEG that are followed by its size."""
+"""Markers of a JPEG that precede its size."""
 
 ImageRule = Literal["pixels", "tiles", "squares"]
-"""One token for each 750 pixels (Anthropic), tiles of 512 pixels (OpenAI), or squares of 768 pixels (Gemini)."""
+"""The rule that counts an image's tokens.
+
+The rules are one token for each 750 pixels (Anthropic), tiles of 512 pixels (OpenAI), and squares of 768 pixels
+(Gemini).
+"""
 
 
 def image_tokens(data: str | bytes, rule: ImageRule) -> int:
-    """Return the tokens of an image.
+    """Return the number of tokens that an image takes.
 
     Args:
         data: The bytes of the image, its base64 text, a `data:` URL, or an address.
         rule: The provider's rule.
 
     Returns:
-        The number of tokens; `UNKNOWN_SIZE` if the size of the image cannot be read.
+        The number of tokens, or `UNKNOWN_SIZE` if the size of the image cannot be read.
     """
     size = image_size(_header(data))
     return UNKNOWN_SIZE if size is None else _RULES[rule](*size)
@@ -48,7 +52,7 @@ def _header(data: str | bytes) -> bytes:
 
 
 def image_size(header: bytes) -> tuple[int, int] | None:
-    """Return the width and height in pixels of a PNG, GIF, WebP or JPEG; None for other bytes."""
+    """Return the width and height of a PNG, GIF, WebP or JPEG in pixels. For other bytes, return None."""
     try:
         if header.startswith(b"\x89PNG\r\n\x1a\n"):
             size = struct.unpack(">II", header[16:24])
@@ -89,20 +93,26 @@ def _jpeg_size(header: bytes) -> tuple[int, int]:
 
 
 def _by_pixels(width: int, height: int) -> int:
-    """Anthropic: an image of at most 1,568 pixels a side and 1.15 megapixels, a token for each 750 pixels."""
+    """Return the tokens by Anthropic's rule: one for each 750 pixels.
+
+    The image is first scaled to at most 1,568 pixels on a side and 1.15 megapixels.
+    """
     scale = min(1.0, 1_568 / max(width, height), math.sqrt(1_150_000 / (width * height)))
     return max(1, math.ceil(width * height * scale**2 / 750))
 
 
 def _by_tiles(width: int, height: int) -> int:
-    """OpenAI, high detail: within 2,048 pixels a side, the shorter at most 768, then 170 tokens a tile and 85."""
+    """Return the tokens by OpenAI's rule for high detail: 85, and 170 for each tile of 512 pixels.
+
+    The image is first scaled to at most 2,048 pixels on a side and 768 pixels on the shorter side.
+    """
     scale = min(1.0, 2_048 / max(width, height))
     scale *= min(1.0, 768 / max(1.0, min(width, height) * scale))
     return 85 + 170 * math.ceil(width * scale / 512) * math.ceil(height * scale / 512)
 
 
 def _by_squares(width: int, height: int) -> int:
-    """Gemini: 258 tokens for a small image, else 258 for each square of 768 pixels."""
+    """Return the tokens by Gemini's rule: 258 for a small image, otherwise 258 for each square of 768 pixels."""
     if max(width, height) <= 384:
         return 258
     return 258 * min(16, math.ceil(width / 768) * math.ceil(height / 768))

@@ -1,4 +1,4 @@
-"""XML in tool results: a document with one root, whose elements are passages."""
+"""XML in tool results: documents with one root, whose elements become passages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ _DECLARATION = re.compile(r"<!(?:DOCTYPE|ENTITY)")
 
 @dataclass(slots=True)
 class Element:
-    """An element: its span, that of what is in it, and its children."""
+    """An element of an XML document.
+
+    Attributes:
+        name: The tag name.
+        start: The offset of its start tag.
+        inner: The offset after its start tag.
+        inner_end: The offset of its end tag.
+        end: The offset after its end tag.
+        children: Its child elements.
+    """
 
     name: str
     start: int
@@ -29,9 +38,10 @@ class Element:
 
 
 def document(text: str, start: int, end: int) -> Element | None:
-    """Return the root of the XML document in a part of a text, None if there is none, or one that is mostly text.
+    """Return the root of the XML document in a part of a text. If there is none, return None.
 
-    Lines of text may be before and behind it. A document with declarations of entities is not read.
+    Lines of text may precede and follow the document. A document that consists mostly of text, or that declares
+    entities, is not read.
     """
     first, last = _START.search(text, start, end), text.rfind(">", start, end)
     if first is None or last < 0:
@@ -71,7 +81,7 @@ def _root(text: str, start: int, end: int) -> Element | None:
 
 
 def texts(element: Element, names: tuple[str, ...], text: str) -> Iterator[str]:
-    """Yield what children of these names say."""
+    """Yield the texts of the children with these names."""
     for child in element.children:
         if child.name.lower() in names and not child.children:
             yield text[child.inner : child.inner_end].strip()

@@ -1,4 +1,4 @@
-"""Conversations of any agent: what their messages hold, and copies of them with other texts in their tool results."""
+"""Conversations of any agent: the content of their messages, and copies with other texts in their tool results."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from context_agent.pruning.formats import read_content
 from context_agent.pruning.pairing import paired
 
 SHORTEST_TASK = 4
-"""Words; a shorter message of the user is read together with the one before."""
+"""The fewest words of a user message that is a task by itself.
+
+A shorter one is read together with the message before.
+"""
 _HINT = re.compile(r"^[ \t]*(?:[-*>#]{1,6}[ \t]*)?looking for:[ \t]*(\S[^\n]{0,500})", re.I | re.M)
 CONVERSATION_KEYS = ("messages", "input", "contents")
-"""Where the body of a request to a model has its messages."""
+"""The keys under which the body of a model request has its messages."""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The messages of a conversation with what they hold.
+    """The messages of a conversation and their contents.
 
     Attributes:
-        messages: The messages as they came.
-        contents: What each message holds, without the results that answer no call.
-        faults: What is broken: a sentence for each result without a call and each call without a result.
+        messages: The original messages.
+        contents: The content of each message, without results that answer no call.
+        faults: A sentence for each result without a call and for each call without a result.
 
     Raises:
-        ConfigError: The messages are no sequence.
+        ConfigError: If the messages are not a sequence.
     """
 
     messages: Sequence[Any]
@@ -49,7 +52,10 @@ class Transcript:
 
     @property
     def kind(self) -> MessageKind:
-        """The kind of the first message that belongs to one kind only; `openai` if none does."""
+        """The format of the first message that has only one possible format.
+
+        If there is no such message, it is `openai`.
+        """
         return next((content.kind for content in self.contents if content.kind), "openai")
 
     @property
@@ -64,7 +70,7 @@ class Transcript:
 
     @property
     def task(self) -> str:
-        """The last message of the user; one of a few words, such as "go on", with the messages before it."""
+        """The last user message. A message of a few words, such as "go on", is joined with the messages before it."""
         task = ""
         for content in reversed(self.contents):
             if content.role == "user" and content.text.strip():
@@ -75,7 +81,7 @@ class Transcript:
 
     @property
     def hint(self) -> str:
-        """What the agent says that it is looking for, in a line `looking for: …` of its latest messages."""
+        """What the agent says it is looking for, in a line `looking for: …` of its latest messages."""
         for content in reversed(self.contents):
             if content.role == "user":
                 break
@@ -85,12 +91,15 @@ class Transcript:
 
     @cached_property
     def last_turn(self) -> int:
-        """The index of the first message of the last turn: the assistant's last messages and all that follow."""
+        """The index of the first message of the last turn.
+
+        The last turn has the assistant's last messages and all messages that follow them.
+        """
         return _last_turn(self.contents)
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
-        """Return why nothing in the conversation can be pruned, empty if something can."""
+        """The reasons why nothing in the conversation can be pruned. It is empty if pruning is possible."""
         return tuple(
             f"message {index} is no message but a value of the type {content.unknown[0]}: expected a dict or an object "
             'with a role, such as {"role": "user", "content": "…"}'
@@ -100,13 +109,13 @@ class Transcript:
 
     @cached_property
     def notices(self) -> tuple[str, ...]:
-        """Return what is passed through: broken pairs of calls and results, and parts that are unknown."""
+        """The parts that are passed through: calls and results without a partner, and unknown parts."""
         unknown = Counter(name for content in self.contents for name in content.unknown)
         passed = (f"{number} of unknown type {name!r} passed through" for name, number in unknown.items())
         return (*self.faults, *passed)
 
     def steps(self, number: int) -> tuple[str, ...]:
-        """Return the assistant's latest messages with words or calls, at most `number`, the latest first."""
+        """Return the assistant's latest messages with words or calls, at most `number` of them, the latest first."""
         texts = (content.text for content in reversed(self.contents) if content.role == "assistant" and content.text)
         return tuple(islice(texts, number))
 
@@ -114,11 +123,11 @@ class Transcript:
         """Return the messages with other values at some paths.
 
         Args:
-            values: For a text of the conversation the path and the value to put there: a text, the text of a JSON
-                value, or a part.
+            values: A text of the conversation, the path from its message, and the new value there. The value is a text,
+                the JSON text of a value, or a message part.
 
         Returns:
-            The messages. Changed ones are copies, the others the same objects.
+            The messages. Messages that change are copied; the others are the same objects.
         """
         changes: dict[int, dict[Path, Any]] = {}
         for result, path, value in values:
@@ -131,7 +140,11 @@ class Transcript:
 
 
 def checked_messages(messages: object) -> Sequence[Any]:
-    """Return the messages. Raise `ConfigError` if they are not a list."""
+    """Return the messages.
+
+    Raises:
+        ConfigError: If the messages are not a list.
+    """
     if isinstance(messages, Mapping) and (key := next((k for k in CONVERSATION_KEYS if k in messages), None)):
         raise ConfigError(f"messages must be a list of messages; got the body of a request: pass body[{key!r}]")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
@@ -149,7 +162,7 @@ def _last_turn(contents: Sequence[MessageContent]) -> int:
 
 
 def _with_values(value: Any, values: Mapping[Path, Any]) -> Any:
-    """Return a copy of the value with others at these paths. It shares what no path leads to."""
+    """Return a copy of the value with other values at these paths. Parts that no path leads to are shared."""
     if () in values:
         return values[()]
     inner: dict[str | int, dict[Path, Any]] = {}

@@ -1,7 +1,7 @@
-"""Which result answers which call.
+"""Pairing of tool results with the calls that they answer.
 
-Ids decide where they are unique. Some adapters number the calls of each turn anew, use the name of the tool as its id,
-or send none: then the latest turn counts, the name, and the position in the turn.
+A unique id decides which call a result answers. Some adapters number the calls of each turn anew, use the name of the
+tool as the id, or send no id. In these cases the latest turn, the name, and the position in the turn decide.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ class _OpenCall:
 
 @dataclass
 class Pairing:
-    """The contents with only the results that answer a call, and what is broken in the conversation."""
+    """The result of pairing.
+
+    Attributes:
+        contents: The contents, with only the results that answer a call.
+        faults: A sentence for each fault of the conversation.
+    """
 
     contents: tuple[MessageContent, ...]
     faults: tuple[str, ...] = field(default=())
 
 
 def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
-    """Return the contents without the results that answer no call.
+    """Pair results with calls, and return the contents without the results that answer no call.
 
     Args:
-        contents: What the messages hold.
-        last_turn: The index of the first message of the last turn. Its calls may still be without a result.
+        contents: The contents of the messages.
+        last_turn: The index of the first message of the last turn. Its calls may still have no result.
 
     Returns:
-        The contents, and a sentence for each result without a call, second result, and call without a result.
+        The contents, and a sentence for each result without a call, second result, or call without a result.
     """
     calls: list[_OpenCall] = []
     by_id: dict[str, list[_OpenCall]] = {}
@@ -72,9 +77,9 @@ def paired(contents: Sequence[MessageContent], last_turn: int) -> Pairing:
 def _answer(
     answer: Call, index: int, by_id: dict[str, list[_OpenCall]], latest: Sequence[_OpenCall], faults: list[str]
 ) -> bool:
-    """Find the call of an answer and mark it. Return whether there is one."""
+    """Find the call that a result answers, and mark it as answered. Return True if there is one."""
     named = by_id.get(answer.id, []) if answer.id else []
-    # Of calls with one id the latest turn's come first, in their order.
+    # If several calls have the same id, those of the latest turn come first, in their order.
     match = None
     for made in reversed(named):
         if match is not None and made.turn != match.turn:
@@ -92,7 +97,7 @@ def _answer(
 
 
 def _by_position(answer: Call, latest: Sequence[_OpenCall]) -> _OpenCall | None:
-    """Return the first call of the latest turn that the answer may belong to: by its name, else by its position."""
+    """Return the first unanswered call of the latest turn that fits, by the tool's name or else by position."""
     waiting = [made for made in latest if not made.answered and not (made.call.id and answer.id)]
     names = [made for made in waiting if made.call.name and made.call.name in (answer.name, answer.id)]
     if names or not waiting:

@@ -1,8 +1,8 @@
-"""Tool results cut into passages: search hits, records, rows, elements, sections, log entries, blocks of code.
+"""Cutting of tool results into passages: search hits, records, rows, elements, sections, log entries, blocks of code.
 
-A passage is a span of the result's text, so that what remains around removed passages is the original, byte for byte.
-Records are passages in whatever format they are written: JSON, lines of JSON, Python, XML, CSV, Markdown tables, alone
-or among text. What remains of them parses, because a stub takes the place of a record, a row or an element.
+A passage is a span of the result's text. What remains around removed passages is the original, byte for byte. Records
+are passages in any format, alone or among text: JSON, lines of JSON, Python, XML, CSV, Markdown tables. The remaining
+records still parse, because a stub replaces a whole record, row or element.
 """
 
 from __future__ import annotations
@@ -22,37 +22,42 @@ from context_agent.pruning.tables import Table, tables
 __all__ = ["LARGEST", "Passage", "cut", "runs", "without"]
 
 DEEPEST = 6
-"""Levels of nested values that are opened, strings that hold JSON included."""
+"""The most levels of nested values that are opened. A string that contains JSON counts as a level."""
 FEWEST_MEMBERS = 4
-"""Members of an object of which each may be a record."""
+"""The fewest members of an object whose members may each be a record."""
 _LABELS = ("title", "name", "path", "file", "filename", "url", "id")
-"""Members of a record that say what its other members are about."""
+"""Members of a record that name it. They label the passages from its other members."""
 
 
 def cut(text: str, *, as_json: bool = False) -> list[Passage]:
-    """Return the passages of a tool result in order, without overlap. Linear in the length of the text.
+    """Return the passages of a tool result in order, without overlap. The time is linear in the length of the text.
 
     Args:
         text: The result.
-        as_json: The text must stay JSON: a text that is not JSON has no passages.
+        as_json: True if the text must stay JSON. A text that is not JSON then has no passages.
     """
     cutter = _Cutter(text, Sizes.of(text), count(1), 0)
     return cutter.of_json() if as_json else cutter.of_text()
 
 
 class _Cutter:
-    """Cuts one text. Texts in strings have cutters of their own, which number their groups together."""
+    """Cuts one text into passages.
+
+    A text inside a string gets its own cutter, which continues the numbers of the groups.
+    """
 
     def __init__(self, text: str, sizes: Sizes, groups: Iterator[int], depth: int) -> None:
         self._text, self._sizes, self._groups, self._depth = text, sizes, groups, depth
 
     def of_json(self) -> list[Passage]:
-        """Return the passages of a text that is JSON; none if it is not."""
+        """Return the passages of a JSON text. If the text is not JSON, return none."""
         found = value_runs(self._text, whole=True)
         return self._of_run(found[0], "", keys_stay=True) if found and found[0].is_json else []
 
     def of_text(self) -> list[Passage]:
-        """Return the passages of any text: of the values, elements and tables in it, and of the text between them."""
+        """Return the passages of any text: those of its values, elements and tables, and those of the text between
+        them.
+        """
         passages: list[Passage] = []
         position, label = 0, ""
         for start, end, cut_part in [*self._parts(), (len(self._text), len(self._text), None)]:
@@ -66,7 +71,7 @@ class _Cutter:
         return passages
 
     def _parts(self) -> list[tuple[int, int, Callable[[str], list[Passage]]]]:
-        """Return the spans that are no plain text, and the function that cuts each."""
+        """Return the spans that are not plain text, each with the function that cuts it."""
         text = self._text
         parts: list[tuple[int, int, Callable[[str], list[Passage]]]] = [
             (run.start, run.end, partial(self._of_run, run)) for run in value_runs(text)
@@ -92,10 +97,13 @@ class _Cutter:
         return [Passage(self._text[start:end], start, end, label, group=next(self._groups), binary=True)]
 
     def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
-        """Return the passages of text. Beside values or rows a short one, e.g. a fence, is their frame."""
+        """Return the passages of plain text.
+
+        Beside values or rows, a short text such as a code fence is a frame, and stays.
+        """
         group = 0 if is_alone else next(self._groups)
         while not is_alone and start < end:
-            # A fence around what is kept or removed must stay.
+            # The fence around a value must stay.
             line_end = self._text.find("\n", start, end) + 1 or end
             if start > 0 and self._text[start:line_end].strip()[:3] in ("", "```", "~~~"):
                 start = line_end
@@ -114,7 +122,7 @@ class _Cutter:
         ]
 
     def _of_rows(self, table: Table, label: str) -> list[Passage]:
-        """Return the rows of a table; tiny ones together."""
+        """Return the rows of a table as passages. Tiny rows are joined."""
         label = f"{label} {table.labels}".strip()[:LONGEST_LABEL]
         group = next(self._groups)
         return [
@@ -132,7 +140,7 @@ class _Cutter:
         ]
 
     def _collected(self, spans: Iterable[tuple[int, int]], small: int) -> Iterator[tuple[int, int]]:
-        """Yield the spans, neighbors that are smaller than `small` together up to the target."""
+        """Yield the spans. Neighbors that are smaller than `small` are joined up to the target size."""
         pending: tuple[int, int] | None = None
         for start, end in spans:
             is_small = end - start < small
@@ -147,7 +155,7 @@ class _Cutter:
             yield pending
 
     def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
-        """Return the elements in an element as passages, large ones opened."""
+        """Return the child elements as passages. Large elements are opened."""
         text, sizes = self._text, self._sizes
         label = next(markup.texts(element, _LABELS, text), label)[:LONGEST_LABEL]
         group = next(self._groups)
@@ -194,7 +202,7 @@ class _Cutter:
         ]
 
     def _of_run(self, run: Values, label: str, *, keys_stay: bool = False) -> list[Passage]:
-        """Return the passages of values that follow each other: the lines of JSONL, or a single value."""
+        """Return the passages of values that follow each other, such as the lines of JSONL, or of a single value."""
         if len(run.values) > 1:
             return self._of_items(run, run.values, label, 0)
         value = run.values[0]
@@ -214,7 +222,7 @@ class _Cutter:
         return Passage(own, value.start, value.end, label, "value", next(self._groups), binary=binary)
 
     def _is_record(self, run: Values, value: Value) -> bool:
-        """Return whether a value is kept or removed as a whole: it is not large, and no list of records."""
+        """Return True if a value is kept or removed as a whole: it is not large, and it is not a list of records."""
         if value.end - value.start > self._sizes.largest:
             return False
         if not run.is_container(value):
@@ -225,7 +233,7 @@ class _Cutter:
         return not is_list and all(self._is_record(run, part) for part in parts)
 
     def _opened(self, run: Values, value: Value, label: str, depth: int, *, keys_stay: bool = False) -> list[Passage]:
-        """Return the passages in a value."""
+        """Return the passages inside a value."""
         if run.is_string(value):
             return self._of_string(run, value, label)
         if depth > DEEPEST or not run.is_container(value):
@@ -236,7 +244,10 @@ class _Cutter:
         return self._of_members(run, parts, label, depth, keys_stay=keys_stay)
 
     def _of_items(self, run: Values, items: Sequence[Value], label: str, depth: int) -> list[Passage]:
-        """Items as passages: records each, scalars and tiny ones together, and what is in those that are too large."""
+        """Return the items of a list as passages.
+
+        Each record is a passage. Scalars and tiny records are joined. An item that is too large is opened.
+        """
         sizes, group = self._sizes, next(self._groups)
         passages: list[Passage] = []
         spans: list[tuple[int, int]] = []
@@ -262,10 +273,11 @@ class _Cutter:
     def _of_members(
         self, run: Values, members: Sequence[Value], label: str, depth: int, *, keys_stay: bool
     ) -> list[Passage]:
-        """Return the larger members. The others are the frame that says what these belong to, unless they are most of
-        it.
+        """Return the larger members of an object as passages.
 
-        An object of many records by name is a list of them: the name goes with the record.
+        The small members are the frame that says what the larger ones belong to. They stay, unless they are most of the
+        object. An object with many records by name counts as a list of records, and each name is removed with its
+        record.
         """
         sizes = self._sizes
         titles = {run.string(member.key): member for member in members if member.key is not None}
@@ -317,7 +329,7 @@ class _Cutter:
         return opened if is_open else [self._value(member, label)]
 
     def _of_string(self, run: Values, value: Value, label: str) -> list[Passage]:
-        """Return the passages in a string, as those of any text."""
+        """Return the passages of the text in a string."""
         text = run.string(value)
         if is_binary(text):
             return [self._value(value, label, text, binary=True)]
@@ -345,7 +357,7 @@ def _covered(passages: Iterable[Passage]) -> int:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line of a text that says something, without marks."""
+    """Return the last line of a text that has letters, without marks around it."""
     for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
         if line.strip()[:3] not in ("", "```", "~~~"):
             return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
@@ -353,7 +365,7 @@ def _last_line(text: str) -> str:
 
 
 def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[list[int]]:
-    """Return the rows, ascending, in runs of neighbors that share a stub."""
+    """Group the rows into runs of neighbors that share a stub. The rows of a run ascend."""
     grouped: list[list[int]] = []
     for row in sorted(rows):
         if grouped and grouped[-1][-1] == row - 1 and share_stub(row - 1, row):
@@ -364,7 +376,14 @@ def runs(rows: Iterable[int], share_stub: Callable[[int, int], bool]) -> list[li
 
 
 def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub: Callable[[list[int]], str]) -> str:
-    """Return the text with a stub in place of each run of removed passages, which are given by index."""
+    """Return the text with a stub in place of each run of removed passages.
+
+    Args:
+        text: The text.
+        passages: All passages of the text.
+        removed: The indices of the removed passages.
+        stub: A function that returns the stub for a run of indices.
+    """
     parts: list[str] = []
     position = 0
     for run in runs(removed, lambda row, other: passages[row].group == passages[other].group):
@@ -375,7 +394,9 @@ def without(text: str, passages: Sequence[Passage], removed: Iterable[int], stub
 
 
 def _framed(stub: str, passage: Passage) -> str:
-    """Return the stub as it stands in place of the passage: as a value, an element or a row, inside strings escaped."""
+    """Return the stub in the form of the passage that it replaces: as a value, an element or a row, escaped inside
+    strings.
+    """
     match passage.form:
         case "value":
             stub = json.dumps(stub, ensure_ascii=False)
@@ -392,6 +413,6 @@ def _framed(stub: str, passage: Passage) -> str:
         case _:
             pass
     for _ in range(passage.strings):
-        # The apostrophe may end a string of Python.
+        # An apostrophe could end a Python string.
         stub = json.dumps(stub, ensure_ascii=False)[1:-1].replace("'", "\\u0027")
     return stub

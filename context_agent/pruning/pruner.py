@@ -1,11 +1,12 @@
-"""Pruning for any agent: irrelevant passages of tool results go when that pays, and come back exactly.
+"""Pruning for any agent: irrelevant passages of tool results are removed when that pays, and can be restored exactly.
 
-pruner = ContextPruner(budget=8_000)
-pruned = pruner.prune(messages)
-messages = pruner.restore(pruned.messages, ["p17"])
+    pruner = ContextPruner(budget=8_000)
+    pruned = pruner.prune(messages)
+    messages = pruner.restore(pruned.messages, ["p17"])
 
-A stub marks what was removed. A stub is never parsed: a result counts as pruned only if it equals, as a whole, a text
-that was returned for the same call. So a text inside a tool result that looks like a stub is a text like any other.
+A stub marks what was removed. The pruner never parses stubs. A result counts as pruned only if it equals, as a whole, a
+text that the pruner returned for the same call. A text inside a tool result that merely looks like a stub is therefore
+a text like any other.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ _LOOKS_LIKE_STUB = re.compile(
 
 
 NUMBER_BYTES, ID_BYTES, DIGEST_BYTES, LIST_BYTES = 32, 96, 49, 88
-"""Bytes of an integer, of a passage's id with the index that it is found by, of a digest, and of a list of one."""
+"""Bytes of an integer, of a passage's id with its index, of a digest, and of a list with one item."""
 
 
 @dataclass(eq=False, slots=True)
 class ResultRecord:
-    """A text of a conversation as it came.
+    """A text of a conversation, with the passages that were removed from it.
 
     Attributes:
-        source: The text, and where it was.
-        counter: Counts the tokens of passages.
-        ids: The ids of the passages that are removed, by index.
-        restored: The indices of passages that came back and stay.
-        short: What takes the place of the whole text once stubs must be brief; empty before.
-        is_brief: True once its stubs name the ids alone.
-        counted: The bytes that the record had when its conversation last counted them.
+        source: The original text and its place in the conversation.
+        counter: The counter for the tokens of passages.
+        ids: The ids of the removed passages, by the index of the passage.
+        restored: The indices of passages that were restored. Later prunes leave them.
+        short: The text that replaces the whole result, if all of it is removed and its stub is brief. Otherwise empty.
+        is_brief: True if its stubs contain only the ids.
+        counted: The bytes that the record had when `PrunedResults` last counted them.
     """
 
     source: ResultText
@@ -75,7 +76,7 @@ class ResultRecord:
 
     @property
     def text(self) -> str:
-        """The text as it came."""
+        """The original text."""
         return self.source.text
 
     @property
@@ -95,7 +96,7 @@ class ResultRecord:
 
     @property
     def memory(self) -> int:
-        """Bytes of the record, its text and passages included."""
+        """The bytes of the record, including its text and passages."""
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
         restored = getsizeof(self.restored) if self.restored else 0
         texts = getsizeof(self.text) + _text_bytes(self.source.image)
@@ -103,19 +104,21 @@ class ResultRecord:
 
     @property
     def frame_can_go(self) -> bool:
-        """Whether one stub may take the place of the whole text: its passages are nearly all of it."""
+        """True if one stub may replace the whole text, because its passages cover nearly all of it."""
         covered = sum(passage.end - passage.start for passage in self.passages)
         is_mostly = covered >= MIN_COVERED * len(self.text.strip())
         return is_mostly and bool(self.passages) and self.source.form == "text" and not self.source.is_argument
 
     def share_stub(self, index: int, other: int) -> bool:
-        """Return whether one stub may take the place of both passages, which are neighbors."""
+        """Return True if one stub may replace both passages, which are neighbors."""
         return self.passages[index].group == self.passages[other].group
 
     def restore(self, wanted: AbstractSet[str], removed: Mapping[int, str] | None = None) -> list[Passage]:
-        """Bring passages back by id; return those that were not back before.
+        """Restore the passages with these ids, and return the passages that were not restored before.
 
-        `removed` has further ids by index, those of a text returned earlier.
+        Args:
+            wanted: Ids of passages to restore.
+            removed: Further ids by passage index, from a text that was returned earlier.
         """
         names = {**(removed or {}), **self.ids}
         back = {index for index, name in names.items() if name in wanted}
@@ -127,7 +130,10 @@ class ResultRecord:
         return [self.passages[index] for index in new]
 
     def without(self, ids: Mapping[int, str], *, is_brief: bool = False) -> str:
-        """Return the text with stubs in place of these passages, brief ones on request."""
+        """Return the text with stubs in place of the passages in `ids`.
+
+        If `is_brief`, the stubs contain only the ids.
+        """
         if not ids:
             return self.text
         if self.short and len(ids) == len(self.passages):
@@ -136,11 +142,19 @@ class ResultRecord:
         return without(self.text, self.passages, ids, stub)
 
     def shortened(self, text: str) -> str:
-        """Return a text as what takes the place of this one: a JSON text if this is one."""
+        """Return `text` in the form in which it can replace this one.
+
+        If this text is JSON, the result is a JSON string.
+        """
         return text if self.passages[0].form == "text" else json.dumps(text)
 
     def value(self, result: ResultText, text: str) -> tuple[Path, Any]:
-        """Return the path and the value of `text`, the record's text with stubs, in the message of `result`."""
+        """Return the path and the value that put `text` into the message of `result`.
+
+        Args:
+            result: The text as it is in the current messages.
+            text: The record's text with stubs.
+        """
         source = self.source
         if source.form != "image":
             return result.path, text
@@ -159,14 +173,14 @@ class ResultRecord:
 
 
 def _text_bytes(value: Any) -> int:
-    """Return the bytes of the texts in a part."""
+    """Return the bytes of all texts in a message part."""
     if isinstance(value, Mapping):
         return sum(map(_text_bytes, value.values()))
     return getsizeof(value) if isinstance(value, str | bytes) else 0
 
 
 def _passage_bytes(passages: Sequence[Passage]) -> Iterator[int]:
-    """Yield the bytes of each passage. Neighbors under one heading share its label."""
+    """Yield the bytes of each passage. Neighbors under one heading share the bytes of its label."""
     label = ""
     for passage in passages:
         own_label = 0 if passage.label == label else getsizeof(passage.label)
@@ -175,9 +189,9 @@ def _passage_bytes(passages: Sequence[Passage]) -> Iterator[int]:
 
 
 class PrunedResults:
-    """The records of a pruner's conversations, found by the original text or by any text that it returned.
+    """The records of a pruner's conversations. A record is found by its original text or by any text returned for it.
 
-    Every key is a digest, so a long call id costs no more than a short one.
+    Every key is a digest, so a long call id takes no more memory than a short one.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -190,21 +204,24 @@ class PrunedResults:
 
     @property
     def memory(self) -> int:
-        """Bytes of the records, of what was returned for them, and of the sizes of texts, as last counted."""
+        """The bytes of the records, of the returned texts and of the token counts, as of the last `count_memory`."""
         tables = (self._originals, self._returned, self._sizes)
         return self._bytes + sum(getsizeof(table) + DIGEST_BYTES * len(table) for table in tables)
 
     def count_memory(self, records: Iterable[ResultRecord]) -> None:
-        """Count the bytes of records that may have changed."""
+        """Count the bytes of these records again, because they may have changed."""
         for record in records:
             self._bytes += (size := record.memory) - record.counted
             record.counted = size
 
     def records(self, results: Iterable[ResultText], opening: bytes) -> list[ResultRecord]:
-        """Return the record of each result, a new one for a result that is new.
+        """Return the record of each result. A new result gets a new record.
 
-        `opening` tells conversations apart that use the same call ids. Equal results of calls with one id have a record
-        each, in their order.
+        If several calls with the same id have equal results, each of these results has its own record, in their order.
+
+        Args:
+            results: The results of one conversation.
+            opening: A digest that distinguishes conversations with the same call ids.
         """
         return [record or self._new_record(result, opening) for result, record in self.find(results, opening)]
 
@@ -215,7 +232,7 @@ class PrunedResults:
         return record
 
     def find(self, results: Iterable[ResultText], opening: bytes) -> list[tuple[ResultText, ResultRecord | None]]:
-        """Return each result with its record, None for one that was never pruned nor kept."""
+        """Return each result with its record. If a result is new, its record is None."""
         found = [(result, self.removed(result)[0]) for result in results]
         taken = {id(record) for _, record in found if record is not None}
         for number, (result, known) in enumerate(found):
@@ -227,11 +244,17 @@ class PrunedResults:
         return found
 
     def removed(self, result: ResultText) -> tuple[ResultRecord | None, dict[int, str]]:
-        """Return the record and the ids of the passages that are missing in a text that was returned, else None."""
+        """Return the record of a text that was returned earlier, and the ids of the passages that the text lacks.
+
+        If the text was never returned, return None and no ids.
+        """
         return self._returned.get(_key(result), (None, {}))
 
     def returned(self, result: ResultText, record: ResultRecord, ids: Mapping[int, str] | None = None) -> str:
-        """Return the record's text without these passages, by default those removed, and remember it for that call."""
+        """Return the record's text without the passages in `ids`, and remember this text for the call of `result`.
+
+        By default `ids` are all passages that are removed from the record.
+        """
         ids = record.ids if ids is None else ids
         text = record.without(ids)
         path = (*result.path, "text") if result.form == "image" else result.path
@@ -241,7 +264,10 @@ class PrunedResults:
         return text
 
     def tokens(self, text: str, record: ResultRecord | None = None) -> int:
-        """Return the tokens of a text of a record, or of another text, counted once."""
+        """Return the tokens of a text.
+
+        Each text is counted once. If the text is the image of `record`, return its known size.
+        """
         if record is not None and record.source.form == "image" and text == record.text:
             return record.source.tokens
         key = digest(text)
@@ -256,7 +282,7 @@ def _key(result: ResultText, opening: bytes = b"") -> bytes:
 
 
 class RequestedIds:
-    """The numbers of the passages that messages ask to restore."""
+    """The numbers of the passages that messages ask to restore, as ranges."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._starts: list[int] = []
@@ -275,13 +301,16 @@ class RequestedIds:
         return self.next_free(number) != number
 
     def next_free(self, number: int) -> int:
-        """Return the first number from `number` on that no message asks for."""
+        """Return the first number, from `number` on, that no message asks for."""
         position = bisect_right(self._starts, number)
         return max(number, self._stops[position - 1]) if position else number
 
 
 def _requested(text: str) -> Iterator[range]:
-    """Yield the numbers that a text asks to restore, written as in a stub: `restore: p3-p5, p9`."""
+    """Yield the ranges of numbers that a text asks to restore.
+
+    It must write them as a stub does: `restore: p3-p5, p9`.
+    """
     for request in _REQUEST.findall(text):
         for first, last in _ID_RANGE.findall(request):
             if numbers := range(int(first), int(last or first) + 1):
@@ -289,7 +318,7 @@ def _requested(text: str) -> Iterator[range]:
 
 
 def id_ranges(ids: Sequence[str]) -> str:
-    """`p3-p5, p9` for the ids of a run."""
+    """Return ids as text, with consecutive ids as a range: `p3-p5, p9`."""
     ranges: list[list[str]] = []
     for name in ids:
         if ranges and int(ranges[-1][-1][1:]) + 1 == int(name[1:]):
@@ -300,39 +329,52 @@ def id_ranges(ids: Sequence[str]) -> str:
 
 
 def digest(text: str) -> bytes:
-    """Return a digest that tells texts apart."""
+    """Return a digest that distinguishes texts, 16 bytes."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 MIN_COVERED = 0.7
-"""Share of a text that its passages must have, so that the rest of it means nothing without them."""
+"""The share of a text that its passages must cover before one stub may replace all of it."""
 MAX_STUB_SHARE = 0.25
-"""If stubs and frames without passages take more than this share of what fits, stubs become brief."""
+"""The share of the limit above which the tokens of stubs and empty frames make the pruner write brief stubs."""
 LARGE_ARGUMENTS = 1_000
-"""Characters; shorter arguments of a call are not counted and stay as they are."""
+"""The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
 BUDGET = 8_000
 BRIEF_TOKENS, GONE_TOKENS = 8, 5
-"""Tokens of a brief stub, and of what takes the place of a result that is gone."""
+"""Tokens of a brief stub, and of the text that replaces a result without remaining passages."""
 STEPS = 3
-"""Latest messages of the agent that passages are judged against, beside the task."""
+"""The number of the agent's latest messages that passages are compared with, in addition to the task."""
 PREVIEW = 100
-"""Characters of a removed passage in the report."""
+"""Characters of a removed passage that the report quotes."""
 STRATEGIES = (*JUDGES, "none")
 Effort = Literal["careful", "fast"]
 Outcome = Literal[
     "pruned", "within budget", "over budget", "does not pay", "declined", "nothing to remove", "passed through"
 ]
-"""What a prune did. `over budget`: all that may go is gone, and what stays is still more than the budget allows.
-`declined`: `confirm` said no."""
+"""The result of a prune.
+
+If it is `over budget`, everything removable is removed, and the rest still exceeds the budget. If it is `declined`,
+`confirm` returned False.
+"""
 Confirm = Callable[["PruneReport"], bool]
-"""(the report of a prune that would happen) -> whether it may."""
+"""A function that is called with the report of a planned prune, and returns whether the prune may happen."""
 PassageStrategy = Callable[[Sequence[Passage], str], Iterable[float]]
-"""(passages, task) -> a score for each passage, higher for what should stay."""
+"""A function of passages and a task that returns a score for each passage. Passages with higher scores stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedPassage:
-    """A passage that a prune removed. `score` is the strategy's, `preview` how the passage begins."""
+    """A passage that a prune removed.
+
+    Attributes:
+        id: The id that restores it, such as `p17`.
+        message: The index of its message.
+        call_id: The id of the call whose result it was in.
+        tokens: Its size in tokens.
+        score: The score that the strategy gave it.
+        reason: Why it was removed.
+        preview: Its first characters.
+    """
 
     id: str
     message: int
@@ -345,7 +387,14 @@ class RemovedPassage:
 
 @dataclass(frozen=True, slots=True)
 class RestoredPassage:
-    """A passage that came back, and the task for which its removal was wrong. `label` is its heading or title."""
+    """A passage that was restored, and the task for which removing it was wrong.
+
+    Attributes:
+        task: The task.
+        label: The passage's heading or title.
+        text: Its text.
+        tokens: Its size in tokens.
+    """
 
     task: str
     label: str
@@ -355,13 +404,25 @@ class RestoredPassage:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """Both sides of a prune. Tokens are those of tool results; `savings` and `loss` are in fresh input tokens.
+    """The gain and the cost of a prune.
 
-    `freed` is what leaves the context, stubs deducted; `cached_lost` what was cached behind the first change and is
-    read afresh. `savings` and `loss` are their worth over the turns to come, also for a prune that does not pay.
-    `protected` counts the passages that stay in any case, by reason. `restored` are the ids of passages that a message
-    asked for and that came back; what that costs the cache is in `cached_lost`, but no loss of the prune.
-    `tokens_original` are those of the results as they came, before any prune.
+    Attributes:
+        outcome: The result of the prune.
+        kind: The message format.
+        strategy: The name of the strategy.
+        tokens_before: Tokens of the tool results before this prune.
+        tokens_after: Tokens of the tool results after this prune.
+        freed: Tokens that leave the context, less the tokens of stubs.
+        cached_lost: Cached tokens after the first change, which the server must read again.
+        savings: What the freed tokens would cost over the turns to come, in fresh input tokens. It is also reported for
+            a prune that does not pay.
+        loss: What it costs to read the `cached_lost` tokens again, in fresh input tokens. The cost of restored passages
+            is left out.
+        removed: The passages that were removed.
+        restored: Ids of passages that were restored because a message asked for them.
+        protected: How many passages stay whatever their score, by reason.
+        warnings: Faults of the conversation, and other facts that a user should know.
+        tokens_original: Tokens of the tool results before any prune.
     """
 
     outcome: Outcome
@@ -380,13 +441,19 @@ class PruneReport:
     tokens_original: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
+        """Return the report as JSON values, with keys in a fixed order."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Messages of the kind that was passed in, and the report. `ConversationPruners` numbers conversations from 1."""
+    """The result of `ContextPruner.prune`.
+
+    Attributes:
+        messages: Messages of the same kind as the input.
+        report: What the prune did.
+        conversation: The number of the conversation, from 1, that `ConversationPruners` assigned. Otherwise 0.
+    """
 
     messages: list[Any]
     report: PruneReport
@@ -394,27 +461,29 @@ class Pruned:
 
 
 class ContextPruner:
-    """Prunes the conversations of an agent. It remembers what it removed: use the same pruner for every turn.
+    """A pruner for the conversations of an agent. It remembers what it removed, so use the same pruner for every turn.
 
-    A pruner is not safe for several threads.
+    A pruner must not be shared between threads.
 
     Args:
-        budget: The number of tokens of tool results to keep, or the share of them that stays: `0.25` or `"25%"`.
-            Results of the last turn stay if they fit. Beside them, older results keep half of the budget.
+        budget: How many tokens of tool results to keep, as a number or as a share: `0.25` or `"25%"`. Results of the
+            last turn stay if they fit. In that case, older results still keep half of the budget.
         strategy: `reader`, `age`, `random`, `bm25`, `embedding`, `none`, or a function (passages, task) -> scores.
-        effort: `fast` lets `reader` judge without reading.
-        adapted: A file of `ctx1 train pruner`: the strategy `reader` reads with the reader that was adapted to it.
-        prices: Decide when a prune pays.
-        counter: Counts tokens, by default as gpt-oss does.
-        confirm: Is called with the report before a prune that frees more than `confirm_above` tokens. If it returns
-            False, nothing is removed. It is called again when `confirm_above` more tokens would go.
-        confirm_above: The number of tokens that go without a question.
-        on_restore: Is called with each passage that comes back. Its removal was wrong, so a record of them is data to
-            learn from.
+        effort: `careful` lets the cross-encoder read passages. `fast` lets `reader` compare words and their meaning
+            only.
+        adapted: A file of `ctx1 train pruner`. The strategy `reader` then uses the reader that was adapted with it.
+        prices: Prices that decide whether a prune pays.
+        counter: The token counter. Defaults to the counter for gpt-oss.
+        confirm: A function that is called with the report before a prune that frees more than `confirm_above` tokens.
+            If it returns False, nothing is removed. It is called again when the prune would free `confirm_above` more
+            tokens.
+        confirm_above: The most tokens that a prune may free without calling `confirm`.
+        on_restore: A function that is called with each restored passage. Removing the passage was wrong, so a record of
+            these calls is training data.
 
     Raises:
-        ConfigError: The budget, the strategy or the effort does not exist, `confirm_above` is negative, or the
-            file cannot be read.
+        ConfigError: If the budget, the strategy or the effort is unknown, `confirm_above` is negative, or the file of
+            `adapted` cannot be read.
     """
 
     def __init__(
@@ -442,26 +511,28 @@ class ContextPruner:
 
     @property
     def memory(self) -> int:
-        """Bytes that the pruner remembers, after the last prune or restore."""
+        """The bytes that the pruner remembers, as of the last prune or restore."""
         return self._results.memory
 
     def prune(
         self, messages: Sequence[Any], task: str | None = None, *, hint: str = "", prices: Prices | None = None
     ) -> Pruned:
-        """Return the messages without the passages that matter least for the task, if removing them pays.
+        """Remove the passages that matter least for the task, if removing them pays.
 
-        What was removed before stays removed, unless the user or the agent wrote `restore:` and its id. No message is
-        changed in place, and those that stay as they are are the same objects. A result without a call, or a call
-        without a result, stays as it is, with a warning.
+        Passages that were removed before stay removed, unless the user or the agent wrote `restore:` and their ids. A
+        result without a call, or a call without a result, is left unchanged and causes a warning.
 
         Args:
-            messages: The conversation. A list that has something else than messages is passed through.
-            task: What the agent works on, by default the last message of the user.
-            hint: What the agent is looking for. A line `looking for: …` in its latest message says the same.
-            prices: Prices for this prune, by default the pruner's.
+            messages: The conversation. It is not changed. If an item is not a message, the list is returned unchanged.
+            task: What the agent works on. Defaults to the last user message.
+            hint: What the agent is looking for. A line `looking for: …` in its latest message has the same effect.
+            prices: Prices for this prune. Defaults to the prices of the pruner.
+
+        Returns:
+            The messages and a report. Messages that change are copied; the others are the same objects.
 
         Raises:
-            ConfigError: `messages` is no list.
+            ConfigError: If `messages` is not a list.
         """
         transcript = Transcript(messages)
         if problems := transcript.problems:
@@ -492,10 +563,18 @@ class ContextPruner:
         return confirmed
 
     def restore(self, messages: Sequence[Any], ids: Iterable[str]) -> list[Any]:
-        """Return the messages with these passages back where they were; later prunes leave them.
+        """Restore passages where they were. Later prunes leave them.
 
-        The messages may be those that `prune` returned, or the agent's original ones, which have the passages anyway.
-        Raises `ConfigError` for an id that is not pruned in them.
+        Args:
+            messages: The messages that `prune` returned, or the agent's original messages, which contain the passages
+                anyway.
+            ids: The ids of the passages, as in the stubs.
+
+        Returns:
+            The messages with the passages. Messages that change are copied; the others are the same objects.
+
+        Raises:
+            ConfigError: If an id belongs to no passage that was removed from this conversation.
         """
         transcript, wanted, pruned_ids = Transcript(messages), set(ids), set[str]()
         opening = _opening(transcript)
@@ -519,7 +598,7 @@ class ContextPruner:
 
 
 def _judge(strategy: str | PassageStrategy, effort: Effort, file: str | os.PathLike[str] | None) -> Judge | None:
-    """Return the judge of that name, None for `none`."""
+    """Return the judge for a strategy. If the strategy is `none`, return None."""
     if effort not in ("careful", "fast"):
         raise ConfigError(f"effort must be careful or fast; got {effort!r}")
     if file is not None:
@@ -554,7 +633,7 @@ class _Prune:
         self.brought_back: list[Passage] = []
         self._restored = self._restore()
         self._texts = self._rendered({}) if self._restored else self._sent
-        # What fits is decided by the texts as they came: a second prune must find the same limit.
+        # The original texts decide the limit, so that a second prune computes the same limit.
         sizes = self._sizes([record.text for record in self._records])
         self._original = sum(sizes)
         tokens = budget.tokens(self._original)
@@ -563,7 +642,10 @@ class _Prune:
         self._total_before = self._total(self._texts)
 
     def _own_text(self, content: MessageContent) -> str:
-        """Return what the author wrote: a stub in the arguments of a call is not a request to restore."""
+        """Return the text that the author of a message wrote, with the original arguments of its calls.
+
+        A stub in the arguments of a call must not count as a request to restore.
+        """
         text = content.text
         for argument in content.arguments:
             record = self._memory.removed(argument)[0]
@@ -572,7 +654,10 @@ class _Prune:
         return text
 
     def _fitting(self, sizes: Sequence[int], tokens: int) -> frozenset[int]:
-        """Return the rows of the last turn's results that stay whole: the smaller ones, as long as they fit."""
+        """Return the numbers of the last turn's results that stay whole.
+
+        The smallest results are taken first, while they fit.
+        """
         last = [row for row, result in enumerate(self._results) if result.message >= self._transcript.last_turn]
         last.sort(key=lambda row: sizes[row])
         sums = np.cumsum([sizes[row] for row in last])
@@ -587,7 +672,7 @@ class _Prune:
         *,
         cold: bool = False,
     ) -> Pruned:
-        """Return the messages and the report."""
+        """Prune the conversation, and return the messages and the report."""
         total = self._total_before
         restoring = self._cached_lost(self._texts) if self._restored else 0
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
@@ -623,7 +708,7 @@ class _Prune:
         return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
 
     def _over_budget(self, report: PruneReport) -> PruneReport:
-        """Return the report of a conversation of which more stays than fits."""
+        """Return the report with the outcome `over budget` and a warning."""
         warning = (
             f"{report.tokens_after:,} tokens of tool results stay, {self._limit:,} fit: what remains is protected, "
             "restored, or too small to remove"
@@ -631,7 +716,7 @@ class _Prune:
         return replace(report, outcome="over budget", warnings=(*report.warnings, warning))
 
     def _restore(self) -> list[str]:
-        """Restores what the user and the agent ask for; returns the ids."""
+        """Restore the passages that the user and the agent ask for, and return their ids."""
         removed = {name for record in self._records for name in record.ids.values()} if self._requests else set()
         wanted = {name for name in removed if int(name[1:]) in self._requests}
         for record in self._records if wanted else ():
@@ -639,7 +724,7 @@ class _Prune:
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
-        """Return all passages in order, those that are removed included: scores must not depend on what went before."""
+        """Return all passages in order, including removed ones. Earlier prunes must not change the scores."""
         return [
             Candidate(passage, result, number, index)
             for number, (result, record) in enumerate(zip(self._results, self._records, strict=True))
@@ -647,7 +732,7 @@ class _Prune:
         ]
 
     def _staying(self, candidates: Sequence[Candidate]) -> dict[int, str]:
-        """Return the rows that stay in any case, with the reasons."""
+        """Return the rows that stay whatever their score, with the reasons."""
         restored = {
             row: "restored" for row, item in enumerate(candidates) if item.index in self._records[item.number].restored
         }
@@ -663,7 +748,10 @@ class _Prune:
         return reasons | restored
 
     def _release(self, candidates: Sequence[Candidate], reasons: dict[int, str]) -> None:
-        """Let the largest errors go until what stays fits: one giant error must not keep the rest out."""
+        """Remove the protection of the largest errors until the protected passages fit.
+
+        Otherwise one very large error would keep everything else out.
+        """
         rows_of: dict[int, list[int]] = {}
         for row, reason in reasons.items():
             if reason == "error":
@@ -681,8 +769,10 @@ class _Prune:
         return frozenset(row for row, item in enumerate(candidates) if item.index in self._records[item.number].ids)
 
     def _scores(self, candidates: Sequence[Candidate], staying: Mapping[int, str], judge: Judge) -> Scores:
-        """Return the scores, shape (n,). Raises `ConfigError` if the strategy does not return a number for each
-        passage.
+        """Return the scores of the passages, shape (n_passages,).
+
+        Raises:
+            ConfigError: If the strategy does not return a number for each passage.
         """
         passages = [candidate.passage for candidate in candidates]
         room = max(0, self._limit - sum(passages[row].tokens for row in staying))
@@ -693,7 +783,7 @@ class _Prune:
                 "number for each of them"
             )
         scores = raised(scores, passages, [row for row, reason in staying.items() if reason == "restored"])
-        # What an image shows is not judged: the later it is, the longer it stays.
+        # The content of images is not judged. A later image stays longer.
         images = [row for row, candidate in enumerate(candidates) if candidate.source.form == "image"]
         scores[images] = np.sort(scores[images])
         return scores
@@ -701,9 +791,12 @@ class _Prune:
     def _chosen(
         self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str]
     ) -> tuple[dict[int, str], dict[int, str]]:
-        """Return the new ids of the passages that go, by row, and brief texts by the number of their result.
+        """Choose the passages to remove.
 
-        Stubs are brief only if full ones would take the room of too many passages.
+        Stubs are brief only if full stubs would leave too little room for passages.
+
+        Returns:
+            The ids of the passages to remove, by row, and the texts with brief stubs, by the number of the result.
         """
         names = self._names(self._least_relevant(candidates, scores, staying, FULL_STUBS))
         ids = self._ids(candidates, names)
@@ -722,7 +815,7 @@ class _Prune:
         return self._results[number].message < self._transcript.last_turn
 
     def _overhead(self, texts: Sequence[str], ids: Mapping[int, Mapping[int, str]]) -> int:
-        """Return the tokens of stubs, and of frames of results of which nothing else stays."""
+        """Return the tokens of stubs, and of the frames of results without remaining passages."""
         overhead = 0
         for number, (record, tokens) in enumerate(zip(self._records, self._sizes(texts), strict=True)):
             removed = {**record.ids, **ids.get(number, {})}
@@ -736,14 +829,16 @@ class _Prune:
     def _least_relevant(
         self, candidates: Sequence[Candidate], scores: Scores, staying: Mapping[int, str], costs: StubCosts
     ) -> frozenset[int]:
-        """Return the rows to remove, until what remains fits, stubs included, or nothing more can go."""
+        """Return the rows to remove, the least relevant first, until the rest and its stubs fit or nothing more can be
+        removed.
+        """
         removed = self._removed(candidates)
         rows: frozenset[int] = frozenset()
         is_brief = costs is not FULL_STUBS
         total, factor = self._total(self._rendered({}, self._brief({}))) if is_brief else self._total_before, 1
         while total > self._limit:
-            # From the third round on each round frees twice as much as the one before it. So the rounds stay few, even
-            # where stubs cost more than was estimated.
+            # From the third round on, each round frees twice as much as the round before. The number of rounds stays
+            # small even if stubs cost more than estimated.
             limit = total - (total - self._limit) * factor
             more = select(candidates, scores, staying, removed | rows, total=total, limit=limit, costs=costs)
             if not more:
@@ -755,7 +850,7 @@ class _Prune:
         return rows
 
     def _names(self, rows: Iterable[int]) -> dict[int, str]:
-        """New ids for the rows, in order, without those that a message already asks for."""
+        """Return new ids for the rows, in order. Ids that a message already asks to restore are skipped."""
         names: dict[int, str] = {}
         number = self._memory.last_id
         for row in sorted(rows):
@@ -771,7 +866,7 @@ class _Prune:
         return ids
 
     def _rendered(self, ids: Mapping[int, Mapping[int, str]], brief: Mapping[int, str] | None = None) -> list[str]:
-        """Return the text of each result without these passages and those that were removed before."""
+        """Return the text of each result, without the passages in `ids` and those that were removed before."""
         short = brief or {}
         return [
             short.get(row) or record.without({**record.ids, **ids.get(row, {})})
@@ -779,10 +874,10 @@ class _Prune:
         ]
 
     def _brief(self, ids: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
-        """Return the texts of old results with brief stubs, by the number of the result, where they are shorter.
+        """Return the texts of older results with brief stubs, by the number of the result.
 
-        A result of which nothing stays is gone with its frame. The first one of neighbors that are gone says so and
-        names the ids of all, each other only its own.
+        If no passage of a result remains, its frame is removed too. Of neighboring results without passages, the first
+        names the ids of all, and each of the others names its own.
         """
         texts: dict[int, str] = {}
         groups: list[list[int]] = []
@@ -822,14 +917,17 @@ class _Prune:
             self._memory.last_id = max(int(name[1:]) for name in names.values())
 
     def _sizes(self, texts: Sequence[str]) -> list[int]:
-        """Return the tokens of a text of each record."""
+        """Return the tokens of the current text of each record."""
         return [self._memory.tokens(text, record) for text, record in zip(texts, self._records, strict=True)]
 
     def _total(self, texts: Sequence[str]) -> int:
         return sum(self._sizes(texts))
 
     def _cached_lost(self, texts: Sequence[str]) -> int:
-        """Tokens that stay behind the first change and were in the cache: all but the last turn was sent before."""
+        """Return the tokens that stay after the first change and were cached.
+
+        The server has seen everything but the last turn.
+        """
         changed = zip(self._results, self._records, self._sent, texts, strict=True)
         lost, is_broken = 0, False
         by_message: dict[int, list[tuple[ResultRecord, str, str]]] = {}
@@ -842,7 +940,7 @@ class _Prune:
                     lost += self._memory.tokens(after[start:], record)
                     is_broken = True
             if is_broken:
-                # Large arguments are texts of their own, which count above.
+                # Large arguments are separate texts, which were counted above.
                 own = content.text
                 for record, before, _ in by_message.get(message, ()):
                     own = own.replace(before, "") if record.source.is_argument else own
@@ -886,7 +984,7 @@ def _shared_prefix(before: str, after: str) -> int:
 
 
 def _opening(transcript: Transcript) -> bytes:
-    """Return a digest of what users and the system wrote before the first result, which tells conversations apart."""
+    """Return a digest of what users and the system wrote before the first result. It distinguishes conversations."""
     first = next((index for index, content in enumerate(transcript.contents) if content.results), 0)
     opening = (content.text for content in transcript.contents[:first] if content.role != "assistant")
     return digest("\0".join(opening))

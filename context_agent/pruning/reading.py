@@ -1,7 +1,7 @@
 """The pairs of texts that the shipped cross-encoder reads, in the form that it was trained on.
 
-The first text, the premise, has the question and a line for each of the best other passages. The second one, the
-excerpt, is the passage itself, shortened if it is long.
+The first text is the premise. It has the question, and a line for each of the best other passages. The second text is
+the excerpt. It is the passage itself, shortened if it is long.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 EVIDENCE = 2
-"""Other passages in a premise."""
+"""The number of other passages in a premise."""
 QUESTION_WORDS, TITLE_WORDS, SENTENCE_WORDS, EXCERPT_WORDS = 50, 8, 18, 80
-"""Most words of the question, of a title, of a sentence of another passage, and of the passage itself."""
+"""The most words of the question, of a title, of another passage's sentence, and of the passage itself."""
 
 
 def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:
-    """Return the first text.
+    """Return the first text of a pair.
 
     Args:
         question: The question.
-        evidence: The title and a sentence of each other passage. The title may be empty.
+        evidence: The title and one sentence of each other passage, best first. A title may be empty.
     """
     lines = [
         titled(title, ": ", first_words(sentence, SENTENCE_WORDS)) for title, sentence in islice(evidence, EVIDENCE)
@@ -29,17 +29,17 @@ def premise(question: str, evidence: Iterable[tuple[str, str]]) -> str:
 
 
 def excerpt(title: str, text: str, sentences: Sequence[str], worth: Sequence[float]) -> str:
-    """Return the second text.
+    """Return the second text of a pair.
 
     Args:
         title: The title of the passage. It may be empty.
         text: The passage.
         sentences: Its sentences.
-        worth: A number for each sentence. It is used only if the passage has more than
-            `EXCERPT_WORDS` words.
+        worth: A number for each sentence. It is used only if the passage has more than `EXCERPT_WORDS` words.
 
     Returns:
-        The title and the passage. Of a long passage, the first sentence and those of the highest worth, in order.
+        The title and the passage. A long passage is shortened to its first sentence and those of the highest worth, in
+        their order.
     """
     words = text.split()
     short = " ".join(words) if len(words) <= EXCERPT_WORDS else _worthiest(sentences, worth)
@@ -57,7 +57,7 @@ def _worthiest(sentences: Sequence[str], worth: Sequence[float]) -> str:
 
 
 def titled(title: str, mark: str, text: str) -> str:
-    """Return a text behind its title, if there is one."""
+    """Return a text with its title before it. If the title is empty, return the text alone."""
     return f"{first_words(title, TITLE_WORDS)}{mark}{text}" if title else text
 
 

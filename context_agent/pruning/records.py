@@ -1,4 +1,6 @@
-"""Records written as values: JSON, lines of JSON, what Python's `repr` writes, alone or among lines of text."""
+"""Values written in a text: JSON, lines of JSON, and Python literals as `repr` writes them, alone or among lines of
+text.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ from context_agent.pruning.blocks import SMALL, TARGET
 
 _STRING = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
 _START = re.compile(r"^[\[{(]|(?<=[:=] )[\[{]", re.M)
-"""Where a value may begin: a line, or behind `name: `."""
+"""The start of a possible value: at the start of a line, or after `name: ` or `name= `."""
 _LITERAL = re.compile(
     rf"(?P<blank>\s++)|(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]++)|(?P<open>[\[{{(])|(?P<close>[\]}})])|[,:=]"
 )
 _NESTED = re.compile(rf"{_STRING}|(?P<open>[\[{{(])|[\]}})]", re.S)
 _PART = re.compile(rf"(?P<string>[bBrRuU]{{0,2}}(?:{_STRING}))|(?P<word>[\w.+-]++)|(?P<open>[\[{{(])|[,:=]", re.S)
 _ESCAPE = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\U.{8}|\\x..|\\[0-7]{1,3}|\\N\{[^}]*\}|\\.")
-"""A character of a string that is written as an escape, or as two."""
+"""A character of a string that is written as one escape sequence or as a surrogate pair."""
 _PYTHON_ESCAPES = re.compile(r"(?:[^\\]++|\\[abfnrtvxuUN0-7'\"\\\n])*+")
-"""A string whose escapes Python knows. It would warn of others."""
+"""A string whose escape sequences Python knows. Python would warn about others."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _REST_OF_LINE = re.compile(r"[ \t]*+(?:,[ \t]*+)?\r?(?:\n|\Z)")
 _DECODER = json.JSONDecoder()
@@ -31,7 +33,14 @@ _PAIRS = {"[": "]", "{": "}", "(": ")"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value or a member: `first` is where its key begins, if it has one, `start` and `end` are those of the value."""
+    """The span of a value, or of a member of an object.
+
+    Attributes:
+        first: The offset where the member's key begins. Without a key it equals `start`.
+        start: The offset where the value begins.
+        end: The offset after the value.
+        key: The span of the key, if there is one.
+    """
 
     first: int
     start: int
@@ -41,7 +50,13 @@ class Value:
 
 @dataclass(slots=True)
 class Values:
-    """Values of a text that follow each other, and what is in them."""
+    """Values that follow each other in a text, with access to their parts.
+
+    Attributes:
+        text: The text.
+        values: The spans of the values.
+        is_json: True if the values are JSON, False if they are Python literals.
+    """
 
     text: str
     values: list[Value]
@@ -50,30 +65,33 @@ class Values:
 
     @property
     def start(self) -> int:
-        """Where the first value begins."""
+        """The offset where the first value begins."""
         return self.values[0].start
 
     @property
     def end(self) -> int:
-        """Where the last value ends."""
+        """The offset after the last value."""
         return self.values[-1].end
 
     def is_container(self, value: Value) -> bool:
-        """Return whether the value is a list, an object, or a call such as `User(name='Ana')`."""
+        """Return True if the value is a list, an object, or a call such as `User(name='Ana')`."""
         return self.text[value.end - 1] in "]})"
 
     def is_object(self, value: Value) -> bool:
-        """Return whether the value has members with keys."""
+        """Return True if the value has members with keys."""
         if not self.is_container(value):
             return False
         return any(part.key is not None for part in self._parts(value, 1))
 
     def is_string(self, value: Value) -> bool:
-        """Return whether the value is a string."""
+        """Return True if the value is a string."""
         return self.text[value.start] in "\"'"
 
     def string(self, value: Value) -> str:
-        """Return what a string says, or how another value is written; nothing for a list or an object."""
+        """Return the content of a string, or the written form of another scalar.
+
+        For a list or an object, return an empty string.
+        """
         raw = self.text[value.start : value.end]
         if not self.is_string(value):
             return "" if self.is_container(value) else raw
@@ -85,7 +103,7 @@ class Values:
             return raw[1:-1]
 
     def offsets(self, value: Value) -> Callable[[int], int]:
-        """Return the function from an offset in what a string says to the offset in the text."""
+        """Return a function that maps an offset in a string's content to an offset in the text."""
         decoded, shifts, shift = [0], [value.start + 1], value.start + 1
         if len(self.string(value)) != value.end - value.start - 2:
             for match in _ESCAPE.finditer(self.text, value.start + 1, value.end - 1):
@@ -95,7 +113,7 @@ class Values:
         return lambda offset: offset + shifts[bisect_right(decoded, offset) - 1]
 
     def parts(self, value: Value) -> list[Value]:
-        """Return the items or members of a list, an object or a call."""
+        """Return the items of a list, or the members of an object or a call."""
         return self._parts(value)
 
     def _parts(self, value: Value, most: int | None = None) -> list[Value]:
@@ -131,7 +149,7 @@ class Values:
 
 
 def _closers(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield each opening bracket with its closing one."""
+    """Yield the offset of each opening bracket with the offset of its closing bracket."""
     stack: list[int] = []
     for token in _NESTED.finditer(text, start, end):
         if token.lastgroup == "open":
@@ -141,9 +159,14 @@ def _closers(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def value_runs(text: str, *, whole: bool = False) -> list[Values]:
-    """Return the values in a text: those that fill lines together, or with `whole` one that is all of it.
+    """Return the values in a text, with values that follow each other in one run.
 
-    What does not parse is read at most as often as the text is long.
+    Only values that fill whole lines, or the whole text, are returned. Text that does not parse is read at most as
+    often as the text is long, so the time is linear.
+
+    Args:
+        text: The text.
+        whole: If True, return a value only if it fills the whole text.
     """
     runs: list[Values] = []
     lead = _BLANK.match(text)
@@ -177,7 +200,11 @@ def value_runs(text: str, *, whole: bool = False) -> list[Values]:
 
 
 def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:
-    """(end of the value that begins there, whether it is JSON, characters read); no end if nothing parses."""
+    """Find the end of the value that begins at `start`.
+
+    Returns:
+        The end, whether the value is JSON, and the number of characters read. If nothing parses, the end is None.
+    """
     if text[start] != "(":
         try:
             return _DECODER.raw_decode(text, start)[1], True, 0
@@ -192,7 +219,10 @@ def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:
 
 
 def _literal_end(text: str, start: int) -> tuple[int | None, int]:
-    """Return the end of a literal as Python writes it, and the characters read. Words must be set apart by marks."""
+    """Return the end of a Python literal, and the number of characters read.
+
+    Two words without a mark between them end the literal as invalid.
+    """
     stack: list[str] = []
     position, after_value = start, False
     while (token := _LITERAL.match(text, position)) is not None:
@@ -205,7 +235,7 @@ def _literal_end(text: str, start: int) -> tuple[int | None, int]:
                 break
             after_value = True
         elif kind == "open":
-            # A call: its name stands before the bracket.
+            # The bracket of a call follows its name.
             if after_value and (token[0] != "(" or not (text[token.start() - 1].isalnum())):
                 break
             stack.append(_PAIRS[token[0]])

@@ -1,8 +1,8 @@
-"""How relevant the passages of a conversation are to its task: the judges that a pruner can use, by name.
+"""The relevance of a conversation's passages to its task: the judges that a pruner can use, by name.
 
-`reader` compares words, their meaning and sentence embeddings, then lets the shipped cross-encoder read the passages
-that these leave undecided. The others are baselines: `age` (the latest passages), `random`, `bm25` (words of the task
-alone), `embedding` (similarity to it).
+`reader` compares words, their meaning and sentence embeddings. The shipped cross-encoder then reads the passages that
+these leave undecided. The other judges are baselines. `age` prefers the latest passages, `bm25` compares the words of
+the task alone, `embedding` compares embeddings, and `random` draws the scores.
 """
 
 from __future__ import annotations
@@ -25,39 +25,42 @@ from context_agent.pruning.words import PassageWords, Scores, labeled, query_of,
 from context_agent.text.sentences import loose_sentences
 
 MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 128, 320, 60
-"""Texts that are compared with the task by their embeddings: one for each `TOKENS_COMPARED` tokens, within bounds."""
+"""Bounds on the number of texts whose embeddings are compared with the task, and the tokens for each such text."""
 MIN_READ, MAX_READ, TOKENS_READ = 32, 56, 250
 """Texts that the reader reads: one for each `TOKENS_READ` tokens, within bounds."""
 GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
-"""Most characters of a passage that is compared, of one that is read, and of a sentence of another one beside it."""
+"""The most characters of a passage to compare, of a passage to read, and of another passage's sentence beside it."""
 OUTSTANDING = 2.5
-"""Standard score by words from which it counts twice: such a passage has the id or the names that were asked for."""
+"""The standard score by words above which it counts twice.
+
+Such a passage has the id or the names that the task asks for.
+"""
 MIN_ASKED = 0.1
-"""Share of the weight of the task's words from which a part of a passage is about them."""
+"""The share of the weight of the task's words that a part of a passage must have to be about the task."""
 STEP_WEIGHT = 0.3
-"""Weight of a word of the latest step beside one of the task; halved with each step before."""
+"""The weight of a word of the latest step, relative to a word of the task. Each earlier step has half the weight."""
 LEADS, LEAD_WEIGHT = 5, 0.3
-"""Best passages whose rare words join the query, and the weight of these."""
+"""The number of best passages whose rare words are added to the query, and the weight of these words."""
 FUSION_RANKS = 10
-"""Added to each rank: the larger, the more a middling rank in all counts beside a high one in one."""
+"""The number added to each rank before fusion. A larger number favors passages with a fair rank in all rankings."""
 READER_WEIGHT = SIMILARITY_WEIGHT = 2
-"""Weights of the reader and of similarity: each as much as the words and their meaning together."""
+"""The weights of the reader and of similarity. Each counts as much as words and meaning together."""
 MIN_RESEMBLANCE = 0.4
-"""Cosine from which a passage resembles a restored one."""
+"""The cosine from which a passage resembles a restored passage."""
 MAX_RESTORED = 16
-"""Restored passages that others are compared with, the latest ones."""
+"""The number of restored passages that others are compared with. The latest ones are taken."""
 QUESTION_CHARACTERS = 20_000
-"""Characters of the task that the models get."""
+"""The most characters of the task that the models read."""
 _VARIABLE = re.compile(r"(?<![^\W_])\d[\w:.+-]*|\b[0-9a-f]{8,}\b")
-"""What differs between entries of a log that say the same: times, numbers, hashes."""
+"""The parts in which log entries with the same message differ: times, numbers, hashes."""
 _LINE_LOCATION = re.compile(r"^[^\s:]{1,200}[:-]\d{1,9}[:-]\s?")
-"""The file and the number in front of a line of a search in files."""
+"""The file and the line number at the start of a line that a search in files found."""
 _MEMBER_END = re.compile(r",\s*+(?=[\"'{\[])|(?<=[}>])\s*+(?=[{<])")
 _MARKS = re.compile(r"[\"'{}\[\]|<>]+")
-"""What ends a member of a record, and marks around its keys and values."""
+"""The end of a member of a record, and the marks around its keys and values."""
 
 PLAIN_FORMS = ("text", "string")
-"""Forms of passages that are no records."""
+"""Forms of passages that are not records."""
 Vector = NDArray[np.float32]
 STATIC_VECTORS, EMBEDDINGS = TextCache[Vector](8_192), TextCache[Vector](8_192)
 ODDS = TextCache[float](16_384)
@@ -65,13 +68,13 @@ ODDS = TextCache[float](16_384)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What passages are judged against: the task and the latest steps, the latest first.
+    """The task and the latest steps of an agent, which passages are judged against.
 
     Attributes:
         task: What the agent works on.
-        steps: What the agent wrote in its latest messages, the latest first.
+        steps: The agent's latest messages, the latest first.
         room: The number of tokens that fit beside the passages that are `staying`.
-        staying: The indices of the passages that stay, whatever their score.
+        staying: The indices of the passages that stay whatever their score.
     """
 
     task: str
@@ -84,14 +87,15 @@ Judge = Callable[[Sequence[Passage], Goal], Scores]
 
 
 def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int]) -> Scores:
-    """Return the scores, raised for passages that resemble restored ones: a restore says that they were judged wrong.
+    """Raise the scores of passages that resemble restored ones, and return the scores.
 
-    The more a passage resembles one of them, the higher it rises, by at most the range of the scores.
+    A restore shows that the judge scored a passage too low. The more a passage resembles a restored one, the more its
+    score rises, by at most the range of the scores.
 
     Args:
-        scores: The scores, shape (n,).
-        passages: The passages, n of them.
-        restored: The indices of those that were restored.
+        scores: The scores, shape (n_passages,).
+        passages: The passages.
+        restored: The indices of the restored passages.
     """
     finite = scores[np.isfinite(scores)]
     if not restored or not len(finite):
@@ -101,7 +105,7 @@ def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int])
 
 
 def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
-    """Return the judge for what can be read. Binary passages score below all others, so they go first."""
+    """Return the judge, changed to score binary passages below all others. They are then removed first."""
 
     @wraps(judge)
     def judge_readable(passages: Sequence[Passage], goal: Goal, *models: PairModel | None) -> Scores:
@@ -121,8 +125,16 @@ def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
 def by_words(passages: Sequence[Passage], goal: Goal) -> Scores:
     """Judge by words and their meaning, fused by reciprocal rank (Cormack et al., 2009).
 
-    Words count by BM25: those of the task and the latest steps, then also what the best passages name. Meaning is the
-    cosine similarity of summed static word vectors to the task, for a task in other words than its answer.
+    BM25 compares the words of the task and of the latest steps. In a second pass, the rare words of the best passages
+    are added to the query. Meaning is the cosine similarity of summed static word vectors to those of the task. It
+    finds passages that answer the task in other words.
+
+    Args:
+        passages: The passages.
+        goal: The goal to judge against.
+
+    Returns:
+        The scores, shape (n_passages,).
     """
     return _Words.of(passages, goal).scores
 
@@ -132,8 +144,8 @@ class _Words:
     """The result of judging by words.
 
     Attributes:
-        scores: The score of each passage, shape (n,).
-        standard: The sum of the standard scores by words and by meaning, shape (n,).
+        scores: The score of each passage, shape (n_passages,).
+        standard: The sum of the standard scores by words and by meaning, shape (n_passages,).
         weights: The weight of each word for the goal.
         asked: The weight of each word of the task.
     """
@@ -165,32 +177,32 @@ def _query(goal: Goal) -> dict[int, float]:
 
 
 def _meaning(passages: Sequence[Passage], task: str) -> Scores:
-    """Return the cosine of the summed word vectors of each passage with those of the task, shape (n,)."""
+    """Return the cosine of each passage's summed word vectors with those of the task, shape (n_passages,)."""
     return _cosines(STATIC_VECTORS.values([task, *map(labeled, passages)], load_weights().sums))
 
 
 def _cosines(vectors: Sequence[Vector] | Vector) -> Scores:
-    """Return the cosine of each row but the first with the first, 0 for a row of zeros."""
+    """Return the cosine of the first row with each other row. The cosine of a row of zeros is 0."""
     rows = np.asarray(vectors)
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     return np.asarray(rows[1:] @ rows[0], dtype=np.float64)
 
 
 def _order(scores: NDArray[np.floating]) -> list[int]:
-    """Return the rows from the highest score to the lowest, equal ones in their order."""
+    """Return the rows from the highest score to the lowest. Rows with equal scores keep their order."""
     order: list[int] = np.argsort(-scores, kind="stable").tolist()
     return order
 
 
 def _reciprocal(ranking: Sequence[int]) -> Scores:
-    """Return for each row of a ranking of all rows the reciprocal of its rank."""
+    """Return the reciprocal rank of each row in a ranking of all rows."""
     scores = np.empty(len(ranking))
     scores[ranking] = 1 / (FUSION_RANKS + np.arange(len(ranking)))
     return scores
 
 
 def _standard(values: Scores) -> Scores:
-    """Return the standard scores of the values: their distance from the mean in standard deviations."""
+    """Return the standard scores of the values: their distances from the mean, in standard deviations."""
     return (values - values.mean()) / (values.std() + 1e-9) if len(values) else values
 
 
@@ -198,14 +210,17 @@ def _standard(values: Scores) -> Scores:
 def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None = None) -> Scores:
     """Judge by the sum of the standard scores of words, meaning, similarity and reader.
 
-    A passage that one of them ranks far above the others stays, so a domain that the reader does not know is left to
-    the others. Similarity is that of all-MiniLM-L6-v2, for the passages that score best by words. The reader reads the
-    passages whose rank by the others is nearest to the limit of what fits.
+    If one of them scores a passage far above the others, the passage stays. In a domain that the reader does not know,
+    the other scores therefore decide. Similarity is computed with all-MiniLM-L6-v2 for the passages that score best by
+    words. The reader reads the passages whose rank by the other scores is nearest to the limit of what fits.
 
     Args:
         passages: The passages.
-        goal: What they are judged against.
-        model: Replaces the shipped reader.
+        goal: The goal to judge against.
+        model: A reader to use instead of the shipped one.
+
+    Returns:
+        The scores, shape (n_passages,).
     """
     words = _Words.of(passages, goal)
     tokens = sum(passage.tokens for passage in passages)
@@ -222,7 +237,7 @@ def by_reading(passages: Sequence[Passage], goal: Goal, model: PairModel | None 
 
 
 class _Excerpts:
-    """The passages as the models get them: shortened to what covers most of the goal's words."""
+    """The passages as the models read them, shortened to the parts that cover most of the goal's words."""
 
     def __init__(self, passages: Sequence[Passage], words: _Words) -> None:
         self.passages, self._words = passages, words
@@ -235,7 +250,9 @@ class _Excerpts:
         return self._texts[row]
 
     def gist(self, row: int) -> str:
-        """Return the part of a passage that has most of the task's words, and the longest one without what varies."""
+        """Return two parts of a passage: the part that has most of the task's words, and the longest part without
+        numbers.
+        """
         passage = self.passages[row]
         parts = loose_sentences(_plain(passage))
         if not parts:
@@ -247,14 +264,14 @@ class _Excerpts:
             part for part in dict.fromkeys(parts) if part is longest or (part is best and worth[part] > self._asked)
         ]
         if passage.form not in PLAIN_FORMS:
-            # Records of which only numbers differ are compared once.
+            # Records that differ only in numbers are compared once.
             said = [part if worth[part] > self._asked else _VARIABLE.sub("", part) for part in said]
         text = " ".join(said)
         return reading.titled(passage.label, ". ", " ".join(text.split()))[:GIST_CHARACTERS]
 
     @staticmethod
     def distinct(rows: Iterable[int], count: int, text_of: Callable[[int], str]) -> dict[str, list[int]]:
-        """Return the first `count` texts of these rows that differ, each with the rows that have it."""
+        """Return the first `count` distinct texts of the rows, each with the rows that have this text."""
         found: dict[str, list[int]] = {}
         for row in rows:
             text = text_of(row)
@@ -264,13 +281,13 @@ class _Excerpts:
 
 
 def _similarity(excerpts: _Excerpts, order: Sequence[int], task: str, count: int) -> Scores:
-    """Return the standard score of each passage by its similarity to the task, shape (n,).
+    """Return the standard score of each passage's similarity to the task, shape (n_passages,).
 
     Args:
         excerpts: The passages.
-        order: Their rows by their scores, the best first.
+        order: Their rows by their scores, best first.
         task: The task.
-        count: The number of texts that are compared. Passages with other texts are one deviation below the mean.
+        count: The number of distinct texts to compare. A passage with another text scores one deviation below the mean.
     """
     rows = excerpts.distinct(order, count, excerpts.gist)
     vectors = EMBEDDINGS.values([_question(task), *rows], shipped_minilm().encode)
@@ -283,24 +300,26 @@ def _similarity(excerpts: _Excerpts, order: Sequence[int], task: str, count: int
 
 
 def _undecided(excerpts: _Excerpts, order: Sequence[int], room: int, count: int) -> dict[str, list[int]]:
-    """Return the texts of the passages around the rank at which they fill the room, each with the rows that have it."""
+    """Return the texts of the passages around the rank at which the room is full, each with the rows that have this
+    text.
+    """
     fitting = int(np.searchsorted(np.cumsum([excerpts.passages[row].tokens for row in order]), room))
     outward = sorted(range(len(order)), key=lambda rank: abs(2 * rank + 1 - 2 * fitting))
     return excerpts.distinct((order[rank] for rank in outward), count, excerpts.__getitem__)
 
 
 def reader_pair(task: str, passage: Passage) -> tuple[str, str]:
-    """Return a passage beside its task alone, as the reader gets it."""
+    """Return the pair of texts with which the reader judges a passage by its task alone."""
     return reading.premise(_question(task), ()), _excerpt(passage, query_of([(task, 1.0)]))
 
 
 def adapted(model: PairModel) -> Judge:
-    """Return the judge `reader` with another reader than the shipped one."""
+    """Return the judge `reader` with `model` instead of the shipped reader."""
     return lambda passages, goal: by_reading(passages, goal, model)
 
 
 def _odds(pairs: Sequence[tuple[str, str]], model: PairModel | None) -> Scores:
-    """Return the reader's log-odds of each pair, shape (n,)."""
+    """Return the reader's log-odds of each pair, shape (n_pairs,)."""
     if model is not None:
         return np.asarray(model.encode_pairs(pairs)[:, 0] if pairs else np.zeros(0), dtype=np.float64)
     by_text = {f"{first}\0{second}": (first, second) for first, second in pairs}
@@ -309,7 +328,7 @@ def _odds(pairs: Sequence[tuple[str, str]], model: PairModel | None) -> Scores:
 
 
 def _premise(task: str, passages: Sequence[Passage], words: _Words, order: Sequence[int], row: int) -> str:
-    """Return the first text of the reader's input: the task, then the best sentences of the best other passages."""
+    """Return the first text that the reader gets: the task, and the best sentences of the best other passages."""
     others = [passages[other] for other in order[: reading.EVIDENCE + 1] if other != row]
     return reading.premise(
         _question(task), ((passage.label, _best_sentence(passage, words.weights)) for passage in others)
@@ -322,7 +341,7 @@ def _best_sentence(passage: Passage, weights: Mapping[int, float]) -> str:
 
 
 def _question(task: str) -> str:
-    """Return the task; of a long one its questions."""
+    """Return the task. If it is long and has questions, return its questions alone."""
     if len(task.split()) > reading.QUESTION_WORDS and (
         questions := [line for line in loose_sentences(task) if line.endswith("?")]
     ):
@@ -331,9 +350,9 @@ def _question(task: str) -> str:
 
 
 def _excerpt(passage: Passage, weights: Mapping[int, float]) -> str:
-    """Return the passage as the models get it: without marks, shortened to what has most of the goal's words.
+    """Return the passage as the models read it: without marks, shortened to the parts with most of the goal's words.
 
-    Of equal parts the longer ones stay: in a record they say more than numbers and names.
+    Of parts with equal weight, the longer ones are taken. In a record they say more than numbers and names.
     """
     parts = loose_sentences(_plain(passage))
     if sum(map(len, parts)) > READ_CHARACTERS:
@@ -348,7 +367,7 @@ def _excerpt(passage: Passage, weights: Mapping[int, float]) -> str:
 
 
 def _plain(passage: Passage) -> str:
-    """Return the text of a passage without what is the same or means nothing in all of its kind."""
+    """Return the text of a passage without marks, log times and line numbers, which carry no meaning."""
     if passage.form not in PLAIN_FORMS:
         return _MARKS.sub(" ", _MEMBER_END.sub("\n", passage.text))
     if is_log_entry(passage.text):
@@ -363,23 +382,23 @@ def _covered(sentence: str, weights: Mapping[int, float]) -> float:
 
 @_of_readable
 def by_bm25(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """BM25 of the words of the task."""
+    """Judge by BM25 with the words of the task."""
     return PassageWords(passages).scores(query_of([(goal.task, 1.0)]))
 
 
 @_of_readable
 def by_embedding(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """Cosine similarity to the task, by all-MiniLM-L6-v2."""
+    """Judge by cosine similarity to the task, with embeddings of all-MiniLM-L6-v2."""
     return _cosines(shipped_minilm().encode([goal.task, *(f"{passage.label} {passage.text}" for passage in passages)]))
 
 
 def by_age(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """Return the later a passage, the higher."""
+    """Judge by age. A later passage scores higher."""
     return np.arange(len(passages), dtype=np.float64)
 
 
 def at_random(passages: Sequence[Passage], goal: Goal) -> Scores:
-    """Return a number drawn from the passage's text, so that it never changes."""
+    """Judge at random. The score is drawn from the passage's text, so it never changes."""
     return np.array([_digest_number(passage.text) for passage in passages], dtype=np.float64)
 
 
@@ -397,7 +416,7 @@ JUDGES: dict[str, Judge] = {
 
 
 def custom(strategy: Callable[[Sequence[Passage], str], Iterable[float]]) -> Judge:
-    """Return the judge for a function (passages, task) -> scores."""
+    """Return the judge that calls a function (passages, task) -> scores."""
 
     def judge(passages: Sequence[Passage], goal: Goal) -> Scores:
         return np.asarray([float(score) for score in strategy(passages, goal.task)], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Which passages of a conversation go: what stays in any case, the least relevant of the others, and the prices."""
+"""The choice of passages to remove: what stays whatever its score, the least relevant of the others, and the prices."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.words import Scores
 
 QUOTE = 6
-"""Words in a row that two texts share only if one quotes the other."""
+"""The number of consecutive words that two texts share only if one quotes the other."""
 OWN_CHARACTERS = 2_000_000
-"""More than the window of any model holds."""
+"""The most characters of the user's and the agent's words that are searched. No model's window has more."""
 SOURCES = 2
-"""A name in a later step protects the passages that it may come from, if they are at most this many."""
+"""The most passages that may contain a name for the name to protect them."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
-"""What tells an identifier, a path, a number or a proper name from an ordinary word."""
+"""A character that distinguishes an identifier, a path, a number or a proper name from an ordinary word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What decides whether a prune pays: prices of an input token, the turns to come, and how long a cache lives.
+    """The prices that decide whether a prune pays.
 
-    Only the ratios of the prices count. With equal prices, as without a prefix cache, every prune pays.
+    Only the ratios of the prices matter. Without a prefix cache all prices are equal, and every prune pays.
 
     Attributes:
-        fresh: The price of an input token that is not in the cache.
-        cached: The price of one that is.
-        turns: Requests still to come, each of which reads the whole conversation.
-        write: The price of a token that is written to the cache, by default that of a fresh one. At Anthropic it is
-            1.25 times as much for five minutes, and twice as much for an hour.
-        lifetime: Seconds after which an unused cache is gone. Then all is read afresh, so a prune costs nothing.
+        fresh: The price of an input token that is not cached.
+        cached: The price of a cached input token.
+        turns: The number of requests still to come. Each reads the whole conversation.
+        write: The price of writing a token to the cache. Defaults to the price of a fresh token. Anthropic's price is
+            1.25 times that for five minutes and twice that for an hour.
+        lifetime: Seconds after which an unused cache is lost. After that everything is read again, so a prune loses
+            nothing.
+
+    Raises:
+        ConfigError: If the prices are negative or `cached` is more than `fresh` or `write`.
     """
 
     fresh: float = 1.0
@@ -64,31 +68,38 @@ class Prices:
 
     @property
     def writing(self) -> float:
-        """The price of a token that is written to the cache."""
+        """The price of writing a token to the cache."""
         return self.fresh if self.write is None else self.write
 
     def savings(self, freed: int, *, cold: bool = False) -> float:
         """Return what the freed tokens would have cost, in fresh input tokens.
 
         Args:
-            freed: The number of tokens.
-            cold: The cache is gone, so this request would have written them to it.
+            freed: The number of freed tokens.
+            cold: True if the cache is lost. This request would then have written the tokens to it.
         """
         return freed * (self.turns * self.cached + (self.writing if cold else 0.0)) / self.fresh
 
     def loss(self, recomputed: int, *, cold: bool = False) -> float:
-        """Return what it costs to read tokens afresh whose cached prefix broke, in fresh input tokens.
+        """Return what it costs to read tokens again whose cached prefix changed, in fresh input tokens.
 
         Args:
-            recomputed: The number of tokens.
-            cold: The cache is gone, so they would be read afresh anyway.
+            recomputed: The number of tokens to read again.
+            cold: True if the cache is lost. The tokens are then read again anyway, so the loss is 0.
         """
         return 0.0 if cold else recomputed * (self.writing - self.cached) / self.fresh
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage in its conversation: its result, the number of that result, and its index in it."""
+    """A passage in its conversation.
+
+    Attributes:
+        passage: The passage.
+        source: The result that it belongs to.
+        number: The number of the result.
+        index: The index of the passage in the result.
+    """
 
     passage: Passage
     source: ResultText
@@ -97,9 +108,9 @@ class Candidate:
 
 
 class OwnWords:
-    """What the user and the agent wrote, to find passages that a later step of theirs quotes or builds on.
+    """The words that the user and the agent wrote. They show which passages a later step quotes or builds on.
 
-    Of a long conversation, the latest `OWN_CHARACTERS` count.
+    Of a long conversation, only the latest `OWN_CHARACTERS` characters are used.
     """
 
     def __init__(self, transcript: Transcript) -> None:
@@ -112,7 +123,7 @@ class OwnWords:
                 break
 
     def sources(self, candidates: Sequence[Candidate]) -> set[int]:
-        """Return the rows of the passages that were quoted or built on later, and that brought up what was used."""
+        """Return the rows of the passages that introduced a phrase or a name which a later message uses."""
         rows: set[int] = set()
         by_name: dict[str, list[int]] = {}
         for row, candidate in enumerate(candidates):
@@ -130,12 +141,12 @@ class OwnWords:
         return (mark for mark in marks if mark in self._first) if self._first else iter(())
 
     def _introduced(self, mark: object, message: int) -> bool:
-        """Return whether the mark was first used after that message."""
+        """Return True if the user and the agent first used the mark after that message."""
         return self._first[mark] > message
 
 
 def _quotes(text: str) -> set[int]:
-    """Return hashes of the word sequences in a text that are long enough to be a quotation."""
+    """Return hashes of all sequences of `QUOTE` words in a text."""
     words = _WORD.findall(text.lower())
     return set(map(hash, zip(*(islice(words, start, None) for start in range(QUOTE)), strict=False)))
 
@@ -146,7 +157,7 @@ def _names(text: str) -> set[str]:
 
 
 def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[int, str]:
-    """Return the rows that stay in any case, with the reason."""
+    """Return the rows that stay whatever their score, with the reasons."""
     reasons = dict.fromkeys(OwnWords(transcript).sources(candidates), "used by a later step")
     for row, candidate in enumerate(candidates):
         if candidate.source.is_error:
@@ -157,7 +168,7 @@ def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[i
 
 
 def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[int, int]:
-    """Return the rows whose text is in the conversation before, with the row that has it first."""
+    """Return the rows whose text occurs earlier in the conversation, with the row where it occurs first."""
     first: dict[str, int] = {}
     rows: dict[int, int] = {}
     for row, candidate in enumerate(candidates):
@@ -170,12 +181,13 @@ def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[i
 
 @dataclass(frozen=True, slots=True)
 class StubCosts:
-    """What stubs cost in tokens, by estimate.
+    """Estimates of what stubs cost, in tokens.
 
     Attributes:
         stub: The tokens of a stub between two passages that stay.
-        gone: The tokens that take the place of a result of which nothing stays.
-        frames: The tokens around the passages of a result, by its number, that go with the last of its passages.
+        gone: The tokens of the text that replaces a result without remaining passages.
+        frames: The tokens around the passages of a result, by its number. They are removed with the last of its
+            passages.
     """
 
     stub: int = 16
@@ -188,7 +200,7 @@ FULL_STUBS = StubCosts()
 
 @dataclass(slots=True)
 class Removals:
-    """Removes passages one by one and counts the tokens that remain, with an estimate for the stubs."""
+    """A set of passages to remove, with a count of the tokens that remain and an estimate of the stubs."""
 
     candidates: Sequence[Candidate]
     removed: set[int]
@@ -201,10 +213,10 @@ class Removals:
         self._left = Counter(item.number for row, item in enumerate(self.candidates) if row not in self.removed)
 
     def remove(self, row: int) -> None:
-        """Remove the passage of that row."""
+        """Remove the passage in this row."""
         number = self.candidates[row].number
         joined = sum(other in self.removed and self._share_stub(row, other) for other in (row - 1, row + 1))
-        # What separates two removed passages goes too: a token.
+        # The separator between two removed passages is removed too. It has about one token.
         self.total += (1 - joined) * self.costs.stub - joined - self.candidates[row].passage.tokens
         self.removed.add(row)
         self.chosen.add(row)
@@ -217,7 +229,7 @@ class Removals:
         return first.number == second.number and first.passage.group == second.passage.group
 
     def without_short_runs(self) -> set[int]:
-        """Return the chosen rows but those that free less than their stub costs."""
+        """Return the chosen rows, without runs that free fewer tokens than their stub costs."""
         rows = set(self.chosen)
         for run in runs(self.removed, self._share_stub):
             number = self.candidates[run[0]].number
@@ -237,18 +249,19 @@ def select(
     limit: int,
     costs: StubCosts = FULL_STUBS,
 ) -> set[int]:
-    """Return the rows to remove so that tool results fit: copies, then passages with low scores.
+    """Return the rows to remove so that the tool results fit: copies first, and then the passages with the lowest
+    scores.
 
-    Of equal scores the earlier passage goes first.
+    Of passages with equal scores, the earlier one is removed first.
 
     Args:
         candidates: All passages of the conversation.
-        scores: Their scores, shape (n,).
-        staying: The rows that stay in any case.
+        scores: Their scores, shape (n_passages,).
+        staying: The rows that stay whatever their score, with the reasons.
         removed: The rows that were removed before.
         total: The tokens of the tool results.
         limit: The tokens that may remain.
-        costs: What stubs cost.
+        costs: Estimates of what stubs cost.
     """
     removals = Removals(candidates, set(removed), total, costs)
     repeated = copies(candidates, removed)

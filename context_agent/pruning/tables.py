@@ -1,4 +1,4 @@
-"""Tables in tool results: CSV and its kin, and Markdown tables. A table is its header and its rows."""
+"""Tables in tool results: delimited tables such as CSV, and Markdown tables. Each has a header and rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from context_agent.pruning.blocks import is_log_entry
 
 FEWEST_ROWS = 3
 LONGEST_HEADER = 60
-"""Characters of a cell in the header of a CSV file."""
+"""The most characters of a cell in the header of a delimited table."""
 DELIMITERS = "\t,;|"
 _SEPARATOR = re.compile(r"^[ \t]*+[|+:-](?=[^\n]{0,2000}-)(?=[^\n]{0,2000}[|+])[-|+: \t]{1,2000}+\r?$", re.M)
-"""The line below a table's header."""
+"""The separator line below the header of a Markdown table."""
 _BLOCK = re.compile(r"(?:^[ \t\r]*+[^\s][^\n]*+\n?)++", re.M)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The spans of a table's rows. Its header begins at `start`; `labels` are the names of its columns."""
+    """A table in a text.
+
+    Attributes:
+        start: The offset where its header begins.
+        form: `cell` for a delimited table, `row` for a Markdown table.
+        labels: The names of its columns.
+        rows: The spans of its rows.
+        cells: The number of cells in a row.
+        delimiter: The delimiter between cells. For a Markdown table it is the mark at the start of a row, or empty.
+    """
 
     start: int
     form: Literal["cell", "row"]
@@ -32,7 +41,7 @@ class Table:
 
 
 def tables(text: str, start: int, end: int) -> Iterator[Table]:
-    """Yield the tables of a part of a text, in order."""
+    """Yield the tables in a part of a text, in order."""
     for block in _BLOCK.finditer(text, start, end):
         first, last = block.span()
         if found := _markdown_table(text, first, last) or _delimited_table(text, first, last):
@@ -40,7 +49,7 @@ def tables(text: str, start: int, end: int) -> Iterator[Table]:
 
 
 def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the spans of the lines, without their ends."""
+    """Return the spans of the lines, without their line ends."""
     lines = []
     for line in text[start:end].splitlines(keepends=True):
         lines.append((start, start + len(line.rstrip("\r\n"))))
@@ -72,7 +81,7 @@ def _markdown_table(text: str, start: int, end: int) -> Table | None:
 
 
 def _delimited_table(text: str, start: int, end: int) -> Table | None:
-    """Return the table of a block whose lines have equally many cells, with or without a line of text before it."""
+    """Return the table in a block whose lines have equally many cells. One line of text may precede it."""
     lines = _lines(text, start, end)
     for skipped in range(min(2, max(0, len(lines) - FEWEST_ROWS))):
         first, last = lines[skipped]
@@ -111,5 +120,5 @@ def _delimited(text: str, lines: list[tuple[int, int]], delimiter: str) -> Table
 
 
 def _is_name(cell: str) -> bool:
-    """Return whether the cell of a header names a column."""
+    """Return True if a header cell looks like the name of a column."""
     return 0 < len(cell) <= LONGEST_HEADER and any(map(str.isalpha, cell))

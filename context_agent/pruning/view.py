@@ -1,11 +1,11 @@
-"""The editable context: segments, the view of them that a policy sees, edits, and the events that make up a record.
+"""The editable context: segments, the view of them that a policy sees, edits, and the events that a record consists of.
 
-A view is the record of an episode minus the blocks that edits removed. `fold` is the one function that turns an event
-into the next view, in the live episode and in replay. Values and pure functions only, no I/O.
+A view is the record of an episode minus the blocks that edits removed. `fold` is the only function that turns an event
+into the next view, in a live episode and in replay. This module has values and pure functions, and no I/O.
 
-Nothing is ever deleted from the record. An edit changes only what it names: if a block returns that a summary stands
-for, the summary stays until it is pruned; if a summary is pruned, what it stands for stays hidden. An edit breaks a
-server's cached prefix from the first edited block on, so every edit has a cost.
+Nothing is ever deleted from the record. An edit changes only what it names. If a block is restored that a summary
+covers, the summary stays until it is pruned. If a summary is pruned, the blocks that it covers stay hidden. An edit
+invalidates a server's cached prefix from the first edited block on, so every edit has a cost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LABEL = re.compile(r"#\d{1,9}\Z")
 
 
 class Role(StrEnum):
-    """What a text segment is."""
+    """The kind of a text segment."""
 
     PROMPT = "prompt"
     QUESTION = "question"
@@ -34,7 +34,7 @@ class Role(StrEnum):
 
 
 class Source(StrEnum):
-    """Which tool brought a block up."""
+    """The tool that returned a block."""
 
     SEARCH = "search"
     GREP = "grep"
@@ -44,7 +44,16 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A segment that no edit removes. `call` is the index of the call in its turn, -1 without one."""
+    """A segment that no edit can remove.
+
+    Attributes:
+        role: The kind of the segment.
+        text: The text.
+        tokens: Its size in tokens.
+        turn: The turn that added it.
+        call: The index of the call in its turn, or -1 if it belongs to no call.
+        action: The action, if the segment is one.
+    """
 
     role: Role
     text: str
@@ -56,10 +65,18 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A chunk as it was shown: addressable by its chunk id, and prunable.
+    """A chunk as it was shown. Policies address it by its chunk id, and can prune it.
 
-    `key` numbers the blocks of an episode in the order shown; a chunk that was shown twice has two. `text` is
-    `header + body + newline`, `tokens` counts all of it. `complete` is False if the body was cut to fit the budget.
+    Attributes:
+        key: The number of the block in the episode, in the order shown. A chunk that was shown twice has two blocks.
+        header: The line that names the chunk.
+        body: The text of the chunk.
+        tokens: The tokens of `text`, which is the header, the body and a newline.
+        turn: The turn that added it.
+        call: The index of the call in its turn.
+        source: The tool that returned it.
+        hit: The chunk and its score.
+        complete: False if the body was cut to fit the budget.
     """
 
     key: int
@@ -79,7 +96,7 @@ class Block:
 
     @property
     def label(self) -> str:
-        """A short name for it, which any call may use unless a chunk has this id."""
+        """A short name for the block. Any call may use it, unless a chunk has this id."""
         return f"#{self.key}"
 
     @property
@@ -95,10 +112,19 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a policy wrote to replace segments: addressable by an id of its own, and prunable.
+    """A text that a policy wrote to replace segments. Policies address it by its own id, and can prune it.
 
-    `key` numbers it among the blocks. `of` are the keys of what it replaced, ascending: blocks, and earlier
-    summaries. It is no chunk: it was not retrieved, and finds no gold and no answer.
+    A summary is not a chunk. No metric counts it as retrieved evidence.
+
+    Attributes:
+        key: The number of the summary, counted together with the blocks.
+        id: The id of the summary.
+        header: The line that names the summary.
+        body: The text of the summary.
+        tokens: The tokens of `text`, which is the header, the body and a newline.
+        turn: The turn that added it.
+        call: The index of the call in its turn.
+        of: The keys of the blocks and earlier summaries that it replaced, ascending.
     """
 
     key: int
@@ -117,16 +143,20 @@ class Summary:
 
 
 Editable = Block | Summary
-"""What an edit can hide and bring back."""
+"""A segment that an edit can hide and restore."""
 Segment = Text | Block | Summary
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """The net edit of one turn; all keys ascend.
+    """The net edit of one turn. All keys ascend.
 
-    `pruned` are the keys that prunes hid, `restored` those that came back, `replaced` those that the `summaries`,
-    which the edit adds, replaced. `protected` are those that no summary may replace from now on.
+    Attributes:
+        pruned: Keys that prunes hid.
+        restored: Keys that were restored.
+        replaced: Keys that the new summaries replaced.
+        protected: Keys that no summary may replace from now on.
+        summaries: The summaries that the edit adds.
     """
 
     pruned: tuple[int, ...] = ()
@@ -141,9 +171,11 @@ NO_EDIT = Edit()
 
 @dataclass(frozen=True, slots=True)
 class EditCost:
-    """`freed`: tokens that left the view, less those of new summaries (negative when more came back).
+    """The cost of an edit in tokens.
 
-    `recomputed`: tokens from the first change on that are in the view now and that no cached prefix holds.
+    Attributes:
+        freed: Tokens that left the view, minus the tokens of new summaries. If more was restored, it is negative.
+        recomputed: Tokens in the view after the first change, which no cached prefix covers now.
     """
 
     freed: int = 0
@@ -152,7 +184,13 @@ class EditCost:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """How the ids of an edit call resolve: what to change, by key, the ids that need no change, the unknown ids."""
+    """The segments that the ids of an edit call refer to.
+
+    Attributes:
+        blocks: The blocks and summaries to change, by ascending key.
+        unchanged: Ids that need no change.
+        unknown: Ids that were never shown.
+    """
 
     blocks: tuple[Editable, ...]
     unchanged: tuple[str, ...] = ()
@@ -161,10 +199,21 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The segments of the record in order, and which of its blocks and summaries are hidden.
+    """The segments of the record in order, and the keys of the blocks and summaries that are hidden.
 
-    `tokens` is the sum over everything that is not hidden. Views are values: each operation returns a new one.
-    A document is in view through its blocks, or through a summary in view that stands for one of them.
+    A view is immutable, and each operation returns a new one. A document is in view if one of its blocks is, or if a
+    summary in view covers one of its blocks.
+
+    Attributes:
+        question: The question of the episode.
+        budget: The sizes that limit the view.
+        segments: All segments of the record, including hidden ones.
+        hidden: Keys of the hidden blocks and summaries.
+        tokens: Tokens of all segments that are not hidden.
+        turn: The number of the current turn, from 0.
+        tools: The tools that the episode's profile has.
+        protected: Keys that no summary may replace, because the policy named them to stay or restored them.
+        changed: Keys that the latest edit hid or restored. It invalidated the cached prefix from the first of them on.
     """
 
     question: str
@@ -174,15 +223,12 @@ class View:
     tokens: int = 0
     turn: int = 0
     tools: tuple[str, ...] = ()
-    """The tools that the episode's profile has."""
     protected: frozenset[int] = frozenset()
-    """Keys of what no summary may replace, because the policy named it to stay or restored it."""
     changed: frozenset[int] = field(default=frozenset(), compare=False)
-    """Keys of what the latest edit hid or brought back: from the first of them on, it broke a cached prefix."""
 
     @property
     def visible(self) -> tuple[Segment, ...]:
-        """The segments a policy reads, in order."""
+        """The segments that a policy reads, in order."""
         hidden = self.hidden
         return tuple(s for s in self.segments if isinstance(s, Text) or s.key not in hidden)
 
@@ -194,7 +240,7 @@ class View:
 
     @property
     def pruned(self) -> tuple[Block, ...]:
-        """The blocks that edits removed, oldest first, including those that a summary stands for."""
+        """The blocks that edits removed, oldest first, including those that a summary covers."""
         return tuple(s for s in self.segments if isinstance(s, Block) and s.key in self.hidden)
 
     @property
@@ -211,9 +257,10 @@ class View:
 
     @property
     def citable_blocks(self) -> tuple[Block, ...]:
-        """What a ranking may cite: the blocks in view, and the hidden ones that a summary in view stands for.
+        """The blocks that a ranking may cite, oldest first: those in view, and those that a summary in view covers.
 
-        Oldest first. A chunk in view has only its blocks in view; a summarized chunk has its latest block.
+        If a chunk is in view, only its blocks in view are included. If it is only summarized, its latest block is
+        included.
         """
         visible = self.visible
         blocks = [segment for segment in visible if isinstance(segment, Block)]
@@ -226,9 +273,9 @@ class View:
         return tuple(sorted([*blocks, *latest.values()], key=lambda block: block.key))
 
     def stands_for(self, *summaries: Summary) -> tuple[Block, ...]:
-        """Return the blocks that summaries stand for, oldest first.
+        """Return the blocks that summaries cover, oldest first.
 
-        A summary stands for the blocks that it replaced, and for those that the summaries it replaced stood for.
+        A summary covers the blocks that it replaced, and the blocks that any replaced summaries covered.
         """
         by_key = self.by_key()
         keys = replaced_keys((key for summary in summaries for key in summary.of), by_key)
@@ -248,34 +295,35 @@ class View:
 
     @property
     def tier(self) -> Tier:
-        """How full the view is."""
+        """The degree to which the view fills its window."""
         return self.budget.tier(self.tokens)
 
     @property
     def max_output(self) -> int:
-        """Tokens that the next action may have: view + output + reserve <= window."""
+        """The most tokens that the next action may have, so that view + output + reserve <= window."""
         return max(0, self.budget.window - self.tokens - self.budget.reserve)
 
     @property
     def result_room(self) -> int:
-        """Tokens that a message may take as the answer to a call; the usage line follows it."""
+        """The most tokens that a message may have as the answer to a call. The usage line needs the rest."""
         return self.budget.window - self.tokens - self.budget.reserve * 3 // 4
 
     def call_room(self, calls: int = 1) -> int:
-        """Tokens that one more call may emit: at most `per_call`, never past the hard cutoff.
+        """Return the most tokens that one more call may emit: at most `per_call`, and never beyond the hard threshold.
 
-        A call that stands for several, `calls`, may emit as much as all of them together.
+        Args:
+            calls: The number of calls that this call replaces. It may emit as much as all of them together.
         """
         return max(0, min(self.budget.per_call * calls, self.budget.hard - self.tokens))
 
     def text(self) -> str:
-        """Return the view as one string: what replay reproduces byte for byte."""
+        """Return the view as one string. Replay reproduces it byte for byte."""
         return "".join(segment.text for segment in self.visible)
 
     def by_id(self) -> dict[str, tuple[Editable, ...]]:
-        """Return all blocks and summaries of the record by the id that names them, hidden ones too, oldest first.
+        """Return all blocks and summaries of the record by id, oldest first, including hidden ones.
 
-        A block goes by its label as well, unless that is another's id.
+        A block is also listed under its label, unless the label is the id of another block or summary.
         """
         by_id: dict[str, list[Editable]] = {}
         labels: dict[str, tuple[Editable, ...]] = {}
@@ -287,26 +335,32 @@ class View:
         return labels | {name: tuple(segments) for name, segments in by_id.items()}
 
     def by_key(self) -> dict[int, Editable]:
-        """Return all blocks and summaries of the record by key, hidden ones too."""
+        """Return all blocks and summaries of the record by key, including hidden ones."""
         return {segment.key: segment for segment in self.segments if not isinstance(segment, Text)}
 
     @property
     def next_key(self) -> int:
-        """The key of the next block or summary."""
+        """The key that the next block or summary will get."""
         return sum(not isinstance(segment, Text) for segment in self.segments)
 
     def shows(self, chunk_id: str) -> bool:
-        """Return whether a block of that chunk is in view."""
+        """Return True if a block of that chunk is in view."""
         return any(block.id == chunk_id for block in self.blocks)
 
     def select(
         self, chunk_ids: Iterable[str] | None, all_but: Iterable[str] | None
     ) -> tuple[Selection, tuple[Editable, ...]]:
-        """(what leaves the view, what the call names to stay): named one by one, or as all but some.
+        """Find the blocks and summaries that a prune call names.
 
-        Ids that are hidden already are `unchanged`, so pruning is idempotent. In an `all_but`, only an id that was
-        never shown is unknown. An `all_but` that names only unknown ids selects nothing, because the policy would lose
-        the chunks that it meant to keep.
+        An id that is hidden already is `unchanged`, so pruning twice has no further effect. If `all_but` names only
+        unknown ids, nothing is selected. Otherwise the policy would lose the chunks that it meant to keep.
+
+        Args:
+            chunk_ids: Ids to prune.
+            all_but: Ids to keep while everything else is pruned. If it is given, `chunk_ids` is ignored.
+
+        Returns:
+            What leaves the view, and what the call names to stay.
         """
         blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
@@ -323,8 +377,9 @@ class View:
         return (selection, ()) if all_but is None or misnamed else self._all_but(selection)
 
     def _all_but(self, selection: Selection) -> tuple[Selection, tuple[Editable, ...]]:
-        """Return what leaves the view, and what stays: what is selected and, for a hidden chunk, the summaries of
-        it.
+        """Return what leaves the view, and what stays.
+
+        The selected segments stay. If a selected chunk is hidden, the summaries that cover it stay.
         """
         hidden_ids = set(selection.unchanged)
         by_key = {block.key: block for block in selection.blocks}
@@ -336,7 +391,7 @@ class View:
         return Selection(leaving, unknown=selection.unknown), tuple(by_key[key] for key in sorted(by_key))
 
     def select_hidden(self, chunk_ids: Iterable[str]) -> Selection:
-        """Return the latest block of each hidden chunk, and hidden summaries; ids in view are `unchanged`."""
+        """Return the latest block of each hidden chunk, and the hidden summaries. An id in view is `unchanged`."""
         blocks: dict[int, Editable] = {}
         unchanged: list[str] = []
         unknown: list[str] = []
@@ -352,12 +407,14 @@ class View:
         return Selection(tuple(blocks[key] for key in sorted(blocks)), tuple(unchanged), tuple(unknown))
 
     def newly_protected(self, blocks: Iterable[Editable]) -> tuple[int, ...]:
-        """Return the keys of those blocks that the view does not protect yet, ascending."""
+        """Return the keys of the blocks that the view does not protect yet, ascending."""
         return tuple(sorted({block.key for block in blocks} - self.protected))
 
     def apply(self, edit: Edit) -> View:
-        """Return the view after a net edit. Raises `KeyError` for a key that the record lacks: the trace is not
-        sound.
+        """Return the view after a net edit.
+
+        Raises:
+            KeyError: If the edit names a key that the record lacks, so the record is invalid.
         """
         by_key = self.by_key() | {summary.key: summary for summary in edit.summaries}
         for summary in edit.summaries:
@@ -377,7 +434,7 @@ class View:
         )
 
     def combine(self, first: Edit, second: Edit) -> Edit:
-        """Return the net edit of two that follow each other, the first made on this view."""
+        """Return the net edit of two edits in a row. The first edit was made on this view."""
         hidden_first, hidden_second = {*first.pruned, *first.replaced}, {*second.pruned, *second.replaced}
         restored_first, restored_second = {*first.restored}, {*second.restored}
         hidden = (hidden_first - restored_second) | (hidden_second - restored_first)
@@ -394,7 +451,7 @@ class View:
         )
 
     def cost(self, edit: Edit) -> EditCost:
-        """Return what a net edit of the view frees and breaks."""
+        """Return how many tokens a net edit of this view frees, and how many must be computed again."""
         hidden = (self.hidden | {*edit.pruned, *edit.replaced}) - {*edit.restored}
         changed = self.hidden ^ hidden
         freed = recomputed = 0
@@ -411,9 +468,9 @@ class View:
 
 
 def replaced_keys(keys: Iterable[int], summaries: Mapping[int, Editable]) -> set[int]:
-    """Return the keys, and those that the summaries among them replaced, directly or through other summaries.
+    """Return the keys, and the keys that the summaries among them replaced, directly or through other summaries.
 
-    Each key is visited once, so a record in which summaries refer to each other in any way ends.
+    Each key is visited once, so the search ends even if summaries in a record refer to each other in a circle.
     """
     pending = list(keys)
     visited: set[int] = set()
@@ -426,16 +483,23 @@ def replaced_keys(keys: Iterable[int], summaries: Mapping[int, Editable]) -> set
 
 
 def named_id(name: str, known: Container[str]) -> str:
-    """Return what a call or a ranking names: an id, or a label, which may have a passage's title ahead of it."""
+    """Return the id or label that a call or a ranking names. A passage's title may precede a label."""
     label = None if name in known else _LABEL.search(name)
     return label[0] if label else name
 
 
 @dataclass(frozen=True, slots=True)
 class SubAgentRecord:
-    """A sub-agent as the episode that started it knows it. `id` is its trajectory's, empty where none was begun.
+    """A sub-agent as the episode that started it records it.
 
-    `documents` is how many it ranked, `steps` how many actions it took, `tokens` what was placed in its own context.
+    Attributes:
+        id: The id of its trajectory. It is empty if no trajectory was begun.
+        task: The task that it was given.
+        stop_reason: Why it ended.
+        documents: The number of documents that it ranked.
+        steps: The number of actions that it took.
+        tokens: Tokens that were placed in its own context.
+        error: The error that ended it, if any.
     """
 
     id: str
@@ -449,14 +513,23 @@ class SubAgentRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromptShown:
-    """The first view: instructions and question."""
+    """The first view, with the instructions and the question."""
 
     segments: tuple[Text, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ActionTaken:
-    """What the policy answered. `fits` is False if the action was too long for the view and ended the episode."""
+    """An action of the policy.
+
+    Attributes:
+        turn: The turn.
+        action: The action.
+        text: The text of the action.
+        tokens: Its size in tokens.
+        fits: False if the action was too long for the view and ended the episode.
+        seconds: Time that the policy took.
+    """
 
     turn: int
     action: Action
@@ -468,7 +541,7 @@ class ActionTaken:
 
 @dataclass(frozen=True, slots=True)
 class EditApplied:
-    """The net edit of a turn, with the summaries that it added, and its bill, in tokens."""
+    """The net edit of a turn, with its cost in tokens."""
 
     turn: int
     edit: Edit
@@ -477,9 +550,17 @@ class EditApplied:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of one call. `mistake` names what the policy did wrong, None for a good call.
+    """The result of one call.
 
-    `delegated` are the sub-agents that the call started, in the order of their tasks.
+    Attributes:
+        turn: The turn.
+        call: The index of the call in its turn.
+        name: The name of the tool.
+        arguments: The arguments of the call.
+        segments: The texts and blocks that the call added to the view.
+        mistake: What the policy did wrong. It is None for a valid call.
+        seconds: Time that the call took.
+        delegated: The sub-agents that the call started, in the order of their tasks.
     """
 
     turn: int
@@ -494,7 +575,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class TurnClosed:
-    """The usage line that closes a turn; `total` is the size of the view in tokens, the line included."""
+    """The usage line that closes a turn. `total` is the size of the view in tokens, including this line."""
 
     turn: int
     segment: Text
@@ -503,9 +584,19 @@ class TurnClosed:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeEnded:
-    """How it ended. `digest` is the SHA-256 of the final view; `dropped` counts the ids that were not citable.
+    """The end of an episode.
 
-    `confidence` is the probability that the corpus answers the question, None if the policy gives none.
+    Attributes:
+        stop_reason: Why the episode ended.
+        documents: The ranking, best first.
+        turns: The number of turns.
+        tokens: Tokens in the final view.
+        digest: SHA-256 of the final view's text, in hexadecimal.
+        dropped: How many ids were dropped from the ranking because they were not citable, by reason.
+        mistakes: The number of calls with a mistake.
+        error: The error that ended the episode, if any.
+        seconds: Time that the episode took.
+        confidence: The probability that the corpus answers the question. It is None if the policy gives none.
     """
 
     stop_reason: str
@@ -524,7 +615,11 @@ Event = PromptShown | ActionTaken | EditApplied | ToolResult | TurnClosed | Epis
 
 
 def fold(view: View, event: Event) -> View:
-    """Return the view after an event. Raises `KeyError` for an edit that names a key which the record lacks."""
+    """Return the view after an event.
+
+    Raises:
+        KeyError: If an edit names a key that the record lacks.
+    """
     added: tuple[Segment, ...] = ()
     match event:
         case EditApplied(edit=edit):
@@ -541,5 +636,5 @@ def fold(view: View, event: Event) -> View:
 
 
 def digest(view: View) -> str:
-    """SHA-256 of the view's text, in hexadecimal."""
+    """Return the SHA-256 of the view's text, in hexadecimal."""
     return hashlib.sha256(view.text().encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""The words of a conversation's passages, as they are compared: BM25, rare words, resemblance."""
+"""The words of a conversation's passages, and comparisons by them: BM25, rare words, resemblance."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from context_agent._support.text_cache import TextCache
 from context_agent.pruning.blocks import Passage
 
 Scores = NDArray[np.float64]
-"""A number for each passage, higher for what should stay."""
+"""A number for each passage, shape (n_passages,). Passages with higher scores stay."""
 
 STEM_LETTERS = 6
-"""Letters of a word that count, whatever its language."""
+"""The number of letters of a word that are compared, in any language."""
 SHORTEST_PLURAL = 3
-"""A word longer than this loses an `s` at its end."""
+"""The most letters of a word that keeps an `s` at its end. Longer words lose it."""
 NAMING_LETTERS = 3
-"""Letters of the shortest word that may name something."""
+"""The fewest letters of a word that may name something."""
 BM25_K1, BM25_B = 1.2, 0.75
 _TERM = re.compile(
     r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_A-Za-z]+"
 )
-"""A word, a part of an identifier in camel or snake case, a number, a character of a script without spaces."""
+"""A word, a part of an identifier in camel or snake case, a number, or a character of a script without spaces."""
 
 
 @lru_cache(maxsize=1 << 16)
@@ -43,15 +43,15 @@ def _word_id(word: str) -> int:
 
 
 def terms(text: str) -> list[str]:
-    """Return the words of a text as they are compared."""
+    """Return the words of a text in the form in which they are compared."""
     return [*map(_stem, _TERM.findall(text))]
 
 
 @lru_cache(maxsize=1 << 16)
 def term_id(term: str) -> int:
-    """Return a number of 32 bits for a term, the same in every process.
+    """Return a number of 32 bits for a term. It is the same in every process.
 
-    The number is odd if the term has at least `NAMING_LETTERS` letters.
+    The number is odd if and only if the term has at least `NAMING_LETTERS` letters.
     """
     return zlib.crc32(term.encode(errors="surrogatepass")) & ~1 | (len(term) >= NAMING_LETTERS)
 
@@ -65,14 +65,14 @@ TERM_IDS = TextCache[NDArray[np.uint32]](16_384)
 
 
 def labeled(passage: Passage) -> str:
-    """Return the text of a passage behind its label."""
+    """Return the text of a passage with its label before it."""
     return f"{passage.label} {passage.text}"
 
 
 class PassageWords:
     """The words of a conversation's passages. A word is rare if few of these passages have it.
 
-    Words are numbers here, see `term_id`.
+    Words are represented by the numbers of `term_id`.
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
@@ -95,14 +95,17 @@ class PassageWords:
         return np.asarray(np.log1p((self.size - self._frequency + 0.5) / (self._frequency + 0.5)))
 
     def weights(self, query: Mapping[int, float]) -> Scores:
-        """Return the weight of each word for a query, shape (n_words,): the query's weight times the word's rarity."""
+        """Return the weight of each word for a query, shape (n_words,).
+
+        It is the word's weight in the query times its rarity.
+        """
         weights = np.zeros(len(self._vocabulary))
         columns, values = self._found(query)
         weights[columns] = values
         return weights * self._rarity()
 
     def term_weights(self, query: Mapping[int, float]) -> dict[int, float]:
-        """Return the same weights by word."""
+        """Return the weights of the words for a query by word, leaving out words with weight 0."""
         weights = self.weights(query)
         columns = np.flatnonzero(weights)
         return dict(zip(self._vocabulary[columns].tolist(), weights[columns].tolist(), strict=True))
@@ -122,9 +125,9 @@ class PassageWords:
         return self._summed(self.weights(query)[self._columns] * self._saturation)
 
     def coverage(self, query: Mapping[int, float]) -> Scores:
-        """Return the share of the query's weight that the words of each passage have, shape (n_passages,), 0 to 1.
+        """Return the share of the query's weight that each passage's words have, shape (n_passages,), from 0 to 1.
 
-        Words that no passage has do not count.
+        Words that no passage has are left out of the weight.
         """
         weights = self.weights(query)
         return self._summed(weights[self._columns]) / max(1e-9, float(weights.sum()))
@@ -134,7 +137,7 @@ class PassageWords:
         return sums.astype(np.float64, copy=False)
 
     def rare_terms(self, row: int) -> list[int]:
-        """Return the words of a passage that are in at least two and at most one of eight passages.
+        """Return the words of a passage that at least two, but at most one in eight, of the passages have.
 
         Words of fewer than `NAMING_LETTERS` letters are left out.
         """
@@ -145,9 +148,10 @@ class PassageWords:
         return found
 
     def resemblance(self, rows: Sequence[int]) -> Scores:
-        """Return the cosine of each passage with the nearest of these rows by their words, shape (n_passages,), 0 to 1.
+        """Return the cosine of each passage with the nearest of these rows by their words, shape (n_passages,), from 0
+        to 1.
 
-        A word counts by its rarity.
+        Each word is weighted by its rarity.
         """
         squares = self._rarity() ** 2
         norms = np.sqrt(np.maximum(self._summed(squares[self._columns]), 1e-12))
@@ -161,7 +165,10 @@ class PassageWords:
 
 
 def query_of(weighted: Iterable[tuple[str, float]]) -> dict[int, float]:
-    """Return the words of weighted texts with their weights. Later texts go before earlier ones."""
+    """Return the words of weighted texts with their weights.
+
+    If a word occurs in several texts, the last text's weight counts.
+    """
     query: dict[int, float] = {}
     for text, weight in weighted:
         query |= dict.fromkeys(map(term_id, terms(text)), weight)
