@@ -1,1 +1,1 @@
-"""Reinforcement learning on episodes: rollouts by the production `SearchAgent`, rows, and the trainer."""
+"""Reinforcement learning on episodes: rollouts by the production `SearchAgent`, their rows, and the trainer."""

@@ -1,12 +1,12 @@
-"""The canary of a run: a fixed row that the sampler scores with each version of the weights, and the trainer too.
+"""The canary of a run: a fixed row that both the sampler and the trainer score with each version of the weights.
 
-Nothing else notices a sampler that keeps old weights: its episodes are as good as before, and its rows are named by the
-update whose weights it should have. Two facts are checked:
+It detects a sampler that keeps old weights. Nothing else does: its episodes are as good as before, and its rows carry
+the number of the update that it should have. Two facts are checked:
 
 - The log-probabilities of sampler and trainer differ by no more than the bound on their mismatch.
-- They move together. If the trainer's log-probabilities have changed by more than the sampler's noise, the sampler's
-  have changed by the same amount. A sampler that loads nothing, an older version, another adapter or a part of one has
-  not got the change, also where all of it is smaller than the bound.
+- They change together. If the trainer's log-probabilities have changed by more than the noise between the engines, the
+  sampler's have changed by the same amount. This detects a sampler that loaded nothing, an older version, another
+  adapter or a part of one, even if the change is smaller than the bound.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 
 Floats = NDArray[np.float64]
 Scorer = Callable[[Sequence[int]], Future[Score]]
-"""Asks a sampler for the scores of ids; it need not answer at once."""
+"""A function that asks a sampler to score ids. The answer may arrive later."""
 
 CANARY_IDS = 128
-"""Ids of the row."""
+"""Number of ids in the row."""
 NOISE_FLOOR = 1e-5
-"""Two engines never agree better than this."""
+"""Smallest noise that is assumed between two engines."""
 SIGNIFICANT_CHANGE = 4.0
 """A change of the trainer's scores counts if it is this many times the noise between the engines."""
 ARRIVED_TOLERANCE = 1 / 3
-"""How far the share of a change that the sampler has may be from 1."""
+"""Largest allowed distance from 1 of the share of a change that the sampler shows."""
 SCORES_KEPT = 256
-"""Versions whose scores are kept: the newest whose change is large enough is compared with."""
+"""Number of versions whose scores are kept. The newest one with a large enough change is compared."""
 
 
 class ScoringTrainer(Protocol):
-    """A trainer that scores ids with its present weights."""
+    """A trainer that scores ids with its current weights."""
 
     def score(self, ids: Sequence[int]) -> list[float]:
         """Return the log-probability of each id after the first."""
@@ -51,7 +51,13 @@ class ScoringTrainer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CanaryScores:
-    """The log-probabilities of the row with the weights of one version, shape (ids - 1,)."""
+    """The log-probabilities of the row with one version of the weights.
+
+    Attributes:
+        version: The version.
+        trainer: The trainer's log-probabilities, shape (ids - 1,).
+        sampler: The sampler's log-probabilities, shape (ids - 1,).
+    """
 
     version: str
     trainer: Floats
@@ -59,26 +65,35 @@ class CanaryScores:
 
     @property
     def noise(self) -> float:
-        """Root mean square of the difference between the engines."""
+        """Root mean square difference between the engines, at least `NOISE_FLOOR`."""
         return max(_size(self.sampler - self.trainer), NOISE_FLOOR)
 
     def arrived(self, before: CanaryScores) -> float:
-        """Return the share of the trainer's change since `before` that the sampler has: about 1 if all is well."""
+        """Return the share of the trainer's change since `before` that the sampler shows. It is about 1 if all is
+        well.
+        """
         change = self.trainer - before.trainer
         return float((self.sampler - before.trainer) @ change / (change @ change))
 
 
 def canary_row(renderer: TokenRenderer, profile: Profile, question: str) -> list[int]:
-    """Return the last ids of a first prompt, which a trained policy reads and an untrained one can."""
+    """Return the last ids of a first prompt. Both a trained and an untrained policy can score them."""
     opening = renderer.opening(profile)
     return [*opening.before, *renderer.encode(question), *opening.after][-CANARY_IDS:]
 
 
 class Canary:
-    """Compares the scores of a sampler with those of its trainer, version by version."""
+    """A check that compares the sampler's scores with the trainer's, version by version."""
 
     def __init__(self, ids: Sequence[int], score: Scorer, *, bound: float, timeout: float) -> None:
-        """`bound` is on the mean difference of log-probabilities, `timeout` in seconds."""
+        """Set up the check.
+
+        Args:
+            ids: The ids of the row.
+            score: Asks the sampler for its scores.
+            bound: Largest allowed mean difference of log-probabilities.
+            timeout: Seconds to wait for the sampler.
+        """
         self._ids, self._score = ids, score
         self._bound, self._timeout = bound, timeout
         self._expected: dict[str, Floats] = {}
@@ -86,7 +101,14 @@ class Canary:
         self._scores: deque[CanaryScores] = deque(maxlen=SCORES_KEPT)
 
     def pushed(self, trainer: ScoringTrainer, version: str) -> None:
-        """Ask for the scores of the version that was just sent. Call it on all ranks, then `check` before training."""
+        """Request the sampler's scores for the version that was just sent.
+
+        Call this on all ranks after each weight sync, and call `check` before the next update.
+
+        Args:
+            trainer: The trainer, which scores the row with its own weights.
+            version: The version that was sent.
+        """
         if version in self._expected:
             return
         self._expected[version] = np.array(trainer.score(self._ids))
@@ -94,9 +116,13 @@ class Canary:
             self._pending = self._score(self._ids)
 
     def check(self) -> dict[str, float]:
-        """Return the metrics of the newest scores; none if no weights were sent since.
+        """Compare the newest scores of sampler and trainer.
 
-        Raises `PolicyError` if the sampler does not answer, or has other weights than those that were sent.
+        Returns:
+            The metrics of the comparison. Empty if no weights were sent since the last call.
+
+        Raises:
+            PolicyError: If the sampler does not answer, or has other weights than those that were sent.
         """
         pending, self._pending = self._pending, None
         if pending is None:
@@ -123,7 +149,7 @@ class Canary:
         return {"sampler/canary_difference": difference}
 
     def _problem(self, scores: CanaryScores, difference: float) -> str:
-        """Return what is wrong with the scores; empty if nothing is."""
+        """Return what is wrong with the scores. If nothing is wrong, return an empty string."""
         about = f"the sampler does not have the weights of update {scores.version}: of a fixed row"
         if not difference <= self._bound:
             return (
@@ -142,7 +168,9 @@ class Canary:
         return ""
 
     def _resemblance(self, scores: CanaryScores) -> str:
-        """Return the earlier version that explains the sampler's scores better than its own, in words."""
+        """Return a hint at the cause: the earlier version whose scores are nearest to the sampler's, if any is
+        nearer.
+        """
         distances = {before.version: _size(scores.sampler - before.trainer) for before in self._scores}
         nearest = min(distances, key=distances.__getitem__, default=None)
         if nearest is None or distances[nearest] >= _size(scores.sampler - scores.trainer):
@@ -151,12 +179,12 @@ class Canary:
 
 
 def _size(values: Floats) -> float:
-    """Return the root mean square."""
+    """Return the root mean square of the values."""
     return float(np.sqrt(np.mean(np.square(values))))
 
 
 def scorer_of(engine: ScoringEngine) -> Scorer:
-    """Return what asks an engine that is idle, and waits for its answer."""
+    """Return a function that asks an idle engine for scores and waits for the answer."""
 
     def score(ids: Sequence[int]) -> Future[Score]:
         answer: Future[Score] = Future()

@@ -1,18 +1,18 @@
 """Demonstrations in the groups of reinforcement learning: an expert's episodes beside those of the policy.
 
-A group whose episodes all fail has equal rewards and teaches nothing. A demonstration of its question, rewarded by the
-same code, is its better episode. It counts in the group's mean, as in LUFFY (arXiv 2504.14945), unless
+If all episodes of a group fail, their rewards are equal and the group teaches nothing. A demonstration of its question,
+rewarded by the same code, adds a better episode. It counts in the group's mean, as in LUFFY (arXiv 2504.14945), unless
 `rollouts.baseline_members` is `sampled`.
 
-No sampler's probability exists for its tokens. LUFFY sets it to 1, so that the ratio is the policy's own probability p:
-the replies that the policy does not know yet, which it should learn, count least, and have to be weighed up again. Here
-the denominator is p itself, so the ratio is 1, and a demonstration's tokens have the loss -A log p for an advantage A
-above 0, and none for one below: self-imitation learning (arXiv 1806.05635), with the group's mean as the value.
+No sampler has a probability for the tokens of a demonstration. LUFFY sets it to 1, so the ratio is the policy's own
+probability p. Replies that the policy does not know yet, which it should learn, then count least. Here the denominator
+is p itself, so the ratio is 1. If the advantage A is positive, the loss of each token is -A log p. If it is negative,
+there is no loss. This is self-imitation learning (arXiv 1806.05635) with the group's mean as the value.
 
-The bias: this is not the gradient of the policy's expected reward. It is imitation, weighted by how much better the
-expert is than the group. It vanishes as the policy comes to earn the same reward. A demonstration that counts in the
-mean raises it, and so lowers the advantages of the sampled episodes, also in groups that would have taught without it.
-With `sampled` the episodes of the policy are compared with each other alone.
+This gradient is biased: it is not that of the policy's expected reward, but imitation weighted by how much better the
+expert is than the group. The bias vanishes as the policy comes to earn the same reward. A demonstration that counts in
+the mean raises it, and so lowers the advantages of sampled episodes, even in groups that would have taught something
+without it. With `sampled`, the policy's episodes are compared only with each other.
 """
 
 from __future__ import annotations
@@ -36,22 +36,37 @@ from context_agent.types import Question
 
 
 class Demonstrations:
-    """The demonstrations of a run's questions, which take the place of sampled episodes in their groups."""
+    """The demonstrations of a run's questions. They replace sampled episodes in their groups."""
 
     def __init__(self, files: Mapping[str, Sequence[Path]], renderer: TokenRenderer, config: RolloutConfig) -> None:
-        """`files` are whole trajectories by question id; a group takes the first `config.demonstrations` of them."""
+        """Choose the demonstrations of each question.
+
+        Args:
+            files: Complete trajectories by question id. A group takes the first `config.demonstrations` of them.
+            renderer: The renderer of the model that learns.
+            config: The rollout settings.
+        """
         self._renderer, self._config = renderer, config
         self._files = {question: paths[: config.demonstrations] for question, paths in files.items()}
 
     def count(self, question: Question) -> int:
-        """Return how many episodes of the question's group are demonstrations."""
+        """Return the number of demonstrations in the question's group."""
         return len(self._files.get(question.id, ()))
 
     def join(self, played: PlayedEpisodes) -> PlayedEpisodes:
-        """Return the played episodes with the demonstrations of their groups, and the number of groups that have none.
+        """Add the demonstrations of the played groups.
 
-        A group of which no sampled episode was completed gets none: there is nothing to compare it with. Raises
-        `TrajectoryError` for a file that is no longer readable.
+        If no sampled episode of a group was completed, the group gets none, because there is nothing to compare them
+        with.
+
+        Args:
+            played: The played episodes of a step.
+
+        Returns:
+            The episodes with the demonstrations, and a metric that counts the groups without any.
+
+        Raises:
+            TrajectoryError: If a file is no longer readable.
         """
         pairs = zip(played.requests, played.results, strict=True)
         groups = {group_of(request.episode): request.question for request, result in pairs if is_complete(result)}
@@ -69,7 +84,9 @@ class Demonstrations:
         return demonstrated_rows(episode.trajectory, self._renderer, group_id=episode.question.id)
 
     def _episodes(self, group: str, question: Question) -> list[tuple[RolloutRequest, Trajectory]]:
-        """Return the group's demonstrations under the ids of the rollouts that they replace: its last."""
+        """Return the group's demonstrations under the ids of the rollouts that they replace, which are the last
+        ones.
+        """
         episodes = []
         for number, path in enumerate(self._files.get(question.id, ()), self._config.rollouts - self.count(question)):
             request = RolloutRequest(question, 0, f"{group}-{number:03d}", demonstrated=True)
@@ -81,10 +98,23 @@ class Demonstrations:
 def open_demonstrations(
     run: RunConfig, renderer: TokenRenderer, questions: Sequence[Question], note: Notify
 ) -> Demonstrations:
-    """Return the run's demonstrations.
+    """Find the demonstrations of a run's questions.
 
-    An unreadable, cut or aborted trajectory is reported and skipped; one of another question is counted. Raises
-    `DataError` for one of another profile or tokenizer or of a larger window, and if no question has any.
+    A trajectory that is unreadable, cut or aborted is reported and skipped. Trajectories of other questions are
+    counted.
+
+    Args:
+        run: The run.
+        renderer: The renderer of the model that learns.
+        questions: The questions of the run.
+        note: Receives messages for the user.
+
+    Returns:
+        The demonstrations.
+
+    Raises:
+        DataError: If no question has a demonstration, or one has another profile, another tokenizer or a larger window
+            than the run.
     """
     files: dict[str, list[Path]] = {}
     texts = {question.id: question.question for question in questions}
@@ -109,7 +139,7 @@ def open_demonstrations(
 
 
 def _whole_header(path: Path, note: Notify) -> Header | None:
-    """Return the header of a trajectory that can be rewarded; None, with a message, for any other."""
+    """Return the header of a trajectory that can be rewarded. Report any other trajectory and return None."""
     try:
         trajectory = read(path)
         trajectory.verify()
@@ -123,7 +153,9 @@ def _whole_header(path: Path, note: Notify) -> Header | None:
 
 
 def _check_header(header: Header, path: Path, run: RunConfig, renderer: TokenRenderer) -> None:
-    """Raise `DataError` for an episode of a harness that the run's episodes do not have."""
+    """Raise `DataError` if the episode was played with another profile, another tokenizer or a larger window than the
+    run's.
+    """
     profile, window = episode_profile(run).name, run.episodes.window
     differences = [
         (header.profile.name != profile, f"profile {header.profile.name!r} instead of {profile!r}"),

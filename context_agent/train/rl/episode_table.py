@@ -1,7 +1,7 @@
-"""The table of a run's episodes with their reward terms, as lines of JSON and as a page.
+"""The table of a run's episodes with their reward terms, as lines of JSON and as an HTML page.
 
-OUT/episodes.jsonl    a line for each sampled episode and demonstration; other ranks write episodes-1.jsonl and so on
-OUT/episodes.html     the newest of them, to sort and to filter in a browser
+OUT/episodes.jsonl    one line per sampled episode and demonstration; other ranks write episodes-1.jsonl and so on
+OUT/episodes.html     the newest episodes, which a browser can sort and filter
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from context_agent.train.rl.scoring import ScoredEpisode
 from context_agent.web.page import page
 
 PAGE_EPISODES = 20_000
-"""Episodes on the page: the newest. The file has all of them."""
+"""Number of episodes on the page. They are the newest ones. The file has all of them."""
 ROUNDED_DIGITS = 6
+"""Decimal places of the numbers in the table."""
 STYLE = "body { max-width: none; } td { white-space: nowrap; }"
+"""CSS of the page."""
 
 
 def table_path(out: Path, rank: int = 0) -> Path:
-    """Return the file that a rank writes its episodes to."""
+    """Return the file to which a rank writes its episodes."""
     return out / f"episodes{f'-{rank}' if rank else ''}.jsonl"
 
 
 def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str, Any]:
-    """Return the line of an episode. Its advantage is null if it is not trained on."""
+    """Return the table's line for an episode. If the episode is not trained on, its advantage is None."""
     outcome, advantage = episode.outcome, advantages.by_episode.get(episode.id)
     return {
         "episode": episode.id,
@@ -50,7 +52,7 @@ def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str
 
 
 def write_page(out: Path) -> Path:
-    """Write the page of all ranks' episodes into the run's folder.
+    """Write the page with the episodes of all ranks into the run's folder.
 
     Args:
         out: The folder of the run.
@@ -87,7 +89,7 @@ def write_page(out: Path) -> Path:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line with a column for each term."""
+    """Return the line with one column for each reward term."""
     return {**{name: value for name, value in row.items() if name != "terms"}, **row["terms"]}
 
 

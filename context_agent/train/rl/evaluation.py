@@ -1,4 +1,4 @@
-"""Evaluation on dev questions while a policy is trained."""
+"""Evaluates a policy on dev questions while it is trained."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ DEV_METRICS = (
     *("pruned", "pruning", "finished", "turns", "searches"),
     *("spawning", "searchers", "searchers_finished", "critical_steps"),
 )
+"""The metrics of an evaluation that are logged."""
 
 
 SAVED_DEV_EPISODES = 4
-"""Trajectories saved of each evaluation and temperature, for `ctx1 view`."""
+"""Number of trajectories that are saved for each evaluation and temperature, for `ctx1 view`."""
 
 
 def temperature_name(temperature: float) -> str:
-    """Return the name of a temperature in metrics: `greedy` or, for example, `t1`."""
+    """Return the name of a temperature in metrics, such as `greedy` or `t1`."""
     return "greedy" if temperature == 0 else f"t{temperature:g}"
 
 
@@ -37,7 +38,7 @@ def dev_metric(temperature: float, name: str) -> str:
 
 
 class DevEvaluator:
-    """Plays the dev questions with the same seeds each time, by one agent for each temperature."""
+    """An evaluator that plays the dev questions with the same seeds each time, with one agent for each temperature."""
 
     def __init__(
         self,
@@ -49,12 +50,29 @@ class DevEvaluator:
         seed: int = 0,
         folder: Path | None = None,
     ) -> None:
-        """`rewards` are those at the end of training, so that the figures of different steps compare."""
+        """Set up the evaluation.
+
+        Args:
+            agents: An agent for each temperature.
+            questions: The dev questions.
+            rewards: The reward settings at the end of training, so that figures of different steps are comparable.
+            concurrency: Number of episodes that run concurrently.
+            seed: The seed of the first question.
+            folder: Receives some of the trajectories. None to save none.
+        """
         self._agents, self._questions, self._rewards = agents, list(questions), rewards
         self._concurrency, self._seed, self._folder = concurrency, seed, folder
 
     def evaluate(self, update: int) -> dict[str, float]:
-        """`dev/greedy/recall` and so on: means over episodes. `aborted` counts aborted episodes."""
+        """Play the dev questions and return the metrics.
+
+        Args:
+            update: The number of updates so far.
+
+        Returns:
+            Means over episodes under names such as `dev/greedy/recall`. `aborted` counts the episodes that were
+            aborted.
+        """
         metrics: dict[str, float] = {}
         for temperature, agent in self._agents.items():
             measured = self._evaluate_agent(agent, update, temperature_name(temperature))

@@ -1,9 +1,9 @@
-"""The loop of reinforcement learning over episodes: GRPO and CISPO.
+"""The loop of reinforcement learning over episodes, with GRPO or CISPO.
 
-A step draws questions, plays `rollouts` episodes of each in the production harness, rewards them, and turns rewards
-into advantages by group (GRPO, arXiv 2402.03300). Its rows are trained in `substeps` updates of the policy, with the
-loss of the run file (CISPO, arXiv 2506.13585, by default). TRL does an update: loss, optimizer, distribution
-(`row_trainer`).
+A step draws questions and plays `rollouts` episodes of each in the production harness. It rewards them, and turns the
+rewards of each group into advantages (GRPO, arXiv 2402.03300). Its rows are trained in `substeps` updates of the policy
+with the loss of the run file, which is CISPO by default (arXiv 2506.13585). TRL carries out each update: loss,
+optimizer and distribution (`row_trainer`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ from context_agent.train.rows import TrainingRow, decay_weights, sampled_rows
 
 @dataclass(frozen=True, slots=True)
 class RolloutStep:
-    """What the rollouts of a step came to: the rows to train on, metrics over the episodes, and the episodes."""
+    """The result of a step's rollouts.
+
+    Attributes:
+        number: The step.
+        rows: The rows to train on.
+        metrics: Metrics over the episodes.
+        episodes: The scored episodes.
+    """
 
     number: int
     rows: tuple[WeightedRow, ...]
@@ -46,11 +53,26 @@ class RolloutStep:
 
 @dataclass
 class ReinforcementLoop:
-    """The loop of one rank. `staleness` is the most updates that a row may be old; `sync_every` is in steps, 0:
-    updates.
+    """The loop on one rank.
 
-    `folder` receives the trajectories of some steps, `table` a line for each episode. `evaluator` plays the dev
-    questions every `evaluate_every` updates. `demonstrations` join the groups of their questions.
+    Attributes:
+        rollouts: The source of episodes.
+        scorer: Rewards the episodes.
+        config: The rollout settings.
+        weights: Sends new weights to the sampler.
+        gamma: The decay of an advantage by step.
+        staleness: Largest age of a row that is trained on, in updates.
+        sync_every: Steps between two weight syncs. With 0, weights are sent after every update.
+        demonstrations: Demonstrations that join the groups of their questions.
+        canary: Checks that the sampler has the weights that were sent.
+        evaluator: Plays the dev questions. None on ranks that do not evaluate.
+        evaluate_every: Updates between two evaluations. 0 for none.
+        evaluated: Receives the metrics after each evaluation. It is called on every rank. Only the rank that evaluated
+            has metrics.
+        folder: Receives the trajectories of some steps.
+        table: Receives a line for each episode.
+        rank: The number of this rank.
+        step: The step that was collected last.
     """
 
     rollouts: RolloutSource
@@ -65,24 +87,30 @@ class ReinforcementLoop:
     evaluator: DevEvaluator | None = None
     evaluate_every: int = 0
     evaluated: Callable[[RowTrainer, dict[str, float]], None] | None = None
-    """Called on every rank after an evaluation, with its metrics on the rank that made it."""
     folder: Path | None = None
     table: MetricsLog | None = None
     rank: int = 0
     step: RolloutStep | None = None
-    """The step that was collected last."""
     _pending: StepRows = field(default_factory=StepRows)
 
     @property
     def updates(self) -> int:
-        """Updates of the whole run."""
+        """Number of updates in the whole run."""
         return self.config.steps * self.config.substeps
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
-        """Train from `update` on. TRL takes an optimizer step on the rows that are yielded.
+        """Train from an update to the end. TRL takes an optimizer step on the rows that are yielded.
 
-        Raises `PolicyError` for a sampler without the newest weights, and `DataError` if the whole run had nothing to
-        train on.
+        Args:
+            trainer: The trainer.
+            update: The first update.
+
+        Yields:
+            The rows of an update, and then `CHECKPOINT` when the update is done.
+
+        Raises:
+            PolicyError: If the sampler does not have the newest weights.
+            DataError: If the whole run had no row to train on.
         """
         self._push(trainer, update)
         if update == 0 and self.evaluate_every and (metrics := self.evaluate(trainer, 0)):
@@ -104,7 +132,17 @@ class ReinforcementLoop:
             yield CHECKPOINT
 
     def collect(self, step: int) -> RolloutStep:
-        """Return the rollouts of a step. Raises `PolicyError` if none of its episodes can be rewarded."""
+        """Play, reward and save the rollouts of a step.
+
+        Args:
+            step: The number of the step.
+
+        Returns:
+            The rollouts.
+
+        Raises:
+            PolicyError: If none of its episodes can be rewarded.
+        """
         played = self._play(step, self.rollouts.draw(step))
         questions, refilled = len({request.question.id for request in played.requests}), 0
         for remaining in reversed(range(self.config.refill + 1)):
@@ -128,7 +166,7 @@ class ReinforcementLoop:
         return self.step
 
     def advantages(self, step: int, episodes: Sequence[ScoredEpisode]) -> EpisodeAdvantages:
-        """Return the advantage of each episode over the others of its question."""
+        """Return the advantage of each episode over the other episodes of its question."""
         rewards = [
             EpisodeReward(episode.id, episode.question.id, episode.reward.total, episode.demonstrated)
             for episode in episodes
@@ -143,14 +181,14 @@ class ReinforcementLoop:
         )
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """Return the rows of an update; the rollouts are collected at the first update of their step."""
+        """Return the rows of an update. The first update of a step collects the step's rollouts."""
         step, substep = divmod(update, self.config.substeps)
         if self._pending.step != step:
             self._pending = StepRows(step, minibatches(self.collect(step).rows, self.config.substeps))
         return self._pending.substeps[substep]
 
     def update_rows(self, trainer: RowTrainer, update: int) -> Sequence[WeightedRow]:
-        """Return the rows of an update that are fresh enough to train on, with everything measured so far reported."""
+        """Return the rows of an update that are fresh enough to train on, and report the metrics so far."""
         before = self.step
         rows = self.rows(update)
         if self.canary is not None:
@@ -163,13 +201,15 @@ class ReinforcementLoop:
         return fresh
 
     def sync_weights(self, trainer: RowTrainer, update: int) -> None:
-        """Send the new weights to the sampler: after each update, or to a server before new episodes."""
+        """Send the new weights to the sampler if they are due: after each update, or before a server plays new
+        episodes.
+        """
         step, substep = divmod(update, self.config.substeps)
         if not self.sync_every or self._evaluates_at(update) or (substep == 0 and step % self.sync_every == 0):
             self._push(trainer, update)
 
     def evaluate(self, trainer: RowTrainer, update: int) -> dict[str, float]:
-        """Return the metrics of the dev questions; empty on ranks that do not evaluate."""
+        """Evaluate on the dev questions and return the metrics. On ranks that do not evaluate, they are empty."""
         metrics: dict[str, float] = {}
         if self.evaluator is not None:
             started = time.perf_counter()
@@ -181,14 +221,14 @@ class ReinforcementLoop:
         return metrics
 
     def save(self, folder: Path, update: int) -> None:
-        """Write the collected rows that updates from `update` on still need; none between two steps."""
+        """Write the rows of the current step to a checkpoint, if updates from `update` on still need them."""
         step, substep = divmod(update, self.config.substeps)
         if substep and self._pending.step == step:
             self._pending.save(folder, self.rank)
         self.rollouts.checkpointed()
 
     def restore(self, folder: Path) -> None:
-        """Load the rollouts that `save` wrote, so that newer weights do not sample a half-used step again."""
+        """Load the rows that `save` wrote, so that newer weights do not sample a half-trained step again."""
         self._pending = StepRows.load(folder, self.rank)
 
     def _push(self, trainer: RowTrainer, update: int) -> None:
@@ -199,7 +239,7 @@ class ReinforcementLoop:
                 self.canary.pushed(trainer, str(update))
 
     def _check_end(self, trainer: RowTrainer) -> None:
-        """Check the last weights that were sent, and that the run has learned at all."""
+        """Check the last weights that were sent, and raise `DataError` if the run has trained nothing."""
         if self.canary is not None:
             trainer.report(self.canary.check())
         if not trainer.has_trained:
@@ -237,7 +277,17 @@ def weighted_rows(
     gamma: float,
     rows_of: Callable[[ScoredEpisode], list[TrainingRow]],
 ) -> tuple[WeightedRow, ...]:
-    """Return the rows of the episodes that are trained on, with their advantages; `gamma` weighs earlier steps less."""
+    """Return the rows of the episodes that are trained on, with their advantages.
+
+    Args:
+        episodes: The episodes of the step.
+        advantages: Their advantages. An episode without one is not trained on.
+        gamma: The decay of an advantage by step. Earlier steps weigh less.
+        rows_of: Returns the rows of an episode.
+
+    Returns:
+        The rows, episode by episode.
+    """
     weighted: list[WeightedRow] = []
     for episode in episodes:
         advantage = advantages.by_episode.get(episode.id)
@@ -254,10 +304,10 @@ def weighted_rows(
 def demonstration_metrics(
     episodes: Sequence[ScoredEpisode], advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
 ) -> dict[str, float]:
-    """Return how many demonstrations the groups of a step have and how many are trained on, with the mean of their
-    rewards.
+    """Return the metrics of a step's demonstrations: how many there are, how many are trained on, and their mean
+    reward.
 
-    Empty if there is none.
+    If there are none, return no metrics.
     """
     demonstrations = [episode for episode in episodes if episode.demonstrated]
     if not demonstrations:
@@ -276,7 +326,7 @@ def demonstration_metrics(
 def step_metrics(
     played: PlayedEpisodes, scored: ScoredEpisodes, advantages: EpisodeAdvantages, rows: Sequence[WeightedRow]
 ) -> dict[str, float]:
-    """Return the metrics of a step: those of the sampled episodes, and some of the demonstrations by other names."""
+    """Return the metrics of a step. Those of demonstrations have names of their own."""
     episodes = [episode for episode in scored.episodes if not episode.demonstrated]
     sampled_rows = [item for item in rows if not item.demonstrated]
     sampled_calls = [call for episode in episodes for call in calls(episode.trajectory)]

@@ -1,6 +1,6 @@
-"""Runs a training loop, a generator, inside TRL's training.
+"""Runs a training loop, written as a generator, inside TRL's training.
 
-TRL drives training itself. `LoopDriver` lets the loop (`train.rl.loop`) drive instead: TRL resumes the loop when it
+TRL normally controls the training. With `LoopDriver`, the loop (`train.rl.loop`) does. TRL resumes the loop when it
 needs the rows of an update, and again when the update is done.
 """
 
@@ -24,22 +24,22 @@ _Callback: Any = TrainerCallback
 
 
 CHECKPOINT: tuple[WeightedRow, ...] = ()
-"""What a loop yields when an update is done: TRL logs it, and saves a checkpoint if one is due."""
+"""The value that a loop yields when an update is done. TRL then logs, and saves a checkpoint if one is due."""
 
 
 class UpdateLoop(Protocol):
-    """A training loop as a generator: for each update it yields the rows, and then `CHECKPOINT`."""
+    """A training loop as a generator. For each update it yields the rows, and then `CHECKPOINT`."""
 
     @property
     def weights(self) -> WeightSync:
-        """What brings new weights to the sampler."""
+        """The weight sync that sends new weights to the sampler."""
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
         """Start the loop at an update."""
 
 
 class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
-    """Runs an `UpdateLoop` inside TRL's training, as the trainer's source of rows and as one of its callbacks."""
+    """A driver that is both the trainer's source of rows and one of TRL's callbacks."""
 
     def __init__(self, loop: UpdateLoop) -> None:
         self._loop = loop
@@ -49,7 +49,7 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
         """Set it before training."""
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """Run the loop to the rows of the next update."""
+        """Run the loop until it yields the rows of the next update, and return them."""
         if self._running is None:
             self._running = self._loop.run(self.trainer, update)
         return next(self._running)
@@ -63,7 +63,9 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
         self._loop.weights.after_update()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Run the loop to its checkpoint. An error waits until TRL has logged the update, which is done and counts."""
+        """Run the loop to its checkpoint. If that raises an error, keep it until TRL has logged the completed
+        update.
+        """
         assert self._running is not None
         try:
             next(self._running)
@@ -71,11 +73,11 @@ class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types
             self._error = error
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Raise the error of the last update's end."""
+        """Raise the error that the end of the last update left, if any."""
         self._raise()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Raise the error of the last update's end."""
+        """Raise the error that the end of the last update left, if any."""
         self._raise()
 
     def _raise(self) -> None:

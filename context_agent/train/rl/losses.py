@@ -1,7 +1,7 @@
-"""The losses of reinforcement learning, and what their tokens say of the sampler.
+"""The losses of reinforcement learning, and the measurements that their tokens give of the sampler.
 
-Every loss is one sum over the trained tokens of an update, over all ranks, divided by one number. So its gradient does
-not depend on which rows share a forward pass:
+Every loss is one sum over the trained tokens of an update on all ranks, divided by one number. Its gradient therefore
+does not depend on which rows share a forward pass:
 
     loss = sum_rows w_row sum_t mask_t * l_t / D
 
@@ -10,8 +10,8 @@ not depend on which rows share a forward pass:
     GRPO        l = -min(r * A, clip(r, 1 - low, 1 + high) * A) w = 1 / row tokens  D = rows
     DR_GRPO     l as GRPO's                                     w = 1               D = rows * DR_GRPO_TOKENS
 
-where r is the ratio of the trainer's probability to the sampler's: it covers both staleness and the difference between
-two engines. The sampler of a demonstrated row is unknown, and its ratio is 1 (`rl.demonstrations`).
+The ratio r of the trainer's probability to the sampler's covers both staleness and the difference between two engines.
+A demonstrated row has no sampler, so its ratio is 1 (`rl.demonstrations`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ except ImportError as error:
     raise MissingExtraError(error.name or "torch", "train") from None
 
 DR_GRPO_TOKENS = 256
-"""The constant by which Dr. GRPO divides the sum of a row; TRL's default."""
+"""The constant by which Dr. GRPO divides the sum of a row. It is TRL's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateSize:
-    """The trained tokens and rows of an update over all ranks, and the most passes that a rank has."""
+    """The size of an update over all ranks.
+
+    Attributes:
+        tokens: Trained tokens.
+        rows: Rows with trained tokens.
+        passes: Largest number of forward passes on a rank.
+    """
 
     tokens: int
     rows: int
@@ -47,25 +53,27 @@ class UpdateSize:
 
 
 def row_weight(row: TrainingRow, loss: Loss) -> float:
-    """Return the weight of a row's tokens in the sum: GRPO averages within the row first."""
+    """Return the weight of a row's tokens in the sum. GRPO averages within each row first."""
     return 1 / max(1, row.trained) if loss is Loss.GRPO else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PassInputs:
-    """What a forward pass reads. Tensors of tokens have the shape (rows, longest), where the first id is no target.
+    """The inputs of a forward pass.
 
     Attributes:
-        ids: Token ids, padded.
-        real: 1 where there is an id, 0 where there is padding.
-        trained: Whether the id is trained, without the first, shape (rows, longest - 1).
-        sampled: The sampler's log-probabilities, of the shape of `trained`.
-        advantages: Of each id, or of each row with the shape (rows, 1).
+        ids: Token ids, padded, shape (rows, longest).
+        real: 1 for an id, 0 for padding, shape (rows, longest).
+        trained: True where an id is trained, shape (rows, longest - 1). The first id is never a target.
+        sampled: The sampler's log-probabilities, shape (rows, longest - 1).
+        advantages: The advantages, by id with shape (rows, longest - 1) or by row with shape (rows, 1).
         row_weights: Weights of the rows in the sum, shape (rows, 1).
-        fresh: Whether the newest weights sampled the row, shape (rows, 1).
+        fresh: True where the newest weights sampled the row, shape (rows, 1).
         has_sampler: False if the rows are demonstrations.
-        experts: Experts that the ids were routed to, shape (rows, longest, layers, top k), if they are replayed.
-        reference: Log-probabilities by the weights that training began with, if there is a divergence from them.
+        experts: Experts to which the sampler routed the ids, shape (rows, longest, layers, top k). None if they are not
+            replayed.
+        reference: Log-probabilities under the initial weights, shape (rows, longest - 1). None if the loss has no KL
+            divergence.
     """
 
     ids: torch.Tensor
@@ -81,7 +89,16 @@ class PassInputs:
 
 
 def token_losses(loss: LossConfig, inputs: PassInputs, logps: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each token, the divergence from the reference included, of the shape of `logps`."""
+    """Return the loss of each token, including the divergence from the reference.
+
+    Args:
+        loss: The loss settings.
+        inputs: The inputs of the pass.
+        logps: The trainer's log-probabilities, shape (rows, longest - 1).
+
+    Returns:
+        The losses, shape (rows, longest - 1).
+    """
     ratios = _ratios(loss, inputs, logps)
     advantages = inputs.advantages
     if loss.kind in {Loss.CISPO, Loss.REINFORCE}:
@@ -108,9 +125,9 @@ def divergence(reference: torch.Tensor, logps: torch.Tensor) -> torch.Tensor:
 
 
 def masked_rows(inputs: PassInputs, logps: torch.Tensor, most: float) -> torch.Tensor:
-    """Return which rows have a negative advantage and have become unlikelier by more than `most`, shape (rows, 1).
+    """Return which rows have a negative advantage and have become less likely by more than `most`, shape (rows, 1).
 
-    The mean is over the row's trained tokens (DeepSeek-V3.2, arXiv 2512.02556, section 3.1).
+    The fall is the mean over the row's trained tokens (DeepSeek-V3.2, arXiv 2512.02556, section 3.1).
     """
     fallen = (inputs.sampled - logps.detach()) * inputs.trained
     mean = fallen.sum(1, keepdim=True) / inputs.trained.sum(1, keepdim=True).clamp(min=1)
@@ -119,18 +136,22 @@ def masked_rows(inputs: PassInputs, logps: torch.Tensor, most: float) -> torch.T
 
 
 MEASURED = ("tokens", "entropy", "kl", "clipped", "masked", "fresh", "difference", "ratio", "replayed", "flipped")
-"""Sums over tokens (`masked`: over rows) that a rank measures in an update, in this order."""
+"""Names of the sums that a rank measures in an update, in this order. All are over tokens except `masked`, over
+rows.
+"""
 
 
 class PassMeasurements:
-    """What the passes of an update on this rank have measured: sums, and the largest difference from the sampler."""
+    """The measurements of an update's forward passes on this rank: sums, and the largest difference from the
+    sampler.
+    """
 
     def __init__(self) -> None:
         self.sums = dict.fromkeys(MEASURED, 0.0)
         self.largest = 0.0
 
     def add(self, loss: LossConfig, inputs: PassInputs, logps: torch.Tensor, entropies: torch.Tensor) -> None:
-        """Add a pass; `logps` and `entropies` have the shape of `inputs.trained`."""
+        """Add the measurements of a pass. `logps` and `entropies` have the shape of `inputs.trained`."""
         trained = inputs.trained
         ratios = _ratios(loss, inputs, logps)
         low, high = (0.0, loss.cap) if loss.kind is Loss.CISPO else (1 - loss.clip[0], 1 + loss.clip[1])
@@ -155,31 +176,38 @@ class PassMeasurements:
             self.largest = float(torch.stack([differences.abs().max(), torch.tensor(self.largest)]).max())
 
     def add_replay(self, replay: ExpertReplay) -> None:
-        """Add the positions of a pass whose experts were replayed, and those that the trainer routes to others."""
+        """Count the positions whose experts were replayed, and those that the trainer would route to other experts."""
         self.sums["replayed"] += float(replay.recorded.sum())
         self.sums["flipped"] += float(replay.flipped.sum())
 
     def values(self) -> list[float]:
-        """Return the numbers as a list, to be gathered over ranks."""
+        """Return the measurements as a list that can be gathered over ranks."""
         return [*self.sums.values(), self.largest]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateMeasurements:
-    """The measurements of all ranks together."""
+    """The measurements of an update over all ranks.
+
+    Attributes:
+        sums: The sums by the names in `MEASURED`.
+        largest: Largest difference between the log-probabilities of trainer and sampler.
+    """
 
     sums: dict[str, float]
     largest: float
 
     @staticmethod
     def of(every: Sequence[Sequence[float]]) -> UpdateMeasurements:
-        """Return them for the `PassMeasurements.values` of each rank."""
+        """Combine the `PassMeasurements.values` of all ranks."""
         columns = list(zip(*every, strict=True))
         return UpdateMeasurements(dict(zip(MEASURED, map(sum, columns[:-1]), strict=True)), max(columns[-1]))
 
     @property
     def mismatch(self) -> float:
-        """Mean difference between the log-probabilities of trainer and sampler for the same weights; 0 if unknown."""
+        """Mean difference between the log-probabilities of trainer and sampler for the same weights. 0 if it is
+        unknown.
+        """
         return self.sums["difference"] / self.sums["fresh"] if self.sums["fresh"] else 0.0
 
     def metrics(self, loss: LossConfig) -> dict[str, float]:

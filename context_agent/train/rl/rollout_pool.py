@@ -1,8 +1,7 @@
 """A pool of processes, on this machine or others, that plays the episodes of a step.
 
 The processes sample from the run's model server. The trainer sends requests with the name of the weights, and receives
-trajectories. The model of a trainer that samples itself cannot be sent to other machines, so the pool needs
-`engine.kind = "vllm"`.
+trajectories. A trainer's own model cannot be sent to other machines, so the pool needs `engine.kind = "vllm"`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,13 @@ from context_agent.train.rl.samplers import served_engine
 
 @dataclass(frozen=True, slots=True)
 class ServedEpisode:
-    """An episode to play, and the model on the server that samples it, with its version."""
+    """An episode to play with a model on the server.
+
+    Attributes:
+        request: The episode.
+        model: The name of the model on the server.
+        version: The version of its weights.
+    """
 
     request: RolloutRequest
     model: str
@@ -36,16 +41,23 @@ class ServedEpisode:
 
 
 RolloutPool = WorkerPool[ServedEpisode, EpisodeResult]
+"""A pool whose jobs are served episodes and whose results are trajectories or errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSetup:
-    """What a worker opens: the run's corpus, tokenizer and agent. All machines must see them under the same paths."""
+    """The setup of a worker, which opens the run's corpus, tokenizer and agent.
+
+    All machines must see these under the same paths.
+
+    Attributes:
+        run: The run.
+    """
 
     run: RunConfig
 
     def check(self) -> None:
-        """Raise `ConfigError` for a run whose episodes only the trainer's process can play."""
+        """Raise `ConfigError` if only the trainer's process can play the run's episodes."""
         if self.run.engine.kind != "vllm":
             raise ConfigError(
                 "--processes and --ray need a model server, since other processes cannot sample from the trainer's own "
@@ -58,7 +70,9 @@ class RolloutSetup:
             )
 
     def open(self, call: CallParent) -> Callable[[ServedEpisode], Callable[[], EpisodeResult]]:
-        """Open the agent of a worker, which stays open until the process ends."""
+        """Open the agent of a worker, and return a function that prepares an episode. The agent stays open until the
+        process ends.
+        """
         run, stack = self.run, ExitStack()
         world = environment_of(run.data)
         corpus = stack.enter_context(open_corpus(run.data)) if world is None else world.corpus
@@ -69,10 +83,17 @@ class RolloutSetup:
 
 
 def play_in_pool(pool: RolloutPool, engine: Engine, requests: Sequence[RolloutRequest]) -> list[EpisodeResult]:
-    """Return the results of the requests, in order, the same as in one process.
+    """Play the requests in the pool. The results are the same as in one process.
 
-    `engine` is the trainer's, to which weight syncs give the newest weights. An episode whose process dies twice has an
-    error as its result.
+    If an episode's process dies twice, the result of the episode is an error.
+
+    Args:
+        pool: The pool.
+        engine: The trainer's engine. Weight syncs keep its model and version up to date.
+        requests: The episodes.
+
+    Returns:
+        The results, in the order of the requests.
     """
     assert isinstance(engine, VllmEngine)
     futures = [pool.submit(ServedEpisode(request, engine.model, engine.version)) for request in requests]

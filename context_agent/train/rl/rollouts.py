@@ -1,7 +1,7 @@
-"""Rollouts of a step: which episodes a step asks for, and how they are played.
+"""Rollouts of a step: which episodes a step requests, and how they are played.
 
-The questions of a step and the seeds of its episodes depend on the settings and the step alone. A run that was
-interrupted therefore samples what it would have sampled, as far as the sampling engine is deterministic.
+The questions of a step and the seeds of its episodes depend only on the settings and the step. An interrupted run
+therefore samples what it would have sampled, as far as the sampling engine is deterministic.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ from context_agent.train.outcome import is_aborted
 from context_agent.types import Question
 
 SEED_STRIDE = 1_000_003
-"""Distance between the seeds of two steps: no two steps share one."""
+"""Distance between the seeds of two steps, so that no two steps share a seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """An episode to play: its question, its sampling seed, and the id of its trajectory.
+    """An episode to play.
 
     Attributes:
-        demonstrated: An expert has played it, and the policy does not.
-        budget: The window; None for the agent's.
+        question: The question.
+        seed: The sampling seed.
+        episode: The id of the trajectory.
+        demonstrated: True if an expert has played the episode. The policy then does not play it.
+        budget: The window of the episode. None for the agent's.
     """
 
     question: Question
@@ -50,7 +53,14 @@ EpisodeResult = Trajectory | ContextAgentError
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisodes:
-    """The requested episodes of a step with their results, in the same order. `metrics` are about the playing."""
+    """The requested episodes of a step with their results.
+
+    Attributes:
+        requests: The requests.
+        results: The results, in the order of the requests.
+        seconds: Time that playing took.
+        metrics: Metrics of the playing.
+    """
 
     requests: Sequence[RolloutRequest]
     results: Sequence[EpisodeResult]
@@ -69,28 +79,29 @@ def played_together(first: PlayedEpisodes, second: PlayedEpisodes) -> PlayedEpis
 
 
 class RolloutSource(Protocol):
-    """Where the episodes of a step come from: played on request (`Rollouts`), or ahead of time (`AsyncRollouts`)."""
+    """The source of a step's episodes. They are played on request (`Rollouts`) or ahead of time (`AsyncRollouts`)."""
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """Return the episodes that a step asks for on this rank."""
+        """Return the episodes that a step requests on this rank."""
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """Return the episodes of `count` further questions of a step, after `first` earlier ones; fewer if none are
-        left.
+        """Return the episodes of `count` further questions of a step. Skip the first `first` further questions.
+
+        If too few questions are left, return fewer episodes.
         """
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        """Return the episodes that the step trains on; blocks until they are there."""
+        """Return the episodes that the step trains on. Block until they are available."""
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """Return what is known of an update's rows."""
+        """Return the source's metrics of an update's rows."""
 
     def checkpointed(self) -> None:
-        """Called when a checkpoint is written: what no kept checkpoint needs may be dropped."""
+        """Drop what no kept checkpoint needs. The trainer calls this after each checkpoint."""
 
 
 def group_of(episode: str) -> str:
-    """Return the group in an episode's id: the episodes of one question in one step."""
+    """Return the group of an episode, which its id contains: the episodes of one question in one step."""
     return episode.rpartition("-")[0]
 
 
@@ -105,7 +116,7 @@ def step_questions(
 def further_questions(
     step: int, questions: Sequence[Question], curriculum: Curriculum, config: RolloutConfig
 ) -> list[Question]:
-    """Return the questions that may take the place of those of a step, in the order in which they do."""
+    """Return the questions that may replace those of a step, in the order in which they are used."""
     drawn = {question.id for question in step_questions(step, questions, curriculum, config)}
     others = [q for q in curriculum.admitted(questions, step / config.steps) if q.id not in drawn]
     return random.Random(f"{config.seed}:{step}:refill").sample(others, len(others))
@@ -114,7 +125,19 @@ def further_questions(
 def episode_request(
     question: Question, config: RolloutConfig, step: int, group: int, rollout: int, *, budget: Budget | None = None
 ) -> RolloutRequest:
-    """Return the request of one rollout of the question in group `group` of a step; its seed and its id are unique."""
+    """Return the request for one rollout. No other rollout of the run has its seed or its id.
+
+    Args:
+        question: The question.
+        config: The rollout settings.
+        step: The step.
+        group: The index of the question in the step.
+        rollout: The index of the rollout in the group.
+        budget: The window of the episode. None for the agent's.
+
+    Returns:
+        The request.
+    """
     seed = (config.seed + step + 1) * SEED_STRIDE + group * config.rollouts + rollout
     return RolloutRequest(question, seed, f"{step:05d}-{group:04d}-{rollout:03d}", budget=budget)
 
@@ -122,10 +145,17 @@ def episode_request(
 async def play_episodes(
     agent: SearchAgent, requests: Sequence[RolloutRequest], concurrency: int
 ) -> list[EpisodeResult]:
-    """Return the results of the requests, in order; at most `concurrency` episodes run at a time.
+    """Play the requests. If an episode fails before it starts, its error is its result and the others continue.
 
-    An episode that fails before it starts has its error as its result and stops no other. An engine that batches is
-    told how many episodes are running, so that batches do not depend on timing.
+    An engine that batches learns how many episodes are running, so batches do not depend on timing.
+
+    Args:
+        agent: The agent.
+        requests: The episodes.
+        concurrency: Largest number of episodes that run concurrently.
+
+    Returns:
+        The results, in the order of the requests.
     """
     waiting = iter(enumerate(requests))
     results: dict[int, EpisodeResult] = {}
@@ -144,7 +174,11 @@ async def play_episodes(
 
 
 async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeResult:
-    """Return the result of one episode; its trajectory has the request's id. Raises only `ConfigError`."""
+    """Play one episode and return its result. Its trajectory has the request's id.
+
+    Raises:
+        ConfigError: If the agent's settings cannot work. Any other error of this package becomes the result.
+    """
     question = request.question
     try:
         result = await agent.asearch(
@@ -159,12 +193,12 @@ async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeRe
 
 
 def is_complete(result: EpisodeResult) -> TypeGuard[Trajectory]:
-    """Return whether an episode was ended by its policy or a limit, so that it can be rewarded."""
+    """Return True if the policy or a limit ended the episode, so that it can be rewarded."""
     return isinstance(result, Trajectory) and not is_aborted(result)
 
 
 class Rollouts:
-    """Plays the episodes of a step when they are asked for: a synchronous `RolloutSource`, one for each rank."""
+    """A synchronous `RolloutSource`, which plays the episodes of a step on request. Each rank has its own."""
 
     def __init__(
         self,
@@ -179,13 +213,23 @@ class Rollouts:
         ranks: int = 1,
         play: Callable[[Sequence[RolloutRequest]], list[EpisodeResult]] | None = None,
     ) -> None:
-        """The agent's policy must record its token calls, as `TokenPolicy` does.
+        """Set up the source.
 
-        `play` plays requests elsewhere than in this process. `demonstration_count` says how many episodes of a
-        question's group are demonstrations, which are not played. `budget_of` says in which window the episodes of a
-        group are played, None for the agent's. Each rank plays every `ranks`-th group, so an advantage never needs
-        another rank. Raises `ConfigError` for an agent that runs several episodes a question, and for a step with fewer
-        groups than ranks.
+        Each rank plays every `ranks`-th group, so an advantage never depends on another rank.
+
+        Args:
+            agent: The agent. Its policy must record its token calls, as `TokenPolicy` does.
+            questions: The questions of the run.
+            config: The rollout settings.
+            curriculum: Decides which questions a step may draw.
+            demonstration_count: Returns the number of demonstrations in a question's group. They are not played.
+            budget_of: Returns the window of a group's episodes, or None for the agent's.
+            rank: The number of this rank.
+            ranks: The number of ranks.
+            play: Plays requests elsewhere. By default this process plays them.
+
+        Raises:
+            ConfigError: If the agent runs several episodes per question, or a step has fewer groups than ranks.
         """
         if agent.rollouts != 1:
             raise ConfigError(f"training plays one episode per request; the agent has rollouts={agent.rollouts}: use 1")
@@ -201,13 +245,13 @@ class Rollouts:
         self._play = play or self._play_here
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """Return every rollout of this rank's questions of the step that is to be sampled."""
+        """Return every rollout of this rank's questions in the step, except those that demonstrations replace."""
         questions = step_questions(step, self._questions, self._curriculum, self._config)
         groups = range(self._rank, len(questions), self._ranks)
         return [request for group in groups for request in self._group(step, group, questions[group])]
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """Return every rollout of further questions of this rank, whose groups are numbered after those of the step."""
+        """Return every rollout of further questions on this rank. Their groups are numbered after those of the step."""
         others = further_questions(step, self._questions, self._curriculum, self._config)
         places = range(self._rank + first * self._ranks, len(others), self._ranks)[:count]
         groups = self._config.groups
@@ -221,17 +265,17 @@ class Rollouts:
         ]
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        """Play the requests, concurrently."""
+        """Play the requests concurrently."""
         started = time.perf_counter()
         results = self._play(requests)
         return PlayedEpisodes(requests, results, time.perf_counter() - started)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """Return nothing: the loop measures all there is."""
+        """Return no metrics. The loop measures everything that there is."""
         return {}
 
     def checkpointed(self) -> None:
-        """Do nothing: no episodes are stored."""
+        """Do nothing. This source stores no episodes."""
 
     def _play_here(self, requests: Sequence[RolloutRequest]) -> list[EpisodeResult]:
         return asyncio.run(play_episodes(self._agent, requests, self._config.concurrency))

@@ -1,18 +1,18 @@
-"""Trains on rows with TRL's GRPO trainer, which keeps optimizer, accelerate and checkpoints.
+"""Trains on rows with TRL's GRPO trainer, which provides optimizer, accelerate and checkpoints.
 
-TRL expects one completion for a prompt. Here an episode whose context was edited has several rows. Three methods are
-overridden to fit the two together:
+TRL expects one completion per prompt. Here an episode whose context was edited has several rows. Three methods are
+overridden for this:
 
-- `RowTrainer._prepare_inputs` takes the rows of an update in place of generating completions.
+- `RowTrainer._prepare_inputs` takes the rows of an update instead of generating completions.
 - `RowTrainer.training_step` runs as many forward and backward passes as the rows need before the optimizer steps.
   Log-probabilities come from TRL's fused output layer, for trained positions only.
-- `RowTrainer.compute_loss` has the losses of `rl.losses`. TRL's average GRPO within each pass, so that a row's weight
-  depends on the rows that share its pass, and their metrics need passes of the same shape on all ranks.
+- `RowTrainer.compute_loss` uses the losses of `rl.losses`. TRL averages GRPO within each pass, so that a row's weight
+  depends on the rows that share its pass. TRL's metrics need passes of the same shape on all ranks.
 
-The passes show how far the trainer's log-probabilities are from the sampler's. For rows that the newest weights sampled
-there is no difference but that of two engines. If it is larger than `loss.mismatch`, the run stops.
+The passes measure how far the trainer's log-probabilities are from the sampler's. For rows that the newest weights
+sampled, only the two engines can cause a difference. If it is larger than `loss.mismatch`, the run stops.
 
-TRL's private interface changes, so its minor version is pinned; a test compares the gradient with the formulas written
+TRL's private interface changes, so its minor version is pinned. A test compares the gradient with the formulas written
 by hand.
 """
 
@@ -54,19 +54,33 @@ except ImportError as error:
 
 
 class UpdateSource(Protocol):
-    """Provides the rows of each update."""
+    """A source of the rows of each update."""
 
     def rows(self, update: int) -> Sequence[WeightedRow]:
-        """This rank's rows for an optimizer step, counted from 0; the rows of all ranks together are the update.
+        """Return this rank's rows for an update. The rows of all ranks together form the update.
 
-        Called once for each update, in order. A resumed run begins with the update after its checkpoint.
+        The trainer calls this once for each update, in order. A resumed run begins with the update after its
+        checkpoint.
+
+        Args:
+            update: The number of the update, from 0.
+
+        Returns:
+            The rows.
         """
 
 
 def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
-    """Return TRL's configuration. `settings` go to `GRPOConfig` as they are.
+    """Return TRL's configuration for training on rows.
 
-    The balance loss of mixtures of experts, on by default for gpt-oss, is off.
+    The balance loss for mixtures of experts, which gpt-oss enables by default, is off.
+
+    Args:
+        output_dir: The folder of the trainer.
+        settings: Further settings of `GRPOConfig`.
+
+    Returns:
+        The configuration.
     """
     return GRPOConfig(
         output_dir=output_dir,
@@ -83,7 +97,18 @@ def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
 
 
 def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
-    """Return TRL's configuration of a run. Raises `ConfigError` if its vLLM client is missing."""
+    """Return TRL's configuration for a run.
+
+    Args:
+        config: The run file.
+        run: The run in its folder.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ConfigError: If the run needs TRL's vLLM client and vllm is missing.
+    """
     settings = {
         **run.trainer_settings(),
         "max_steps": config.updates,
@@ -104,9 +129,10 @@ def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
 
 
 class InitialWeights:
-    """The trained weights as they were when training began: those that the KL divergence is measured from.
+    """The trained weights as they were when training began. The KL divergence is measured from them.
 
-    They are the base model's under new adapters, and those of the adapters that a run continues with.
+    Under new adapters they are those of the base model. If a run continues with adapters, they are those of the
+    adapters.
     """
 
     def __init__(self, model: Any) -> None:
@@ -115,7 +141,7 @@ class InitialWeights:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the model compute with them within the block."""
+        """Make the model compute with the initial weights within the block."""
         self._swap()
         try:
             yield
@@ -128,7 +154,7 @@ class InitialWeights:
 
 
 class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no types
-    """Trains a causal language model on the rows of an `UpdateSource`, one optimizer step for each update."""
+    """A trainer of a causal language model on the rows of an `UpdateSource`. Each update is one optimizer step."""
 
     def __init__(
         self,
@@ -142,9 +168,20 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         peft_config: Any = None,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        """`args` come from `grpo_arguments`; their temperature is that of the loss.
+        """Set up the trainer.
 
-        `mismatch` bounds the mean difference from the sampler's log-probabilities for the same weights.
+        Args:
+            model: The causal language model.
+            source: The source of the rows.
+            args: The configuration of `grpo_arguments`. Its temperature is that of the loss.
+            tokenizer: The tokenizer of the model.
+            loss: The loss settings.
+            mismatch: Largest allowed mean difference from the sampler's log-probabilities for the same weights.
+            peft_config: The configuration of new adapters. None to train the model as it is.
+            callbacks: Callbacks of the Trainer.
+
+        Raises:
+            ConfigError: If `args` accumulates gradients or repeats updates. This trainer accumulates the rows itself.
         """
         if args.gradient_accumulation_steps != 1 or args.num_iterations != 1 or args.steps_per_generation != 1:
             raise ConfigError(
@@ -172,21 +209,21 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
 
     @property
     def has_trained(self) -> bool:
-        """Whether the run has trained a token, in this process or an earlier one."""
+        """True if the run has trained a token, in this process or an earlier one."""
         lines: list[dict[str, Any]] = self.state.log_history
         return bool(self._update_tokens) or any(line.get("update_tokens") for line in lines)
 
     def score(self, ids: Sequence[int]) -> list[float]:
-        """Return the log-probability of each id after the first at temperature 1, within `inference`.
+        """Return the log-probability of each id after the first, at temperature 1.
 
-        All ranks call it together.
+        All ranks call this together, within `inference`.
         """
         with self.accelerator.autocast():
             return row_logprobs(self.model, ids).tolist()
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """Yield the model in evaluation mode, so that it samples without dropout."""
+        """Set the model to evaluation mode within the block, so that it samples without dropout."""
         training = self.model.training
         self.model.eval()
         try:
@@ -195,7 +232,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             self.model.train(training)
 
     def _prepare_inputs(self, generation_batch: Any) -> list[PassInputs]:
-        """Return the forward passes of this step on this rank, as many as every other rank has."""
+        """Return the forward passes of this update on this rank. Every rank has the same number of passes."""
         items = list(self.source.rows(self.state.global_step))
         self._check(items)
         batches = forward_passes(items, self.row_loss.pass_tokens)
@@ -209,10 +246,19 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return [self._pass_inputs(batch) for batch in batches]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Run forward and backward over the step's rows. The gradients of all ranks meet at the last pass.
+        """Run forward and backward over the update's rows. The gradients of all ranks are combined at the last pass.
 
-        Raises `DataError` if the loss is not finite, and `PolicyError` if the sampler's log-probabilities are not those
-        of the trainer's weights.
+        Args:
+            model: The model.
+            inputs: A placeholder, which is not used.
+            num_items_in_batch: Not used.
+
+        Returns:
+            The loss, a scalar.
+
+        Raises:
+            DataError: If the loss is not finite.
+            PolicyError: If the sampler's log-probabilities are not those of the trainer's weights.
         """
         # The source may sample with this model, which is inference. Randomness is a function of the update.
         model.eval()
@@ -244,8 +290,9 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
     def compute_loss(
         self, model: Any, inputs: PassInputs, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """Return the share of a pass in the loss of the update. Gradients are averaged over ranks, so ranks multiply
-        it.
+        """Return the share of a pass in the loss of the update, a scalar.
+
+        Gradients are averaged over ranks, so the share is multiplied by their number.
         """
         logps, entropies = self._token_logps(model, inputs)
         self._measured.add(self.row_loss, inputs, logps.detach(), entropies)
@@ -256,8 +303,8 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
     def _token_logps(self, model: Any, inputs: PassInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities and entropies, shape (rows, longest - 1), in 32 bits at the run's temperature.
 
-        They are 0 where the row does not train: those positions get no logits. A filler row has one position, so that
-        its gradient of 0 reaches every weight, as ranks that wait for each other need.
+        Positions that are not trained get no logits, and their values are 0. A filler row still computes one position.
+        Its gradient of 0 then reaches every weight, which ranks that wait for each other need.
         """
         positions = inputs.trained.any(0).nonzero()[:, 0]
         if not len(positions):
@@ -272,13 +319,13 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return spread(output.log_probs), spread(output.entropy).detach()
 
     def _routed(self, inputs: PassInputs) -> AbstractContextManager[ExpertReplay | None]:
-        """Return the scope in which the pass's ids are routed as they were when they were sampled."""
+        """Return a context manager that routes the pass's ids to the experts that the sampler chose."""
         if inputs.experts is None:
             return nullcontext()
         return replayed_experts(self.accelerator.unwrap_model(self.model), inputs.experts)
 
     def _experts(self, batch: ForwardPass, width: int) -> torch.Tensor | None:
-        """Return the recorded experts of a pass, padded; None if none are replayed."""
+        """Return the recorded experts of a pass, padded. If none are replayed, return None."""
         if not self.row_loss.router_replay or not any(item.row.experts for item in batch):
             return None
         found = routers(self.accelerator.unwrap_model(self.model))
@@ -292,7 +339,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
         return experts.to(self.accelerator.device)
 
     def _report_passes(self, ids: int, seconds: float) -> None:
-        """Report the passes of all ranks. Raises `PolicyError` for a mismatch beyond the bound."""
+        """Report the passes of all ranks. Raise `PolicyError` if the mismatch exceeds the bound."""
         mine = [*self._measured.values(), float(ids), seconds]
         every = self.accelerator.gather(torch.tensor([mine], dtype=torch.float64, device=self.accelerator.device))
         measured = UpdateMeasurements.of(every[:, :-2].tolist())
@@ -310,11 +357,11 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             )
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted: the trainer receives placeholders."""
+        """Return 0. The trainer receives placeholders, so operations are not counted."""
         return 0
 
     def _check(self, items: Sequence[WeightedRow]) -> None:
-        """Refuse rows that the model cannot read, before a kernel fails on them without a message."""
+        """Raise `DataError` if the model cannot read a row. Otherwise a kernel would fail without a useful message."""
         longest = getattr(self.accelerator.unwrap_model(self.model).config, "max_position_embeddings", None)
         for item in items:
             if longest is not None and item.length > longest:
@@ -366,7 +413,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
 
 
 def _placeholders(args: GRPOConfig) -> Dataset:
-    """Return a dataset of the right length; the rows come from the source."""
+    """Return a dataset of the right length with empty prompts. The rows come from the source instead."""
     return Dataset.from_dict({"prompt": [""] * (args.generation_batch_size // args.num_generations)})
 
 

@@ -1,4 +1,6 @@
-"""The engines that sample a run's episodes: the trainer's own model, a vLLM server, and the model of sub-agents."""
+"""Opens the engines that sample a run's episodes: the trainer's own model, a vLLM server, and the model of
+sub-agents.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ except ImportError as error:
 
 
 def local_engine(run: RunConfig, model: Any, *, version: str = "0") -> TransformersEngine:
-    """Return an engine that samples with the model in this process, computing as the trainer does."""
+    """Return an engine that samples with a model in this process and computes as the trainer does."""
     return TransformersEngine(
         model,
         name=run.model.name or "tiny",
@@ -33,12 +35,21 @@ def local_engine(run: RunConfig, model: Any, *, version: str = "0") -> Transform
 
 
 BATCH_WAIT = 0.05
-"""Seconds within which the sub-agents of a batch of orchestrators send their calls."""
+"""Seconds that a batch waits for the calls of all sub-agents."""
 
 
 @contextmanager
 def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str = "cpu") -> Iterator[Engine | None]:
-    """Yield the engine of sub-agents with frozen weights on the device; None if they use the policy's own."""
+    """Open the engine of sub-agents whose model is frozen.
+
+    Args:
+        run: The run.
+        tokenizer: The tokenizer of the run.
+        device: The device of the model.
+
+    Yields:
+        The engine. None if the policy itself plays the sub-agents.
+    """
     folder = run.episodes.searchers
     if folder is None:
         yield None
@@ -61,7 +72,7 @@ def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str =
 
 
 def served_engine(config: RunConfig) -> VllmEngine:
-    """Return the engine of the run's server; weight syncs set its model and version."""
+    """Return the engine of the run's server. Weight syncs set its model and version."""
     chosen = config.engine
     return VllmEngine(
         chosen.base_url, config.model.name, version="0", timeout=chosen.timeout, concurrency=config.rollouts.concurrency
@@ -70,7 +81,15 @@ def served_engine(config: RunConfig) -> VllmEngine:
 
 @contextmanager
 def open_sampler(config: RunConfig, loaded: LoadedModel) -> Iterator[tuple[Engine, WeightSync]]:
-    """Yield the engine that samples, and its weight sync."""
+    """Open the engine that samples, with its weight sync.
+
+    Args:
+        config: The run.
+        loaded: The trainer's model.
+
+    Yields:
+        The engine, and the weight sync that updates it.
+    """
     chosen = config.engine
     if chosen.kind == "transformers":
         shared = local_engine(config, loaded.model)

@@ -1,4 +1,4 @@
-"""Scores the episodes of a step by gold, by a judge, or both; and means over scored episodes."""
+"""Scores the episodes of a step by gold, by a judge, or by both, and computes means over them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ from context_agent.types import Question
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:
-    """An episode with its outcome and its reward. `demonstrated`: an expert played it, not the policy."""
+    """An episode with its outcome and its reward.
+
+    Attributes:
+        question: The question.
+        trajectory: The record of the episode.
+        outcome: The measures of the episode.
+        reward: The reward with its terms.
+        demonstrated: True if an expert played the episode instead of the policy.
+    """
 
     question: Question
     trajectory: Trajectory
@@ -33,13 +41,18 @@ class ScoredEpisode:
 
     @property
     def id(self) -> str:
-        """The id of the trajectory."""
+        """Id of the trajectory."""
         return self.trajectory.header.id
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisodes:
-    """The episodes of a step that can be trained on. `metrics` are about those that cannot, and about the judge."""
+    """The episodes of a step that can be trained on.
+
+    Attributes:
+        episodes: The episodes.
+        metrics: Metrics of the judge, and of the episodes that cannot be trained on.
+    """
 
     episodes: tuple[ScoredEpisode, ...]
     metrics: Mapping[str, float]
@@ -47,23 +60,28 @@ class ScoredEpisodes:
 
 @dataclass(frozen=True, slots=True)
 class JudgeTerms:
-    """The term of each episode of a step, None for none; and its metrics."""
+    """The judge's terms for the episodes of a step.
+
+    Attributes:
+        scores: The term of each episode. None if it has no verdict.
+        metrics: The metrics of the judge.
+        why: The reasons for absent verdicts, with the first detail. Empty if no verdict is absent.
+    """
 
     scores: tuple[float | None, ...]
     metrics: dict[str, float] = field(default_factory=dict)
     why: str = ""
-    """Why verdicts are absent, with the first detail; empty where none is."""
 
 
 class EpisodeJudge(Protocol):
-    """Judges the rankings of whole episodes (`experimental.judge`)."""
+    """A judge of the rankings of complete episodes (`experimental.judge`)."""
 
     def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
-        """Return the term of each episode."""
+        """Return the judge's terms for the episodes."""
 
 
 class EpisodeScorer:
-    """Rewards episodes by their gold, by a judge, or both."""
+    """A scorer that rewards episodes by their gold, by a judge, or by both."""
 
     def __init__(
         self,
@@ -75,7 +93,19 @@ class EpisodeScorer:
         curriculum: Curriculum | None = None,
         judge: EpisodeJudge | None = None,
     ) -> None:
-        """Without a judge every question needs gold. Raises `ConfigError` for questions that nothing can score."""
+        """Set up the scorer.
+
+        Args:
+            corpus: The corpus, in which gold is looked up.
+            questions: The questions of the run. Without a judge, each must have gold.
+            rewards: The reward settings.
+            parl: The settings of the reward for sub-agents.
+            curriculum: Changes the reward settings during training.
+            judge: The judge.
+
+        Raises:
+            ConfigError: If there are no questions, or a question can be scored neither by gold nor by a judge.
+        """
         without_gold = [question.id for question in questions if not has_gold(question)]
         if (without_gold and judge is None) or not questions:
             raise ConfigError(
@@ -88,9 +118,18 @@ class EpisodeScorer:
         self._gold: dict[str, Gold] = {}
 
     def score(self, step: int, played: PlayedEpisodes, progress: float) -> ScoredEpisodes:
-        """Reward the episodes of a step; `progress` is the share of training that is done.
+        """Reward the episodes of a step. Aborted episodes are dropped.
 
-        Aborted episodes are dropped. Raises `PolicyError` if none of the step's episodes can be rewarded.
+        Args:
+            step: The step.
+            played: The played episodes.
+            progress: The share of training that is done, in [0, 1].
+
+        Returns:
+            The episodes that can be trained on.
+
+        Raises:
+            PolicyError: If none of the episodes can be rewarded.
         """
         pairs = zip(played.requests, played.results, strict=True)
         complete = [(request, result) for request, result in pairs if is_complete(result)]
@@ -137,7 +176,7 @@ class EpisodeScorer:
 
 
 def _first_error(results: Sequence[EpisodeResult]) -> str:
-    """Return the first error that ended an episode, in parentheses."""
+    """Return the first error that ended an episode, in parentheses. If there is none, return an empty string."""
     errors = (result.end and result.end.error if isinstance(result, Trajectory) else str(result) for result in results)
     error = next((error for error in errors if error), None)
     return f" ({error})" if error else ""
@@ -146,8 +185,14 @@ def _first_error(results: Sequence[EpisodeResult]) -> str:
 def episode_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
     """Return means over episodes: the reward and each of its terms, recall, pruning, turns and calls.
 
-    Recall and precision are means over the episodes whose question has gold, and absent if none has. Metrics of
-    sub-agents (`delegation_metrics`) are present if the episodes could start some.
+    Recall and precision are means over episodes whose question has gold. If no question has gold, they are absent. If
+    the episodes could start sub-agents, the metrics include `delegation_metrics`.
+
+    Args:
+        episodes: The episodes. There must be at least one.
+
+    Returns:
+        The metrics by name.
     """
     outcomes = [episode.outcome for episode in episodes]
     with_gold = [outcome for outcome in outcomes if outcome.has_gold]

@@ -1,7 +1,7 @@
-"""Weight sync: brings the trainer's weights to the sampler after updates.
+"""Weight sync: sends the trainer's weights to the sampler after updates.
 
-The sampler uses the trainer's own model, a copy of it, or a vLLM server, which receives LoRA adapters or all weights.
-The vLLM paths are written against vLLM 0.31 and TRL 1.16; `docs/training.md` states which of them have been run.
+The sampler uses the trainer's own model, a copy of it, or a vLLM server. A server receives LoRA adapters or all
+weights. The vLLM paths are written for vLLM 0.31 and TRL 1.16. `docs/training.md` states which of them have been run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from context_agent.policies.tokens.engines.vllm import VllmEngine
 
 @dataclass(frozen=True, slots=True)
 class SentWeights:
-    """The bytes that a sync has sent, and those of all the model's weights."""
+    """The size of a weight sync.
+
+    Attributes:
+        sent: Bytes that were sent.
+        full: Bytes of all the model's weights.
+    """
 
     sent: int = 0
     full: int = 0
@@ -29,7 +34,7 @@ class SentWeights:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the sync; none if nothing was sent."""
+        """Metrics of the sync. Empty if nothing was sent."""
         return {"sync/bytes": float(self.sent), "sync/full_bytes": float(self.full)} if self.sent else {}
 
 
@@ -37,48 +42,61 @@ NOTHING_SENT = SentWeights()
 
 
 def full_bytes(model: Any) -> int:
-    """Return the bytes of all weights of a model, without those of adapters."""
+    """Return the bytes of all weights of a model, without those of its adapters."""
     return sum(parameter.nbytes for name, parameter in model.named_parameters() if "lora_" not in name)
 
 
 class WeightSync(Protocol):
-    """Brings the trainer's weights to an engine, and names them there by the number of updates."""
+    """A channel that sends the trainer's weights to an engine. Each version is named by the number of updates."""
 
     def attach(self, trainer: Any) -> None:
-        """Called once, when the trainer is made."""
+        """Connect to the trainer. The run calls this once, when the trainer exists."""
 
     def before_update(self) -> None:
-        """Called before the optimizer changes weights."""
+        """Prepare for a change of weights. The driver calls this before the optimizer steps."""
 
     def after_update(self) -> None:
-        """Called when it has."""
+        """Continue after a change of weights. The driver calls this after the optimizer has stepped."""
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Send the trainer's weights to the sampling engine. They become version `step`. Raises `PolicyError`."""
+        """Send the trainer's weights to the sampling engine. They become version `step`.
+
+        Args:
+            trainer: The trainer.
+            step: The number of updates so far.
+
+        Returns:
+            The size of what was sent.
+
+        Raises:
+            PolicyError: If the sampler does not accept the weights.
+        """
 
 
 class SeparateWeights:
-    """A sampler with weights of its own: it may sample while the trainer updates."""
+    """A base class for samplers that have weights of their own. They may sample while the trainer updates."""
 
     def before_update(self) -> None:
-        """Do nothing: the sampler has its own weights."""
+        """Do nothing. The sampler has its own weights."""
 
     def after_update(self) -> None:
-        """Do nothing: the sampler has its own weights."""
+        """Do nothing. The sampler has its own weights."""
 
 
 class SharedModelSync:
-    """The engine runs the trainer's own model: nothing is copied; it waits while weights change."""
+    """A weight sync for an engine that runs the trainer's own model. Nothing is copied. The engine waits while weights
+    change.
+    """
 
     def __init__(self, engine: TransformersEngine) -> None:
         self._engine = engine
 
     def attach(self, trainer: Any) -> None:
-        """Give the engine the model as the trainer has it, with its adapters."""
+        """Give the engine the trainer's model, with its adapters."""
         self._engine.model = trainer.accelerator.unwrap_model(trainer.model)
 
     def before_update(self) -> None:
-        """Wait until no batch is sampled."""
+        """Wait until the current batch is sampled, and keep the engine from starting another."""
         self._engine.lock.acquire()
 
     def after_update(self) -> None:
@@ -86,16 +104,16 @@ class SharedModelSync:
         self._engine.lock.release()
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Name the shared weights by the update."""
+        """Set the engine's version to the number of updates."""
         self._engine.version = str(step)
         return NOTHING_SENT
 
 
 class AdapterSync(SeparateWeights):
-    """A vLLM server loads each version's LoRA adapter from a folder that it shares with the trainer.
+    """A weight sync for a vLLM server that loads each version's LoRA adapter from a folder shared with the trainer.
 
-    Each version has a name of its own, so what a request samples with, and what the server's prefix cache holds, are
-    never two versions' at once. The server needs `--enable-lora` and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`.
+    Each version has a name of its own. A request, and the server's prefix cache, therefore never mix two versions. The
+    server needs `--enable-lora` and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`.
     """
 
     def __init__(self, engine: VllmEngine, base_url: str, folder: Path, name: str, *, timeout: float = 600.0) -> None:
@@ -107,12 +125,12 @@ class AdapterSync(SeparateWeights):
         self._loaded: str | None = None
 
     def attach(self, trainer: Any) -> None:
-        """Raise `ConfigError` for a model without adapters."""
+        """Raise `ConfigError` if the model has no adapters."""
         if not hasattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config"):
             raise ConfigError("engine.sync = 'adapter' needs [model.lora]; all weights go to a server by 'nccl'")
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Write the adapter, have the server load it, and unload the previous one."""
+        """Write the adapter, make the server load it, and unload the previous one."""
         name, sent = f"{self._name}-{step}", NOTHING_SENT
         if trainer.accelerator.is_main_process and name != self._loaded:
             folder = self._folder / name
@@ -143,9 +161,10 @@ class AdapterSync(SeparateWeights):
 
 
 class NcclSync(SeparateWeights):
-    """All weights to a vLLM server by TRL's client over NCCL, which gathers shards and merges adapters first.
+    """A weight sync that sends all weights to a vLLM server over NCCL, with TRL's client.
 
-    The server needs `VLLM_SERVER_DEV_MODE=1` and `--weight-transfer-config '{"backend": "nccl"}'`.
+    The client gathers shards and merges adapters first. The server needs `VLLM_SERVER_DEV_MODE=1` and
+    `--weight-transfer-config '{"backend": "nccl"}'`.
     """
 
     def __init__(self, engine: VllmEngine) -> None:
@@ -153,10 +172,10 @@ class NcclSync(SeparateWeights):
         self._sent = -1
 
     def attach(self, trainer: Any) -> None:
-        """Do nothing: a trainer made with `use_vllm` has its client."""
+        """Do nothing. A trainer made with `use_vllm` has its client."""
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """Send them, once for each update; the server drops its cached prefixes."""
+        """Send all weights, once for each update. The server drops its cached prefixes."""
         if step == self._sent:
             return NOTHING_SENT
         try:
