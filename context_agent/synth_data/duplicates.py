@@ -1,8 +1,9 @@
 """Near-duplicates among tasks: the same gold documents and nearly the same question.
 
-Similarity is the exact Jaccard index of the questions' character n-grams. Only tasks with the same gold are compared,
-so questions of a template about different documents stay. The prefix filter (Chaudhuri, Ganti and Kaushik 2006) leaves
-few pairs to compare. Two tasks with the same question are duplicates whatever their gold: they cannot both be right.
+The similarity is the exact Jaccard index of the questions' character n-grams. Only tasks with the same gold are
+compared, so questions of a template about different documents stay. The prefix filter (Chaudhuri, Ganti and Kaushik
+2006) leaves few pairs to compare. Two tasks with the same question are duplicates whatever their gold, because they
+cannot both be right.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from context_agent.errors import ConfigError
 from context_agent.synth_data.task import Task, question_key
 
 LIKENESS = 0.7
-"""Jaccard index from which two questions about the same documents are near-duplicates."""
+"""The Jaccard index from which two questions about the same documents are near-duplicates."""
 
 
 SHINGLE = 4
-"""Characters of an n-gram."""
+"""The length of an n-gram, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A task that repeats an earlier one, with that task's id and their similarity, 0 to 1."""
+    """A task that repeats an earlier one.
+
+    Attributes:
+        task: The later task.
+        of: The id of the earlier task.
+        likeness: The similarity of their questions, from 0 to 1.
+    """
 
     task: Task
     of: str
@@ -33,14 +40,21 @@ class Duplicate:
 
     @property
     def reason(self) -> str:
-        """Why the task is dropped."""
+        """The reason why the task is dropped, in words."""
         return f"asks what {self.of} asks (likeness {self.likeness:.2f})"
 
 
 def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> list[Duplicate]:
-    """Return the tasks that repeat an earlier, kept task, in order. A task without gold is only compared word for word.
+    """Return the tasks that repeat an earlier task that is kept, in order.
 
-    Raises `ConfigError` for a likeness outside (0, 1].
+    A task without gold is a duplicate only if its question is the same word for word.
+
+    Args:
+        tasks: The tasks.
+        likeness: The similarity from which two tasks are duplicates.
+
+    Raises:
+        ConfigError: If the likeness is not above 0 and at most 1.
     """
     if not 0 < likeness <= 1:
         raise ConfigError(f"likeness must be above 0 and at most 1; got {likeness}")
@@ -69,13 +83,16 @@ def find_duplicates(tasks: Sequence[Task], *, likeness: float = LIKENESS) -> lis
 
 
 def shingles(text: str) -> frozenset[str]:
-    """Return the n-grams of the text, padded with a space at both ends; never empty."""
+    """Return the n-grams of the text, which is padded with a space at both ends. The result is never empty."""
     padded = f" {question_key(text)} "
     return frozenset(padded[at : at + SHINGLE] for at in range(max(1, len(padded) - SHINGLE + 1)))
 
 
 class _QuestionIndex:
-    """Questions about the same documents, indexed by the rare n-grams that similar questions must share."""
+    """An index of questions about the same documents.
+
+    Similar questions share one of the rare n-grams that are its keys.
+    """
 
     def __init__(self, likeness: float) -> None:
         self._likeness = likeness
@@ -83,9 +100,9 @@ class _QuestionIndex:
         self._postings: dict[str, list[int]] = defaultdict(list)
 
     def nearest(self, grams: frozenset[str], ordered: Sequence[str]) -> tuple[str, float] | None:
-        """Return the id and similarity of the most similar question, the earliest of equals.
+        """Return the id and similarity of the most similar question, and the earliest of several.
 
-        None if none is similar enough.
+        If no question is similar enough, return None.
         """
         rows = sorted({row for gram in self._prefix(ordered) for row in self._postings.get(gram, ())})
         scored = ((self._members[row][0], _jaccard(grams, self._members[row][1])) for row in rows)
@@ -101,7 +118,7 @@ class _QuestionIndex:
         self._members.append((name, grams))
 
     def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
-        """Return the |x| - ceil(likeness * |x|) + 1 rarest n-grams: similar sets share an n-gram in their prefixes."""
+        """Return the |x| - ceil(likeness * |x|) + 1 rarest n-grams. Similar sets share an n-gram in their prefixes."""
         # A hair less than the exact product: rounding up must not shorten the prefix.
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 
@@ -112,6 +129,9 @@ def _jaccard(grams_a: frozenset[str], grams_b: frozenset[str]) -> float:
 
 
 def _by_rarity(shingled: Iterable[frozenset[str]]) -> dict[str, int]:
-    """Return a rank for each n-gram, the rarest first, equals in alphabetical order: one order for all sets."""
+    """Return a rank for each n-gram, the rarest first. Equally rare n-grams are in alphabetical order.
+
+    All sets must use the same order, or the prefix filter would miss pairs.
+    """
     counts = Counter(gram for grams in shingled for gram in grams)
     return {gram: rank for rank, (gram, _) in enumerate(sorted(counts.items(), key=lambda item: (item[1], item[0])))}

@@ -1,8 +1,8 @@
-"""Whether a chunk states a fact.
+"""Checks of whether a chunk states a fact.
 
-If a corpus repeats itself, a fact is found by any chunk that states it, so the gold of a fact is a list of chunk ids. A
-chunk states a quote if it has the quote's words, or if one of its sentences or table rows has every number of the quote
-and most of its other words. A quote without numbers is only restated by its words.
+If a corpus repeats itself, any chunk that states a fact finds it, so the gold of a fact is a list of chunk ids. A chunk
+states a quote if it has the quote's words. It also does if one of its sentences or table rows has every number of the
+quote and most of its other words. If a quote has no numbers, only its own words state it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from context_agent.text.sentences import sentences
 from context_agent.types import Chunk
 
 SHARED_WORDS = 0.6
-"""Share of a quote's other words that a sentence must have, besides all its numbers."""
+"""The share of a quote's other words that a sentence must have, besides all its numbers."""
 
 
 SHORTEST_WORD = 3
-"""Letters from which a word counts."""
+"""The length from which a word counts, in letters."""
 
 
 _FIGURE = re.compile(
@@ -33,7 +33,10 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tuple[str, ...]:
-    """Return the ids of the chunks that state the quote, among the hits of a search for it, in document order."""
+    """Return the ids of the chunks that state the quote, in document order.
+
+    Only the first `limit` hits of a search for the quote are examined.
+    """
     return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, k=limit)))
 
 
@@ -44,7 +47,7 @@ def chunks_restating(quote: str, chunks: Iterable[Chunk]) -> tuple[str, ...]:
 
 
 def states_fact(text: str, quote: str) -> bool:
-    """Return whether the text states what the quote states."""
+    """Return True if the text states what the quote states."""
     folded = _joined_words(quote)
     if not folded:
         return False
@@ -58,7 +61,10 @@ def states_fact(text: str, quote: str) -> bool:
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """Return the numbers of a text in comparable form: `$1.2 million` is `1200000`; a percentage keeps its sign."""
+    """Return the numbers of a text in a form that can be compared.
+
+    For example, `$1.2 million` becomes `1200000`. A percentage keeps its sign.
+    """
     numbers = set()
     for match in _FIGURE.finditer(text):
         value, unit = float(match[1].replace(",", "")), (match[2] or "").lower()
@@ -74,8 +80,9 @@ def _joined_words(text: str) -> str:
 
 
 def _content_words(text: str) -> frozenset[str]:
-    """Return the words that carry meaning, cut to six letters so that inflections agree; units belong to the
-    numbers.
+    """Return the words that carry meaning. They are shortened to six letters, so that inflected forms agree.
+
+    Units are not among them, because they belong to the numbers.
     """
     folded = (word.casefold() for word in _LETTERS.findall(text))
     return frozenset(word[:6] for word in folded if len(word) >= SHORTEST_WORD and word not in _UNCOUNTED)

@@ -1,4 +1,4 @@
-"""Judgements of people on tasks: how they are loaded from the review page's downloads and applied to the tasks."""
+"""Judgements of people on tasks: loading them from the review page's downloads, and applying them to the tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ VERDICTS = {"accept": True, "reject": False}
 
 @dataclass(slots=True)
 class Judgements:
-    """`verdicts[judge][task]` is True for accepted; `comments` likewise; `problems` describes the lines with a problem.
+    """The judgements of people on tasks.
 
-    `counts` counts lines: `unknown` (the task is not under review), `changed` (a second verdict of a judge on a task;
-    the later one counts), `undecided` (a comment without a verdict), `bad` (not a judgement).
+    Attributes:
+        verdicts: The verdicts by judge and task. True means accepted.
+        comments: The comments by judge and task.
+        counts: Number of lines with a problem, by kind. `unknown`: the task is not under review. `changed`: a judge's
+            second
+            verdict on a task, which replaces the first. `undecided`: a comment without a verdict. `bad`: not a
+            judgement.
+        problems: A description of each line with a problem.
     """
 
     verdicts: dict[str, dict[str, bool]] = field(default_factory=lambda: defaultdict(dict))
@@ -31,15 +37,20 @@ class Judgements:
     problems: list[str] = field(default_factory=list)
 
     def add_problem(self, kind: str, problem: str) -> None:
-        """Counts a problem and keeps it in words."""
+        """Count a problem, and keep its description."""
         self.counts[kind] += 1
         self.problems.append(problem)
 
 
 def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgements:
-    """Return the judgements of these files on these tasks. In a row without a judge's name, the file name is the judge.
+    """Return the judgements in these files on these tasks.
 
-    Raises `DataError` for a file that cannot be read, and if no file has a judgement on one of the tasks.
+    Args:
+        paths: The files. If a row has no judge's name, the file name is the judge.
+        task_ids: The ids of the tasks under review.
+
+    Raises:
+        DataError: If a file cannot be read, or if no file has a judgement on one of the tasks.
     """
     judgements = Judgements()
     names = [str(path) for path in paths]
@@ -56,9 +67,14 @@ def load_judgements(paths: Iterable[Path], task_ids: Collection[str]) -> Judgeme
 def apply_judgements(
     tasks: Sequence[Task], judgements: Judgements, rule: RejectionRule = "any"
 ) -> tuple[list[Task], list[Task]]:
-    """Return the tasks that stay and the rejected ones; judged tasks get a label with the verdicts and comments.
+    """Return the tasks that stay, and the rejected tasks. Judged tasks get a label with the verdicts and comments.
 
-    `any`: one rejection is enough. `majority`: more than half must accept. Tasks without a verdict stay.
+    Args:
+        tasks: The tasks.
+        judgements: The judgements on them.
+        rule: With `any`, one rejection rejects a task. With `majority`, more than half of the judges must accept it. A
+            task
+            without a verdict stays.
     """
     accepted: list[Task] = []
     rejected: list[Task] = []
@@ -79,7 +95,7 @@ def apply_judgements(
 
 
 def is_accepted(verdicts: Sequence[bool], rule: RejectionRule) -> bool:
-    """Return whether a task with these verdicts stays; a task without verdicts does."""
+    """Return True if a task with these verdicts stays. A task without verdicts stays."""
     if rule == "majority":
         return not verdicts or 2 * sum(verdicts) > len(verdicts)
     return all(verdicts)
@@ -125,7 +141,7 @@ def _add_judgement(judgements: Judgements, line: str, location: str, signed: str
 
 
 def _row(line: str) -> dict[str, Any] | None:
-    """Return the decoded line, if it names a task and has a valid verdict or none."""
+    """Return the decoded line if it names a task and has a valid verdict or none, else None."""
     try:
         row = parse_json(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Checks of draft questions over links, and their quotes, facts and distractors."""
+"""Checks of draft questions over links, which also find their quotes, facts and distractors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from context_agent.synth_data.task import Support, Task
 from context_agent.text.words import STOP_WORDS, words
 
 SAME_STATEMENT = 0.85
-"""Share of a sentence's content words that another chunk must have to state the same."""
+"""The share of a sentence's content words that a chunk must have to state the same."""
 
 
 NEIGHBOURS = 40
-"""Linking pages that are searched for the same statement."""
+"""The number of linking pages that are searched for the same statement."""
 
 
 DISTRACTOR_HITS = 24
-"""Hits of a query that are candidates for distractors."""
+"""The number of hits of a query that are candidates for distractors."""
 
 
 _DAY = re.compile(
@@ -33,7 +33,10 @@ _DAY = re.compile(
 
 
 class DraftChecks:
-    """The checks over one corpus. Its BM25 index finds distractors, and documents that a clue might fit as well."""
+    """The checks of drafts over one corpus.
+
+    A BM25 index of the corpus finds distractors. It also finds documents that a clue might fit as well.
+    """
 
     def __init__(self, graph: LinkGraph, distractors: int) -> None:
         self._graph, self._distractor_count = graph, distractors
@@ -42,7 +45,11 @@ class DraftChecks:
         self._index = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk, _ in chunks)
 
     def task(self, draft: Draft) -> Task:
-        """Return the task of a draft, without an id. Raises `DropRow` with the reason if a check fails."""
+        """Return the task of a draft, without an id.
+
+        Raises:
+            DropRow: If a check fails. The error has the reason.
+        """
         pages = [self._graph.pages[hop.page] for hop in draft.hops]
         self._check_words(draft)
         self._check_path(draft, pages)
@@ -96,8 +103,9 @@ class DraftChecks:
             raise DropRow("fits another document")
 
     def _fits(self, draft: Draft, row: int) -> bool:
-        """Return whether another page fits what an intersection says: it names the same page, or one with the same
-        fact.
+        """Return True if another page fits what an intersection says.
+
+        Such a page links to the same page, or to a page with the same fact.
         """
         assert draft.clues is not None
         page, clues = self._graph.pages[row], draft.clues
@@ -135,7 +143,7 @@ class DraftChecks:
         )
 
     def _restating_chunks(self, hop: Hop) -> Iterator[str]:
-        """Chunks that state the same as the sentence, on pages of the same title or pages that link to it."""
+        """Yield the chunks that state the same as the sentence, on pages of the same title or pages that link to it."""
         page = self._graph.pages[hop.page]
         near = [
             *self._graph.rows_by_name.get(page.name, ()),
@@ -152,7 +160,10 @@ class DraftChecks:
                     yield chunk.id
 
     def _distractors(self, draft: Draft, facts: tuple[tuple[str, ...], ...]) -> list[str]:
-        """Documents that the question and the hidden titles bring up, and that lack the answer in every form."""
+        """Return distractors: documents that a search finds and that lack every form of the answer.
+
+        The search is for the question and the hidden titles.
+        """
         used = {hop.page for hop in draft.hops} | {self._row[chunk] for fact in facts for chunk in fact}
         hidden = " ".join(self._graph.pages[row].title for row in draft.hidden)
         distractors: list[str] = []
@@ -170,13 +181,13 @@ class DraftChecks:
 
 
 def holds_answer(padded: str, answer: str) -> bool:
-    """Return whether the padded words contain the answer's words."""
+    """Return True if the words, which are padded with spaces, contain the answer's words."""
     sought = " ".join(words(answer))
     return bool(sought) and f" {sought} " in padded
 
 
 def answer_variants(answer: str) -> list[str]:
-    """Return the answer, a date in both orders, a name without stop words, and a number without separators."""
+    """Return forms of the answer: a date in both orders, a name without stop words, and a number without separators."""
     variants = [answer]
     if (match := _DAY.match(answer)) is not None:
         day, month = match["day"] or match["day2"], match["month"] or match["month2"]

@@ -1,8 +1,9 @@
-"""Draft questions over the links of a corpus: bridge, comparison and intersection, before they are checked.
+"""Draft questions over the links of a corpus, before they are checked: bridge, comparison and intersection.
 
-A page is described by a phrase (`the director of Alpha`, `that village`) and by the sentences that must precede the
-phrase. Descriptions name the page where they start and hide all others. Each hop puts the noun of a relation around the
-phrase, or adds a sentence of the previous page with the next page's name replaced by its kind (`a certain village`).
+A page is described by a phrase, such as `the director of Alpha` or `that village`, and by the sentences that must
+precede the phrase. A description names the page where it starts, and hides all others. Each hop extends the description
+in one of two ways. Either it wraps the phrase in the noun of a relation. Or it adds a sentence of the previous page, in
+which the next page's kind replaces its name (`a certain village`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from context_agent.synth_data.links.pages import EARLIER_QUESTIONS, LONGEST_SENT
 from context_agent.text.words import words
 
 MOST_CONTEXT = 2
-"""Most sentences before a question."""
+"""The largest number of sentences before a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A page on the path: its sentence that leads on, and the clue that describes the sentence."""
+    """A page on the path. It has the sentence that leads to the next page, and the clue that describes the sentence."""
 
     page: int
     sentence: Sentence
@@ -42,7 +43,14 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class DescribedPage:
-    """A page in words that do not name it, and the pages that a reader must read to identify it."""
+    """A description of a page that does not name it.
+
+    Attributes:
+        page: The row of the page in the graph.
+        phrase: The phrase that describes the page.
+        context: The sentences that must precede the phrase.
+        hops: The pages that a reader must read to identify the page.
+    """
 
     page: int
     phrase: str
@@ -51,12 +59,12 @@ class DescribedPage:
 
     @property
     def seen(self) -> set[int]:
-        """The pages on the path and this one."""
+        """The rows of the pages on the path, including this one."""
         return {self.page, *(hop.page for hop in self.hops)}
 
 
 def named_page(graph: LinkGraph, row: int) -> DescribedPage:
-    """Return a page by its bare title, or by its whole title if the bare title is ambiguous."""
+    """Return a page described by its bare title, or by its whole title if the bare title is ambiguous."""
     page = graph.pages[row]
     return DescribedPage(row, page.bare if page.name in graph.rows_by_name else page.title)
 
@@ -86,7 +94,10 @@ def _follow_link(graph: LinkGraph, page: DescribedPage, link: Link) -> Described
 
 
 def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> DescribedPage | None:
-    """Follow a link by a sentence about the current page. `that village` must have one meaning only."""
+    """Follow a link by a sentence about the current page.
+
+    If a phrase such as `that village` could mean two things, return None.
+    """
     target, plain = graph.pages[link.target], link.sentence.plain
     if len(page.context) >= MOST_CONTEXT or len(plain.split()) > LONGEST_SENTENCE or ". " in plain:
         return None
@@ -105,7 +116,7 @@ def _follow_sentence(graph: LinkGraph, page: DescribedPage, link: Link) -> Descr
 
 
 def _kind_without_name(graph: LinkGraph, link: Link) -> str:
-    """Return the target's kind without words of its name."""
+    """Return the target's kind. If the kind contains words of the target's name, return only its last word."""
     page = graph.pages[link.target]
     kind = page.kind
     return page.head if set(words(kind)) - {page.head} & set(page.name.split()) else kind
@@ -127,18 +138,24 @@ def capitalize(text: str) -> str:
 
 
 FACTS_PER_PAGE = 3
-"""Facts of one page that are asked for each description."""
+"""The number of facts of one page that questions ask for, per description."""
 PAIRS_PER_PAGE = 3
-"""Pages that one page is compared with."""
+"""The number of pages that one page is compared with."""
 PATHS_PER_PAGE = 12
-"""Paths that are tried from one page."""
+"""The number of paths that are tried from one page."""
 FEWEST_CONTENT_WORDS = 2
-"""Content words that an intersection must say of its answer, besides the linked page."""
+"""The number of content words that an intersection must say of its answer, besides the linked page."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntersectionClues:
-    """What an intersection says of its answer: words of its first sentence, the linked page, and that page's fact."""
+    """The clues that an intersection gives about its answer.
+
+    Attributes:
+        content: Content words of the answer's first sentence.
+        via: The row of the linked page.
+        answer: The answer of the linked page's fact.
+    """
 
     content: frozenset[str]
     via: int
@@ -147,7 +164,18 @@ class IntersectionClues:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question with its material. `hidden` are the pages that the question must not name."""
+    """A question that was not checked yet, with its material.
+
+    Attributes:
+        type: The type of the question.
+        question: The question.
+        answer: The answer.
+        truth: The type of the answer.
+        hops: The pages on the path to the answer.
+        hidden: The rows of the pages that the question must not name.
+        fact: The statement of the answer.
+        clues: The clues of an intersection. None for other types.
+    """
 
     type: str
     question: str
@@ -156,12 +184,14 @@ class Draft:
     hops: tuple[Hop, ...]
     hidden: tuple[int, ...]
     fact: Fact
-    """The statement of the answer."""
     clues: IntersectionClues | None = None
 
 
 def bridge_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Yield questions for a fact of a page described over `hops` pages, for two pages also by a shared object."""
+    """Yield questions for a fact of a page that is described over `hops` pages.
+
+    With two pages, also yield questions for a page that shares an object with a named page.
+    """
     for row in rows:
         if hops == 2:
             yield from _shared_object_drafts(graph, row, rng)
@@ -229,7 +259,10 @@ def _shared_object_drafts(graph: LinkGraph, row: int, rng: Random) -> Iterator[D
 
 
 def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Random) -> Iterator[Draft]:
-    """Yield questions that compare two pages by a date: both named (2 hops), one described (3), or both (4)."""
+    """Yield questions that compare two pages by a date.
+
+    With 2 hops both pages are named, with 3 one is described, and with 4 both are.
+    """
     left_size, right_size = {2: (1, 1), 3: (1, 2), 4: (2, 2)}[hops]
     ends = {size: _dated_pages(graph, rows, size, rng) for size in {left_size, right_size}}
     for name, question in EARLIER_QUESTIONS.items():
@@ -249,7 +282,7 @@ def comparison_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: Ran
 def _dated_pages(
     graph: LinkGraph, rows: Sequence[int], size: int, rng: Random
 ) -> dict[tuple[str, str], list[tuple[DescribedPage, Fact]]]:
-    """Descriptions over `size` pages with a date each, by the date's relation and the kind of the page."""
+    """Return descriptions over `size` pages, each with a date, by the date's relation and the kind of the page."""
     dated: dict[tuple[str, str], list[tuple[DescribedPage, Fact]]] = defaultdict(list)
     for row in rows:
         for described in describe_pages(graph, row, size - 1, rng):
@@ -301,7 +334,7 @@ def intersection_drafts(graph: LinkGraph, rows: Sequence[int], hops: int, rng: R
 
 
 def _first_sentence_opening(graph: LinkGraph, row: int, via: int) -> str:
-    """Return what the first sentence says the page is, up to the linked name: `1929 American film directed by`."""
+    """Return what the first sentence says about its page before the linked name: `1929 American film directed by`."""
     page, target = graph.pages[row], graph.pages[via]
     match = re.search(r"\b(?:is|was|are|were) (?:an?|the) (?P<rest>.+)$", page.sentences[0].plain.rstrip("."), re.S)
     if match is None or not target.kind:
@@ -331,7 +364,7 @@ def _intersection(graph: LinkGraph, row: int, via: int, before: str, clause: _Pa
 
 
 class _PageClause(NamedTuple):
-    """A relative clause about a page, the pages that it needs, and the answer by which the page can be looked up."""
+    """A relative clause about a page, the pages that it needs, and the answer by which the page can be found."""
 
     clause: str
     hops: tuple[Hop, ...]
@@ -339,7 +372,10 @@ class _PageClause(NamedTuple):
 
 
 def _clauses(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[_PageClause]:
-    """Clauses about a page by its own facts (2 hops), or by a relation to another page and a fact of that page (3)."""
+    """Yield clauses about a page.
+
+    With 2 hops they state the page's own facts. With 3 they state a relation to another page and a fact of that page.
+    """
     kind = f"{capitalize(article(graph.pages[row].kind))} {graph.pages[row].kind}"
     if hops == 2:
         facts = [fact for fact in graph.facts(row) if fact.clause]

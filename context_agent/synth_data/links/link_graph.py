@@ -1,4 +1,4 @@
-"""The links between the documents of a corpus and the facts they state: the material for questions."""
+"""The links between the documents of a corpus, and the facts that the documents state: the material for questions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from context_agent.types import Chunk
 
 FEWEST_PAGES = 3
 LONGEST_QUESTION = 24
-"""Most words of a sentence that is turned into a question."""
+"""The largest number of words of a sentence that becomes a question."""
 LONGEST_MATCHED = 700
-"""Most characters of a sentence that is matched against the patterns."""
+"""The largest number of characters of a sentence that is matched against the patterns."""
 _LIST_CONTINUES = re.compile(r"\s*(?:,|and|&|or)\s+(?:(?:and|the|by)\s+)?[A-Z]")
 _NAME_CONTINUES = re.compile(
     r" (?!(?:and|or|in|on|at|of|near|by|to|from|with|for|who|which|that|when|where|as|is|was|after|during|into|until|"
@@ -35,15 +35,15 @@ _NAME_CONTINUES = re.compile(
 _TITLE_BEFORE = re.compile(
     r"(?:\b[Tt]he (?:(?!(?:of|in|by|and|to|for|with|from|on|at|as|or)\b)[\w-]+ ){0,4})?[\"“”]?\s*$"
 )
-"""What stands before a name and belongs to it: `the poet`, an opening quotation mark."""
+"""Text before a name that belongs to it: `the poet`, or an opening quotation mark."""
 _NAME_MAY_FOLLOW = re.compile(
     r"(?:^|[^\w\s]|\b(?:of|in|by|and|to|for|with|from|on|at|as|or|near|is|was|are|were|be|starring|featuring|called|named|"
     r"titled|married|including|like|between|against|under|than|after|before|that|where|when|who|via|through|joined|met|"
     r"playing|into|over|during|since|until|toward|towards|about|without|within|among))\s*$"
 )
-"""What may stand before a name that is not the second half of a title or noun."""
+"""Text that may precede a name. After other text, the name is probably the second half of a title or noun."""
 _WORD_MISSING = re.compile(r"\b(?:of|in|by|and|the|an?|to|for|with|from)\s*[,.;]")
-"""Where a text lacks a word: formulas and foreign names are often lost in conversion to plain text."""
+"""A place where a text lacks a word. Formulas and foreign names are often lost in conversion to plain text."""
 _PREPOSITION = re.compile(r"\b(?:in|at|near|from|to)\s+$")
 _CLOSING = ("", *",.;:!?'’")
 _PRONOUN = re.compile(r"(He|She|It|They|His|Her|Its|Their)\b")
@@ -57,7 +57,10 @@ _UNITS = frozenset("years months days weeks hours minutes seconds times was has 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A sentence of one page that names another page; `relation` if a fixed phrase states how they are related."""
+    """A sentence of one page that names another page.
+
+    `relation` is set if a fixed phrase states how they are related.
+    """
 
     source: int
     target: int
@@ -68,9 +71,18 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A statement of a page about its subject. `asks` has {x} for the subject; `clause` is empty if none reads well.
+    """A statement of a page about its subject.
 
-    Without a `pattern` the sentence itself becomes the question, with a question word for the answer.
+    Attributes:
+        page: The row of the page.
+        answer: The object of the statement.
+        sentence: The sentence that states it.
+        asks: The question for the answer, with {x} for the subject.
+        truth: The type of the answer.
+        clause: A relative clause that states the fact. Empty if no clause reads well.
+        pattern: The pattern that found the fact. If None, the sentence itself becomes the question, with a question
+            word
+            for the answer.
     """
 
     page: int
@@ -86,7 +98,15 @@ class LinkGraph:
     """The pages of a corpus, their links and their facts. Links and facts are computed on first use."""
 
     def __init__(self, chunks: Iterable[Chunk], report: Callable[[int, int | None], None] | None = None) -> None:
-        """Raises `CorpusError` if the corpus has too few documents, or if its documents have no titles."""
+        """Read the pages of a corpus.
+
+        Args:
+            chunks: The chunks of the corpus, document by document.
+            report: A function that is called with the number of pages read so far, and None for the total.
+
+        Raises:
+            CorpusError: If the corpus has too few documents, or if its documents have no titles.
+        """
         self.pages: list[Page] = []
         for page in read_pages(chunks):
             self.pages.append(page)
@@ -107,14 +127,17 @@ class LinkGraph:
         self._facts: dict[int, list[Fact]] = {}
 
     def link_all(self) -> int:
-        """Compute the links of every page and return how many there are."""
+        """Compute the links of every page, and return the number of links."""
         for row in range(len(self.pages)):
             for link in self.links(row):
                 self.linked_from[link.target].add(row)
         return sum(map(len, self._links.values()))
 
     def _index(self) -> dict[str, list[int]]:
-        """Normalized bare titles to pages, without those that different titles share (`Get Low`, `Get Low (song)`)."""
+        """Return pages by normalized bare title.
+
+        A bare title of different titles (`Get Low`, `Get Low (song)`) is left out.
+        """
         rows_by_name: dict[str, list[int]] = defaultdict(list)
         for row, page in enumerate(self.pages):
             if page.name:
@@ -122,7 +145,7 @@ class LinkGraph:
         return {name: rows for name, rows in rows_by_name.items() if len({self.pages[row].title for row in rows}) == 1}
 
     def links(self, row: int) -> list[Link]:
-        """Return the links of a page, at most one with and one without a relation for each target."""
+        """Return the links of a page. For each target, there is at most one link with a relation and one without."""
         if row not in self._links:
             links: dict[tuple[int, bool], Link] = {}
             for sentence in self.pages[row].sentences:
@@ -147,7 +170,7 @@ class LinkGraph:
         return links
 
     def _is_ambiguous(self, mention: Mention, row: int, text: str) -> bool:
-        """Return whether the name probably means something else: the place in a film's title, or a common word."""
+        """Return True if the name probably means something else, such as the place in a film's title."""
         single, work = " " not in mention.name, self.pages[row].head in WORK_HEADS
         if single and mention.name in self._common:
             return True
@@ -155,7 +178,10 @@ class LinkGraph:
         return work and not quoted and (single or _PREPOSITION.search(text[: mention.start]) is not None)
 
     def usable_links(self, row: int) -> list[Link]:
-        """Return the links that a question can follow: to pages with a kind, without a rival in the same sentence."""
+        """Return the links that a question can follow.
+
+        Their targets have a kind, and no other page of that kind is named in the same sentence.
+        """
         if row not in self._usable_links:
             self._usable_links[row] = [
                 link for link in self.links(row) if self.pages[link.target].kind and not self._has_rival(link)
@@ -163,7 +189,10 @@ class LinkGraph:
         return self._usable_links[row]
 
     def _has_rival(self, link: Link) -> bool:
-        """Return whether the sentence names another page of the same kind, which a description could mean as well."""
+        """Return True if the sentence names another page of the same kind.
+
+        A description could mean that page as well.
+        """
         page = self.pages[link.target]
         return any(
             rival.sentence.index == link.sentence.index
@@ -175,7 +204,7 @@ class LinkGraph:
         )
 
     def _sentence_relations(self, row: int, sentence: Sentence) -> dict[str, RelationPattern]:
-        """Return the relations that the sentence states of the page's subject, by normalized object."""
+        """Return the relations that the sentence states about the page's subject, by the normalized object."""
         page, relations = self.pages[row], {}
         for pattern in PATTERNS:
             if not pattern.noun:
@@ -185,7 +214,10 @@ class LinkGraph:
         return relations
 
     def facts(self, row: int) -> list[Fact]:
-        """Return the facts of a page: from the patterns first, then from sentences with one year or one count."""
+        """Return the facts of a page.
+
+        Facts from the patterns come first, then those from sentences with one year or one count.
+        """
         if row not in self._facts:
             self._facts[row] = [*self._pattern_facts(row), *self._sentence_facts(row)]
         return self._facts[row]
@@ -208,7 +240,10 @@ class LinkGraph:
         return [fact for name, fact in facts.items() if not twice[name]]
 
     def _sentence_facts(self, row: int) -> list[Fact]:
-        """Facts from sentences about the subject with one year or one count; a question word replaces it."""
+        """Return facts from sentences about the subject with one year or one count.
+
+        In the question, a question word replaces the year or count.
+        """
         page = self.pages[row]
         facts = []
         for sentence in page.sentences[1:]:
@@ -234,7 +269,7 @@ class LinkGraph:
 
 
 def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> re.Match[str] | None:
-    """Return the match of a sentence that states the relation of the page's subject with a single object."""
+    """Return the match if the sentence states the relation of the page's subject with a single object, else None."""
     text = sentence.unlinked
     if len(text) > LONGEST_MATCHED or (pattern.first and sentence.index):
         return None
@@ -251,16 +286,17 @@ def match_relation(page: Page, sentence: Sentence, pattern: RelationPattern) -> 
 
 
 def _continues(pattern: RelationPattern, text: str, match: re.Match[str]) -> bool:
-    """Return whether the object is the first of a list, or the start of a longer name (`the Canadian singer …`)."""
+    """Return True if the object is the first of a list, or the start of a longer name (`the Canadian singer …`)."""
     if pattern.truth == "name" and _LIST_CONTINUES.match(text, match.end()):
         return True
     return match["y"].endswith("-based") or _NAME_CONTINUES.match(text, match.end()) is not None
 
 
 def with_subject_slot(page: Page, plain: str) -> str:
-    """Return the sentence with {x} for its subject; empty if it is not about the page's subject.
+    """Return the sentence with {x} in place of its subject.
 
-    The sentence starts with the bare title, a person's last name or a pronoun, or contains the title.
+    A sentence about the subject contains the bare title, or starts with a person's last name or a pronoun. If the
+    sentence is not about the subject, return an empty text.
     """
     plain = plain.replace("{", "(").replace("}", ")")
     if _WORD_MISSING.search(plain):
@@ -278,7 +314,7 @@ def with_subject_slot(page: Page, plain: str) -> str:
 
 
 def _find_words(text: str, name: str) -> int:
-    """Return the position of the name in the text at word boundaries, else -1."""
+    """Return the position of the name in the text at word boundaries, or -1."""
     at = text.find(name) if name else -1
     while at >= 0:
         end = at + len(name)
@@ -289,8 +325,9 @@ def _find_words(text: str, name: str) -> int:
 
 
 def before_name(before: str) -> str:
-    """Return the text before a name without what belongs to the name (`the poet`); empty if the two cannot be
-    separated.
+    """Return the text before a name, without the words that belong to the name, such as `the poet`.
+
+    If the two cannot be separated, return an empty text.
     """
     titled = _TITLE_BEFORE.search(before, max(0, len(before) - 500))
     prefix = before[: titled.start()] if titled else before
@@ -303,7 +340,10 @@ def content_words(text: str) -> set[str]:
 
 
 def without_name(plain: str, target: Page, by: str) -> str:
-    """Return the sentence with `by` in place of the target's name; empty if a part of the name remains."""
+    """Return the sentence with `by` in place of the target's name.
+
+    If a part of the name remains, return an empty text.
+    """
     if (at := _find_words(plain, target.bare)) < 0:
         return ""
     before, after = plain[:at], plain[at + len(target.bare) :].lstrip('"“” ')

@@ -1,11 +1,12 @@
-"""Documents as the link tasks see them: sentences, what a document calls its subject, names, and relations.
+"""Documents as the link tasks see them: their sentences, their names, the kind of their subject, and relations.
 
-English heuristics without a model. A document whose first sentence does not say what its subject is (`X is a Y`) has no
-kind. A chain can start at it, but it cannot be a bridge, since a bridge is described by its kind.
+These are heuristics for English, without a model. A document whose first sentence does not say what its subject is (`X
+is a Y`) has no kind. A chain can start at such a document. It cannot be a bridge, because a bridge is described by its
+kind.
 
 Relations are stated in fixed phrases: `directed by`, `born in`, a date of birth in brackets. Each has a question for
-its object, a description of the object by its subject, and a relative clause. The patterns name kinds of facts and
-nothing of any corpus.
+its object, a description of the object by its subject, and a relative clause. The patterns name kinds of facts, and
+nothing of any particular corpus.
 """
 
 from __future__ import annotations
@@ -24,17 +25,26 @@ from context_agent.types import Chunk
 MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 DATE = rf"(?:\d{{1,2}}(?:st|nd|rd|th)? {MONTH},? \d{{3,4}}|{MONTH} \d{{1,2}},? \d{{3,4}}|{MONTH} \d{{4}}|\d{{4}})"
 _OPENS = r"^[^(]{0,90}\("
-"""The start of a first sentence up to its brackets."""
+"""A pattern for the start of a first sentence, up to its brackets."""
 _WORD = r"[A-Z][\w.'’&-]*"
 _NAME = rf"(?P<y>(?:the )?{_WORD}(?: (?:{_WORD}|of|the|de|la|von|van|and(?= {_WORD} (?:University|College|County))))*)"
 
 
 @dataclass(frozen=True, slots=True)
 class RelationPattern:
-    """A phrase that states a relation. Group `y` of the expression is the object.
+    """A phrase that states a relation.
 
-    The texts have {x} for the subject and {y} for the object. `of` holds the kinds of subject for which the relation is
-    valid; empty means any. `first` limits it to the document's first sentence.
+    In the texts, {x} is the subject and {y} is the object.
+
+    Attributes:
+        name: The name of the relation.
+        stated: The expression that finds the phrase. Its group `y` is the object.
+        asks: The question for the object.
+        noun: A description of the object by its subject.
+        clause: A relative clause that states the relation.
+        truth: The type of the object.
+        of: The kinds of subject for which the relation is valid. Empty means any.
+        first: Whether only the document's first sentence counts.
     """
 
     name: str
@@ -57,7 +67,7 @@ WORK_HEADS = frozenset(
     """film movie drama comedy thriller series novel book play song single album opera documentary musical western
     episode magazine newspaper game poem painting sitcom soundtrack ep mixtape track journal""".split()
 )
-"""Kinds of works: nobody is born in one."""
+"""Kinds of works. A person cannot be born in one."""
 WORKS = "film movie drama comedy thriller series novel book play song single album opera documentary musical western"
 PLACES = frozenset(
     """village town city commune municipality river lake mountain school university settlement suburb hospital college
@@ -155,7 +165,7 @@ SHARED_OBJECT = {
     "deathplace": "place of death",
     "school": "place of study",
 }
-"""What two subjects with the same object of a relation have in common."""
+"""The nouns for what two subjects with the same object of a relation have in common."""
 
 EARLIER_QUESTIONS = {
     "born": "Who was born earlier, {a} or {b}?",
@@ -179,15 +189,15 @@ def year_of(date: str) -> int:
 
 
 LONGEST_SENTENCE = 34
-"""Most words of a sentence used as a clue."""
+"""The largest number of words of a sentence that is used as a clue."""
 MOST_SENTENCES = 40
-"""Sentences of a chunk that are examined."""
+"""The number of sentences of a chunk that are examined."""
 
 _OPENING = re.compile(r"[A-Z\"“'(]")
 _BRACKETS = re.compile(r"(?:(?<!\s)\s++)?[(\[][^()\[\]]*+[)\]]")
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]+)\]\]|\[([^\[\]]+)\]\([^()\s]*\)")
 _BLOCK_ENDS = re.compile(r"\n\s*\n|^#{1,6} .*$|^[ \t]*(?:[-*+]|\d+\.)[ \t]+", re.MULTILINE)
-"""What separates sentences in Markdown besides punctuation: blank lines, headings, the marks of lists."""
+"""The separators of sentences in Markdown besides punctuation: blank lines, headings, and the marks of lists."""
 _IS_A = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?P<class>.{3,90})", re.S)
 _CLASS_ENDS = re.compile(
     r"[,.;:(\[\"“”]|\s[-–—]\s|\s(?:who|which|that|whose|where|when|from|of|in|by|on|at|for|to|as|with|and|or|near|based|born|"
@@ -207,7 +217,7 @@ _NOT_PERSONS = frozenset(
     tournament event movement organization organisation party crisis strike locomotive series programme program show
     season station ferry aircraft festival government ministry""".split()
 )
-"""Kinds with years in brackets that are no persons."""
+"""Kinds with years in brackets that are not persons."""
 _LISTED_ADJECTIVES = re.compile(
     r"\b(?:film|television|stage|radio|screen|theatre|theater|opera|voice|record|club|political|social|cultural|economic|"
     r"administrative|licensed|best[\w-]{0,40})(?:,| and) (?=(?:\w+ and )?\w+ \w+)"
@@ -219,7 +229,7 @@ _LIFE_YEARS = re.compile(r"\([^()]*\d{3,4}[^()]*[–—-][^()]*\d{3,4}[^()]*\)[^
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a chunk, unchanged; `index` counts from 0 in the document."""
+    """A sentence of a chunk, unchanged. `index` is its position in the document, from 0."""
 
     text: str
     chunk: str
@@ -227,12 +237,12 @@ class Sentence:
 
     @property
     def unlinked(self) -> str:
-        """The text with Markdown links and wiki links as their words, and without bold type."""
+        """The text without bold type, and with the words of links in place of Markdown links and wiki links."""
         return _LINK.sub(lambda link: link[1] or link[2], self.text.replace("**", ""))
 
     @property
     def plain(self) -> str:
-        """Without bracketed text and with clean spacing: the form that a question quotes."""
+        """The text without brackets and with clean spacing. A question quotes this form."""
         text = _BRACKETS.sub("", _BRACKETS.sub("", self.unlinked))
         text = re.sub(r"(?<!\s)\s++([,.;:!?'’])", r"\1", re.sub(r"\s+", " ", text))
         return text.strip().rstrip("\"”'").strip()
@@ -248,7 +258,7 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """All chunks."""
+        """The text of all chunks."""
         return "\n".join(chunk.text for chunk in self.chunks)
 
     @cached_property
@@ -258,23 +268,23 @@ class Page:
 
     @cached_property
     def name(self) -> str:
-        """The normalized words of the bare title; empty if the title is no name."""
+        """The normalized words of the bare title. Empty if the title is not a name."""
         name = "" if self.title.startswith("List of ") else " ".join(words(self.bare))
         return "" if len(name) < 3 or name in STOP_WORDS or name.isdigit() else name
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """All normalized words, with those of the title."""
+        """All normalized words of the text and the title."""
         return frozenset(words(self.text)) | frozenset(words(self.title))
 
     @cached_property
     def padded(self) -> str:
-        """Title and text as normalized words between spaces, for the search of names."""
+        """The normalized words of title and text between spaces, in which names can be found."""
         return f" {' '.join(words(self.title))} | {' '.join(words(self.text))} "
 
     @cached_property
     def sentences(self) -> list[Sentence]:
-        """The sentences, chunk by chunk; the overlap of two chunks appears twice."""
+        """The sentences, chunk by chunk. If two chunks overlap, the sentences of the overlap appear twice."""
         located = [(text, chunk.id) for chunk in self.chunks for text in _sentences(chunk.text)]
         return [Sentence(text, chunk, index) for index, (text, chunk) in enumerate(located)]
 
@@ -285,7 +295,10 @@ class Page:
 
     @cached_property
     def kind(self) -> str:
-        """What the first sentence calls the subject, for example `American film director`; empty if it does not say."""
+        """The noun phrase for the subject in the first sentence, such as `American film director`.
+
+        Empty if there is none.
+        """
         if not self.sentences or not self.name:
             return ""
         first = self.sentences[0].plain
@@ -300,7 +313,7 @@ class Page:
 
     @cached_property
     def is_person(self) -> bool:
-        """Whether the first sentence gives a birth, or the years of a life, in brackets."""
+        """True if the first sentence has a birth or the years of a life in brackets."""
         return bool(self.sentences) and (
             _PERSON.search(self.sentences[0].text) is not None
             or (_LIFE_YEARS.search(self.sentences[0].text) is not None and self.head not in _NOT_PERSONS)
@@ -308,17 +321,17 @@ class Page:
 
     @property
     def head(self) -> str:
-        """The last word of the kind: `director`."""
+        """The last word of the kind, such as `director`."""
         return self.kind.split()[-1] if self.kind else ""
 
     @cached_property
     def telling(self) -> frozenset[str]:
-        """The words of the name that identify it: those that its kind does not have."""
+        """The words of the name that identify it: those that are not in its kind."""
         return frozenset(word for word in self.name.split() if word not in STOP_WORDS) - frozenset(words(self.kind))
 
 
 def read_pages(chunks: Iterable[Chunk]) -> Iterator[Page]:
-    """Yield the documents of a corpus, whose chunks come document by document."""
+    """Yield the documents of a corpus. The chunks must come document by document."""
     for document, group in groupby(chunks, key=lambda chunk: chunk.document_id):
         document_chunks = list(group)
         yield Page(document, document_chunks[0].title, document_chunks)
@@ -337,7 +350,7 @@ def _is_class(text: str) -> bool:
 
 
 def _sentences(text: str) -> list[str]:
-    """Return the sentences, unchanged, without headings. Each begins with a capital, a quotation mark or a bracket."""
+    """Return the sentences unchanged, without headings. Each begins with a capital, a quotation mark or a bracket."""
     found: list[str] = []
     for block in _BLOCK_ENDS.split(text):
         starts = [start for start, _ in sentence_spans(block, wrapped=True) if _OPENING.match(block, start)]

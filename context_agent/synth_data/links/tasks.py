@@ -1,8 +1,14 @@
 """Tasks from the links between documents, without a language model. A question hides the name of a linked document.
 
 The tasks are a stream of checked drafts, the same for the same corpus and settings. A draft is dropped, with a reason,
-if it names what it should describe, contains its answer, reveals it before the last document, has a quote that is not
-in its document, or fits another document as well. The checks use the corpus alone.
+if one of these holds:
+
+- It names what it should describe.
+- It contains its answer, or a document before the last one reveals the answer.
+- One of its quotes is not in its document.
+- It fits another document as well.
+
+The checks use the corpus alone.
 """
 
 from __future__ import annotations
@@ -26,19 +32,22 @@ TYPES = ("bridge", "comparison", "intersection")
 
 
 HOPS = {"bridge": range(2, 5), "comparison": range(2, 5), "intersection": range(2, 4)}
-"""Documents that questions of a type can need."""
+"""The numbers of documents that questions of each type can need."""
 
 
 TASKS_PER_TURN = {"bridge": 4, "comparison": 1, "intersection": 2}
-"""Consecutive tasks of a type, while all types last."""
+"""The number of consecutive tasks of each type, while all types last."""
 
 
 COMPARISON_SHARES = {2: 0.1, 3: 0.2, 4: 0.2}
-"""Most comparisons for each task of another type, by hops: named pages are easy to find, and there are many."""
+"""The largest number of comparisons per task of another type, by hops.
+
+Comparisons of named pages are limited, because the pages are easy to find and there are many of them.
+"""
 
 
 TASKS_PER_DOCUMENT = 5
-"""Most tasks that end in the same document."""
+"""The largest number of tasks that end in the same document."""
 
 
 Progress = Callable[[int, int | None], None]
@@ -51,7 +60,14 @@ _DRAFTERS = {"bridge": bridge_drafts, "comparison": comparison_drafts, "intersec
 class LinkTaskSettings:
     """The settings that determine the tasks of a corpus, together with the corpus itself.
 
-    `count=None` makes all tasks that pass; `name` starts their ids; `domain` is the kind of corpus.
+    Attributes:
+        count: Number of tasks. None makes all tasks that pass the checks.
+        types: The types of questions.
+        hops: The smallest and the largest number of documents that a question needs.
+        seed: Seed of the random order.
+        distractors: Number of distractors per task.
+        name: The start of every task's id.
+        domain: The name of the corpus's domain.
     """
 
     count: int | None = None
@@ -63,7 +79,11 @@ class LinkTaskSettings:
     domain: str = "documents"
 
     def check(self) -> None:
-        """Raise `ConfigError` for invalid settings."""
+        """Check the settings.
+
+        Raises:
+            ConfigError: If a setting is invalid.
+        """
         unknown = [kind for kind in self.types if kind not in TYPES]
         if unknown or not self.types:
             raise ConfigError(f"no question type {', '.join(unknown) or '(empty)'}: choose from {', '.join(TYPES)}")
@@ -77,7 +97,14 @@ class LinkTaskSettings:
 
 @dataclass(slots=True)
 class DraftCounts:
-    """Counts of the accepted and dropped drafts."""
+    """The numbers of accepted and dropped drafts.
+
+    Attributes:
+        documents: Number of documents in the corpus.
+        links: Number of links between them.
+        kept: Number of tasks by type and hops.
+        dropped: Number of dropped drafts by reason.
+    """
 
     documents: int
     links: int
@@ -85,7 +112,7 @@ class DraftCounts:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts as plain data: kept by type and hops, dropped by reason."""
+        """Return the counts as plain data, with keys in a fixed order."""
         return {
             "documents": self.documents,
             "links": self.links,
@@ -96,12 +123,25 @@ class DraftCounts:
 
 
 class LinkTasks:
-    """The tasks of one corpus. The constructor reads and links the corpus; `tasks` makes the tasks one by one."""
+    """The tasks of one corpus.
+
+    The constructor reads and links the corpus. The method `tasks` makes the tasks one by one.
+    """
 
     def __init__(
         self, chunks: Iterable[Chunk], settings: LinkTaskSettings | None = None, report: Progress | None = None
     ) -> None:
-        """`chunks` come document by document. Raises `ConfigError`, and `CorpusError` if nothing links."""
+        """Read and link the corpus.
+
+        Args:
+            chunks: The chunks of the corpus, document by document.
+            settings: The settings of the tasks.
+            report: A function that is called with the number of documents read so far, and None for the total.
+
+        Raises:
+            ConfigError: If a setting is invalid.
+            CorpusError: If no document links to another.
+        """
         self.settings = settings or LinkTaskSettings()
         self.settings.check()
         self._graph = LinkGraph(chunks, report)
@@ -118,7 +158,7 @@ class LinkTasks:
         self._made: Counter[tuple[str, int]] = Counter()
 
     def tasks(self) -> Iterator[Task]:
-        """At most `count` tasks; types and hops take turns as long as they last."""
+        """Yield at most `count` tasks. The types and the numbers of hops alternate as long as they last."""
         self.counts = DraftCounts(self.counts.documents, self.counts.links)
         self._asked, self._ends, self._made = set[str](), Counter[int](), Counter[tuple[str, int]]()
         for number, task in enumerate(islice(self._all(), self.settings.count), 1):
@@ -126,7 +166,7 @@ class LinkTasks:
             yield replace(task, id=f"{self.settings.name}-{number:06d}", domain=self.settings.domain)
 
     def shortcomings(self) -> list[str]:
-        """Return what the documents have of what questions are made of: a line for each."""
+        """Return one line for each thing that questions are made of, with the number of documents that have it."""
         graph, rows = self._graph, range(len(self._graph.pages))
         links = [link for row in rows for link in graph.links(row)]
         described = sum(bool(page.kind) for page in graph.pages)
@@ -140,7 +180,7 @@ class LinkTasks:
         ]
 
     def _all(self) -> Iterator[Task]:
-        """Types and hops in turns until they are exhausted, with a limited share of comparisons."""
+        """Yield tasks of all types and hops in turns, with a limited share of comparisons."""
         fewest, most = self.settings.hops
         pairs = ((kind, hops) for hops in range(fewest, most + 1) for kind in self.settings.types if hops in HOPS[kind])
         lanes = {(kind, hops): self._lane(kind, hops) for kind, hops in pairs}
