@@ -1,4 +1,4 @@
-"""Bodies of HTTP requests without their compression, within a bound on what they unpack to."""
+"""Decompression of HTTP request bodies, with a bound on the size that they unpack to."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from context_agent._support.extras import extra
 
 MOST_ENCODINGS = 3
-"""Encodings of one body that are undone."""
+"""The most encodings of one body that are undone."""
 LARGEST_WINDOW = 1 << 27
-"""Bytes that a decoder of zstd may allocate: the bound that RFC 9659 gives for HTTP is 8 MB, of its tools 128 MB."""
+"""The most bytes that a zstd decoder may allocate. RFC 9659 allows 8 MB for HTTP; the zstd tools default to 128 MB."""
 
 
 class UndecodableBody(ValueError):
-    """A body that is damaged, too large when unpacked, or in an encoding that is not known."""
+    """A body that is damaged, too large when unpacked, or in an unknown encoding."""
 
 
 def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
@@ -24,10 +24,10 @@ def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
     Args:
         body: The bytes of the request.
         encodings: The value of `Content-Encoding`: names in the order in which they were applied.
-        limit: Bytes that the body may have after each step.
+        limit: The most bytes that the body may have after each step.
 
     Raises:
-        UndecodableBody: The body cannot be decoded within the limit.
+        UndecodableBody: If the body cannot be decoded within the limit.
     """
     names = [name.strip().lower() for name in encodings.split(",") if name.strip()]
     if len(names) > MOST_ENCODINGS:
@@ -42,7 +42,7 @@ def decoded_body(body: bytes, encodings: str, limit: int) -> bytes:
         except UndecodableBody:
             raise
         except Exception as error:
-            # Each library has errors of its own.
+            # Each library raises its own errors.
             raise UndecodableBody(f"the body is not valid {name}: {error}") from error
         if len(body) > limit:
             raise UndecodableBody(f"the body unpacks to more than {limit:,} bytes")
@@ -54,7 +54,7 @@ def _gunzip(body: bytes, most: int) -> bytes:
 
 
 def _inflate_deflate(body: bytes, most: int) -> bytes:
-    """Undo `deflate`: a zlib stream, or a bare one, which some clients send."""
+    """Undo `deflate`: a zlib stream, or a raw deflate stream, which some clients send."""
     try:
         return _inflate(body, most, zlib.MAX_WBITS)
     except zlib.error:
@@ -64,7 +64,7 @@ def _inflate_deflate(body: bytes, most: int) -> bytes:
 def _inflate(body: bytes, most: int, window: int) -> bytes:
     parts: list[bytes] = []
     while body and most > 0:
-        # A body may be several streams, one after the other.
+        # A body may consist of several streams in a row.
         stream = zlib.decompressobj(window)
         parts.append(stream.decompress(body, most))
         most -= len(parts[-1])

@@ -1,10 +1,10 @@
-"""Which key goes to which server, and how keys are removed from what a server sends back.
+"""Rules for API keys: which key goes to which server, and how keys are removed from what a server sends back.
 
-One convention for chat, token, embedding, reranker and judge calls: by default, `OPENAI_API_KEY` goes to
-https://api.openai.com and `ANTHROPIC_API_KEY` to https://api.anthropic.com, and neither goes anywhere else. Any other
-server gets a key only from an environment variable that the user named for it (`api_key_env=`, `--api-key-env`, or
-`?api_key_env=NAME` on an embedder's or a reranker's address). Keys are read from the environment for each request and
-stored nowhere.
+All chat, token, embedding, reranker and judge calls follow one convention. By default, `OPENAI_API_KEY` goes only to
+https://api.openai.com, and `ANTHROPIC_API_KEY` only to https://api.anthropic.com. Any other server gets a key only from
+an environment variable that the user named for it. Users name it with `api_key_env=`, with `--api-key-env`, or with
+`?api_key_env=NAME` on the address of an embedder or a reranker. Keys are read from the environment for each request and
+are stored nowhere.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ T = TypeVar("T")
 
 REDACTED = "[key]"
 SHORTEST_IN_ERRORS = 4
-"""Characters. Shorter keys protect nothing, and removing them would make error messages unreadable."""
+"""The fewest characters of a key that is removed from errors.
+
+Shorter keys protect nothing, and removing them would make error messages unreadable.
+"""
 SHORTEST_IN_REPLIES = 8
-"""Characters. Placeholders such as `none` or `EMPTY` are common as keys, and common as words in a reply."""
+"""The fewest characters of a key that is removed from replies.
+
+Placeholders such as `none` or `EMPTY` are common as keys, and they are also common words in a reply.
+"""
 SHORTEST_IN_QUERY = 16
-"""Characters. A value of at least this length in an address's query is treated as a secret."""
+"""The fewest characters of a value in an address's query that is treated as a secret."""
 _PARAMETER = "api_key_env="
 _lent: dict[str, str] = {}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -41,9 +47,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """Whose API a server speaks: the vendor's own host, the variable whose key goes there alone, and the headers.
+    """The rules of a vendor's API for keys and headers.
 
-    The key's header holds `key_prefix` and the key; `headers` go with every request.
+    Attributes:
+        host: The vendor's own host.
+        variable: The environment variable whose key goes only to this host.
+        key_header: The name of the header with the key.
+        key_prefix: The text before the key in this header.
+        headers: Headers that go with every request.
     """
 
     host: bytes
@@ -53,20 +64,23 @@ class Vendor:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def request_headers(self, key: str) -> dict[str, str]:
-        """Return the headers that this API needs; an empty key is not sent."""
+        """Return the headers of a request. An empty key is not sent."""
         return {**self.headers, **({self.key_header: f"{self.key_prefix}{key}"} if key else {})}
 
 
 OPENAI = Vendor(b"api.openai.com", "OPENAI_API_KEY", "Authorization", "Bearer ")
 ANTHROPIC = Vendor(b"api.anthropic.com", "ANTHROPIC_API_KEY", "x-api-key", headers={"anthropic-version": "2023-06-01"})
-"""The version is the one that the official client sends."""
+"""Anthropic's API. The version is the one that the official client sends."""
 
 
 # Keys -------------------------------------------------------------------------------------------------------------
 
 
 def split_key_variable(address: str) -> tuple[str, str | None]:
-    """Return an address without its `api_key_env=NAME` parameter, and that name, None without one."""
+    """Return an address without its `api_key_env=NAME` parameter, and the name.
+
+    Without the parameter, the name is None.
+    """
     try:
         parts = urlsplit(address)
     except ValueError:  # the address is refused when it is used
@@ -80,7 +94,14 @@ def split_key_variable(address: str) -> tuple[str, str | None]:
 
 
 def key_variable(url: httpx.URL, api_key_env: str | None, vendor: Vendor = OPENAI) -> str | None:
-    """Return the variable with the key for a server: the named one, the vendor's for the vendor's own host, or None."""
+    """Return the environment variable with the key for a server, or None if no key goes there.
+
+    Args:
+        url: The address of the server.
+        api_key_env: The variable that the user named for this server.
+        vendor: The vendor whose API the server speaks. The vendor's own variable is used only for the vendor's own
+            host.
+    """
     if api_key_env:
         return checked_variable(api_key_env)
     official = url.scheme == "https" and url.raw_host == vendor.host and url.port in (None, 443)
@@ -88,8 +109,10 @@ def key_variable(url: httpx.URL, api_key_env: str | None, vendor: Vendor = OPENA
 
 
 def checked_variable(name: str) -> str:
-    """Return the name of an environment variable. Raises `ConfigError`, without the value: it may be a key by
-    mistake.
+    """Return the name of an environment variable.
+
+    Raises:
+        ConfigError: If it is not a valid name. The message does not show the value, because it may be a key.
     """
     if _VARIABLE.fullmatch(name) is None:
         raise ConfigError(
@@ -100,16 +123,15 @@ def checked_variable(name: str) -> str:
 
 
 def read_key(variable: str | None) -> str:
-    """Return the key in a variable, or the one that was lent under this name; empty if there is none."""
+    """Return the key in an environment variable, or the key that was lent under this name. Without a key, return ""."""
     return (_lent.get(variable) or os.environ.get(variable, "")).strip() if variable else ""
 
 
 @contextmanager
 def lent_key(key: str) -> Iterator[str]:
-    """Yield a name for a key that a program made for this process alone; to be used like a variable's, until the block
-    ends.
+    """Lend a key within this process, and yield a name that is used like a variable's name until the block ends.
 
-    No child process inherits it, as it would a variable.
+    Unlike an environment variable, the key is not inherited by child processes.
     """
     name = f"LENT_{uuid4().hex}"
     _lent[name] = key
@@ -120,7 +142,7 @@ def lent_key(key: str) -> Iterator[str]:
 
 
 def rejected_key_hint(variable: str | None) -> str:
-    """Return how to fix a 401 or 403 from an embedding or reranking server."""
+    """Return advice on how to fix a 401 or 403 from an embedding or reranking server."""
     if variable is None:
         return (
             "no key was sent: name the environment variable that holds it with ?api_key_env=NAME at the end of the "
@@ -135,7 +157,11 @@ def rejected_key_hint(variable: str | None) -> str:
 
 
 def checked_address(address: str) -> httpx.URL:
-    """Return the address of an HTTP server. Raises `ConfigError`, which shows no user, password or query."""
+    """Return the address of an HTTP server.
+
+    Raises:
+        ConfigError: If the address is invalid. The message shows no user, password or query.
+    """
     try:
         url = httpx.URL(address.strip())
         is_port = url.port is None or 0 < url.port < 65_536
@@ -149,13 +175,14 @@ def checked_address(address: str) -> httpx.URL:
 
 
 def shown_address(url: httpx.URL) -> str:
-    """Return the address without its possible secrets: user, password and query."""
+    """Return the address without the parts that may be secret: user, password and query."""
     return str(url.copy_with(username=None, password=None, query=None))
 
 
 def secrets_in(url: httpx.URL) -> Iterator[str]:
-    """Yield the secrets in an address: its password, as it is and as basic authentication sends it, and long query
-    values.
+    """Yield the secrets in an address.
+
+    These are its password, the user and password as basic authentication sends them, and long values in its query.
     """
     if url.password:
         yield url.password
@@ -167,14 +194,17 @@ def secrets_in(url: httpx.URL) -> Iterator[str]:
 
 
 class Redactor:
-    """Removes secrets from what a server sent.
+    """A filter that removes secrets from what a server sent.
 
-    Recognizes a secret verbatim, URL-quoted, JSON-escaped and in base64. This protects against servers that quote
-    a key, not against one that hides it: such a server could also store it.
+    It recognizes a secret verbatim, URL-quoted, JSON-escaped and in base64. This protects against servers that quote a
+    key. It cannot protect against a server that hides the key, which could also store it.
+
+    Args:
+        secrets: The secrets to remove.
+        shortest: The fewest characters of a secret that is removed.
     """
 
     def __init__(self, secrets: Iterable[str], shortest: int) -> None:
-        """Remove secrets of at least `shortest` characters."""
         spellings = {text for secret in secrets if len(secret) >= shortest for text in _spellings(secret)}
         self._spellings = sorted(spellings, key=len, reverse=True)
 
@@ -188,7 +218,10 @@ class Redactor:
         return text
 
     def redact_json(self, value: object) -> None:
-        """Redact all strings in decoded JSON, in place. Works without recursion, however deep the value is nested."""
+        """Redact all strings in decoded JSON, in place.
+
+        The method does not recurse, so the depth of nesting does not matter.
+        """
         pending = [value] if self._spellings else []
         while pending:
             container = pending.pop()
@@ -202,10 +235,10 @@ class Redactor:
                     pending.append(item)
 
     def redact_value(self, value: T) -> T:
-        """Return the value with all strings in its dataclass fields redacted; anything but a dataclass is returned as
-        it is.
+        """Return a dataclass value with all strings in its fields redacted. Other values are returned unchanged.
 
-        Redacting the JSON is not enough: a reply is assembled from pieces, and arguments are JSON inside JSON.
+        Redacting the JSON alone is not enough, because a reply is assembled from pieces, and arguments are JSON inside
+        JSON.
         """
         if not self._spellings or not dataclasses.is_dataclass(value) or isinstance(value, type):
             return value
@@ -242,7 +275,10 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _base64_spellings(secret: bytes) -> Iterator[str]:
-    """Yield the secret in base64 at each of three offsets in a longer text, without the characters at the edges."""
+    """Yield the base64 spellings of a secret at each of the three offsets in a longer text.
+
+    The characters at the edges are left out, because they depend on the text around the secret.
+    """
     for offset in range(3):
         groups = (bytes(offset) + secret)[: (offset + len(secret)) // 3 * 3]
         for encode in (b64encode, urlsafe_b64encode):

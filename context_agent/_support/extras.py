@@ -1,4 +1,4 @@
-"""Checks that an integration's framework is installed, in a tested version."""
+"""Checks that the package of an optional extra is installed, in a version that was tested."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ DISTRIBUTION = "context-agent"
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Yield a context for a framework's imports. Raises `MissingExtraError` for a package that is missing or out of
-    range.
+    """Check an extra's packages, and run the imports in the block.
 
-    The ranges are those that this distribution declares for the extra.
+    The version ranges are those that this distribution declares for the extra.
+
+    Args:
+        name: The name of the extra.
+
+    Raises:
+        MissingExtraError: If a package is missing, or if its version is out of range.
     """
     for package, versions in _declared(name):
         _check(package, versions, name)
@@ -27,7 +32,7 @@ def extra(name: str) -> Iterator[None]:
 
 
 def _declared(name: str) -> list[tuple[str, str]]:
-    """Package and version range of an extra's requirements; none if this distribution is not installed."""
+    """Return the packages of an extra with their version ranges. If this distribution is not installed, return none."""
     from packaging.requirements import Requirement
 
     try:

@@ -1,4 +1,4 @@
-"""The user's cache folder: for what can be downloaded or computed again."""
+"""The user's cache folder, for files that can be downloaded or computed again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_folder(cache: str | Path | None = None) -> Path:
-    """Return the given folder, by default the platform's cache folder for this package."""
+    """Return the given folder. Without one, return the platform's cache folder for this package."""
     if cache is not None:
         return Path(cache).expanduser()
     from platformdirs import user_cache_path

@@ -1,12 +1,12 @@
 """The HTTP client for chat, token, embedding, reranker and judge calls.
 
-An `Endpoint` holds an address and the rules for its requests: which key is sent (`credentials`), how large a response
-may be (`http_body`), how long a request may last, how many run at once, and when it is retried (tenacity). It reads
-JSON and server-sent events without knowing their meaning. Coroutines use `post` and `get`; threads use `post_sync`,
-which runs the same code on a background event loop, so that a deadline holds however slowly a server sends its
-headers.
+An `Endpoint` has an address and the rules for requests to it: which key is sent (`credentials`), how large a response
+may be (`http_body`), how long a request may take, how many run at once, and when it is retried (tenacity). It reads
+JSON and server-sent events without knowing their meaning. Coroutines use `post` and `get`. Threads use `post_sync`,
+which runs the same code on a background event loop. A deadline therefore holds even if a server sends its headers
+slowly.
 
-Redirects are never followed: they could carry a key and a question to another host.
+Redirects are never followed, because they could carry a key and a question to another host.
 """
 
 from __future__ import annotations
@@ -67,28 +67,40 @@ _Client = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
 """A client, and the generator that closes it when its event loop ends."""
 
 BASE_URL = "http://localhost:8000/v1"
-"""vLLM's default address."""
+"""The default address of a vLLM server."""
 API_KEY_ENV = "CTX1_API_KEY"
-"""The policies' own variable. Not `OPENAI_API_KEY`: a key for one host must not go to whatever address is set."""
+"""The environment variable for the policies' key.
+
+It is not `OPENAI_API_KEY`, because a key for one host must not go to any address that is set.
+"""
 CONNECT_SECONDS = 10.0
 LONGEST_BACKOFF = 30.0
-"""Seconds; a `Retry-After` may request more."""
+"""The longest pause between two tries, in seconds. A `Retry-After` may request a longer one."""
 LONGEST_RETRY_AFTER = 600.0
-"""Seconds. A server that requests a longer pause has no quota left, and waiting is the caller's decision."""
+"""The longest `Retry-After` that is obeyed, in seconds.
+
+A server that requests a longer pause has no quota left, so the caller decides whether to wait.
+"""
 KEEP_ALIVE_SECONDS = 4.0
-"""Below the 5 s after which uvicorn, and so most model servers, closes an idle connection."""
+"""Seconds after which an idle connection is closed. Uvicorn, which most model servers use, closes it after 5 s."""
 STREAM_TIMEOUTS = 10
-"""A stream may last this many timeouts, and each pause one."""
+"""The longest duration of a stream, in timeouts. Each pause in a stream may last one timeout."""
 FIRST_CONTACT_RETRIES = 2
-"""Retries for a server that never answered: a wrong address is reported soon, but a restart is waited for."""
+"""Retries for a server that never answered.
+
+They are few, so that a wrong address is reported soon, but enough to wait for a restart.
+"""
 LONGEST_MESSAGE = 600
-"""Characters of a server's message that an error quotes."""
+"""The most characters of a server's message that an error quotes."""
 _PERMANENT = ("does not support tools", "requires --jinja", "context size", "context length")
-"""Phrases in a 5xx error that a retry does not fix."""
+"""Phrases in a 5xx error that show that a retry would fail too."""
 
 
 class SharedSemaphore:
-    """A semaphore for coroutines of any event loop and thread (asyncio's own belongs to one loop)."""
+    """A semaphore that coroutines of any event loop and thread can share.
+
+    A semaphore of asyncio belongs to one loop.
+    """
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -113,7 +125,7 @@ class SharedSemaphore:
         self._release()
 
     def _leave_queue(self, waiter: _Waiter) -> None:
-        """Remove a cancelled waiter. If it was granted a slot at the same moment, the slot goes to the next one."""
+        """Remove a cancelled waiter from the queue. If it was granted a slot at the same moment, pass the slot on."""
         with self._lock:
             queued = waiter in self._waiters
             if queued:
@@ -140,18 +152,21 @@ class SharedSemaphore:
 
 
 class BackgroundLoop:
-    """An event loop on a daemon thread, started at its first use, and again in a forked process."""
+    """An event loop on a daemon thread. It starts when it is first used, and again in a forked process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: tuple[int, asyncio.AbstractEventLoop] | None = None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start the coroutine. Any thread may call this."""
+        """Start the coroutine on the loop. Any thread may call this method."""
         return asyncio.run_coroutine_threadsafe(work, self._loop())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine to its end and return its result. Call it from any thread but the loop's own."""
+        """Run the coroutine on the loop, and return its result.
+
+        Any thread except the loop's own may call this method.
+        """
         future = self.submit(work)
         try:
             return future.result()
@@ -169,11 +184,16 @@ class BackgroundLoop:
 
 
 BACKGROUND = BackgroundLoop()
-"""The loop that serves all synchronous callers in this process."""
+"""The loop for all synchronous callers in this process."""
 
 
 class Refusal(ServerError):
-    """The server answered with an error that a retry does not fix. `message` is the server's, without keys."""
+    """An error response that a retry does not fix.
+
+    Attributes:
+        status: The HTTP status.
+        message: The server's message, without keys.
+    """
 
     def __init__(self, url: str, status: int, message: str) -> None:
         super().__init__(f"{url} refused the request (HTTP {status}): {message or 'no reason given'}")
@@ -182,7 +202,7 @@ class Refusal(ServerError):
 
 
 class _TransientError(Exception):
-    """A failure that a retry may fix. `retry_after` is in seconds, 0 if the server requests no pause."""
+    """A failure that a retry may fix. `retry_after` is the pause in seconds that the server requests, or 0."""
 
     def __init__(self, message: str, *, retry_after: float = 0.0, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -191,7 +211,21 @@ class _TransientError(Exception):
 
 
 class Endpoint:
-    """A server's address and how requests to it are made. Safe to share between threads, event loops and episodes."""
+    """A server's address, and the rules for requests to it. Threads, event loops and episodes may share an endpoint.
+
+    Args:
+        base_url: The address of the server.
+        api_key_env: The environment variable with the key. If it is None, a key goes only to the vendor's own host.
+        vendor: The vendor whose API the server speaks.
+        timeout: The most seconds for a whole response, or for each pause of a stream.
+        retries: How often a failed request is repeated.
+        backoff: The first pause between tries, in seconds. It doubles with each try.
+        concurrency: The most requests at a time.
+        longest_retry_after: The longest `Retry-After` that is obeyed, in seconds. A longer one ends the call.
+
+    Raises:
+        ConfigError: If the address or one of the numbers is invalid.
+    """
 
     def __init__(
         self,
@@ -205,11 +239,6 @@ class Endpoint:
         concurrency: int = 32,
         longest_retry_after: float = LONGEST_RETRY_AFTER,
     ) -> None:
-        """`api_key_env` names the variable with the key; None sends a key only to the vendor's own host.
-
-        `timeout` is in seconds, for a whole response or for each pause of a stream. A `Retry-After` above
-        `longest_retry_after` ends the call. Raises `ConfigError`.
-        """
         if timeout <= 0 or retries < 0 or backoff < 0 or concurrency < 1:
             raise ConfigError(
                 f"timeout must be positive, retries and backoff not negative, concurrency at least 1; got "
@@ -232,7 +261,7 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """The server's name or number, without its port."""
+        """The server's host name or IP address, without its port."""
         return self._url.host
 
     async def post(
@@ -244,13 +273,21 @@ class Endpoint:
         until: float = math.inf,
         show: Callable[[Any], None] | None = None,
     ) -> T:
-        """Return what `read` makes of the response; `until` is the event loop's time after which no retry starts.
+        """Send a POST request, and return the value that `read` makes of the response.
 
-        `show` gets each event of a stream as it arrives; a stream that breaks after the first one is not requested
-        again. An event is without keys, but a key may be spread over several events.
+        Args:
+            path: The path below the endpoint's address.
+            body: The JSON body.
+            read: A function that reads the events of the response. It may raise `MalformedResponse` to repeat the
+                request.
+            until: The event loop's time after which no retry starts.
+            show: A function that is called with each event of a stream as it arrives. If a stream breaks after its
+                first event, the request is not repeated. Keys are removed from each event, but a key may span several
+                events.
 
-        Raises `Refusal`, and `ServerError` when the retries are used up or the response is too large. `read` may raise
-        `MalformedResponse` to have the request sent again.
+        Raises:
+            Refusal: If the server answers with an error that a retry does not fix.
+            ServerError: If the retries are used up, or the response is too large.
         """
 
         shown = False
@@ -274,8 +311,9 @@ class Endpoint:
         return await self._request("POST", path, _encoded(body), receive, until)
 
     async def get(self, path: str, *, until: float = math.inf) -> Mapping[str, Any]:
-        """Return the JSON object at a path, from the host's root if it begins with two slashes. Raises as `post`
-        does.
+        """Return the JSON object at a path. A path that begins with two slashes starts at the host's root.
+
+        The errors are those of `post`.
         """
 
         async def receive(response: httpx.Response) -> Mapping[str, Any]:
@@ -284,9 +322,9 @@ class Endpoint:
         return await self._request("GET", path, None, receive, until)
 
     def json_sync(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Any JSON value: the answer to a POST of the body, or to a GET without one. From any thread.
+        """Return a JSON value of any type, as the answer to a POST of the body. Without a body, send a GET request.
 
-        Raises as `post` does.
+        Any thread may call this method. The errors are those of `post`.
         """
 
         async def receive(response: httpx.Response) -> Any:
@@ -296,11 +334,14 @@ class Endpoint:
         return BACKGROUND.run(self._request("GET" if body is None else "POST", path, content, receive, math.inf))
 
     def post_sync(self, path: str, body: Mapping[str, Any], read: Callable[[Events], T]) -> T:
-        """`post` for code without an event loop, from any thread."""
+        """Send a POST request as `post` does, for code without an event loop. Any thread may call this method."""
         return BACKGROUND.run(self.post(path, body, read))
 
     def command(self, path: str, body: Mapping[str, Any]) -> None:
-        """A POST whose response is ignored and need not be JSON; from any thread. Raises as `post` does."""
+        """Send a POST request and ignore the response, which need not be JSON.
+
+        Any thread may call this method. The errors are those of `post`.
+        """
 
         async def receive(response: httpx.Response) -> None:
             await read_bytes(response, Allowance(response_limit()))
@@ -308,26 +349,26 @@ class Endpoint:
         BACKGROUND.run(self._request("POST", path, _encoded(body), receive, math.inf))
 
     def close(self) -> None:
-        """Close the connections of `post_sync` and `command`; a later call opens new ones."""
+        """Close the connections of the synchronous methods. A later call opens new ones."""
         if self._clients:
             BACKGROUND.run(self.aclose())
 
     async def aclose(self) -> None:
-        """Close the running loop's connections now; they close by themselves when the loop ends."""
+        """Close the connections of the running event loop now. Otherwise they close when the loop ends."""
         _, closing = self._clients.pop(asyncio.get_running_loop(), (None, None))
         if closing is not None:
             await closing.aclose()
 
     def redacted(self, text: str) -> str:
-        """Return a server's text without keys, for errors."""
+        """Return a server's text for an error message, without keys."""
         return self._redactor(SHORTEST_IN_ERRORS).text(text)
 
     def redacted_reply(self, text: str) -> str:
-        """Return a part of a reply without keys; a key that is only in part in it stays."""
+        """Return a part of a reply without keys. If the part contains only a piece of a key, the piece stays."""
         return self._redactor(SHORTEST_IN_REPLIES).text(text)
 
     def redact_value(self, value: T) -> T:
-        """Return what was read from stored events, without keys: see `Redactor.redact_value`."""
+        """Return a value that was read from stored events, without keys. See `Redactor.redact_value`."""
         return self._redactor(SHORTEST_IN_REPLIES).redact_value(value)
 
     def _redactor(self, shortest: int) -> Redactor:
@@ -343,7 +384,7 @@ class Endpoint:
         receive: Callable[[httpx.Response], Awaitable[T]],
         until: float,
     ) -> T:
-        """Send the request until it succeeds, fails for good, or runs out of tries or time."""
+        """Send the request until it succeeds, fails permanently, or runs out of tries or time."""
 
         async def attempt() -> T:
             return await self._send(method, path, content, receive)
@@ -368,19 +409,19 @@ class Endpoint:
         return result
 
     def _pause(self, state: RetryCallState) -> float:
-        """Seconds before the next try: exponential with jitter, at least what the server requests."""
+        """Return the seconds before the next try: exponential with jitter, and at least what the server requests."""
         longest = min(LONGEST_BACKOFF, self.backoff * 2.0 ** (state.attempt_number - 1))
         return max(_failure(state).retry_after, longest * random.uniform(0.5, 1.0))
 
     def _exhausted(self, state: RetryCallState) -> bool:
-        """Return whether no tries are left, or the server requests too long a pause."""
+        """Return True if no tries are left, or if the server requests too long a pause."""
         error = _failure(state)
         unknown = error.unreachable and not self._reached
         retries = min(self.retries, FIRST_CONTACT_RETRIES) if unknown else self.retries
         return state.attempt_number > retries or error.retry_after > self._longest_retry_after
 
     def _final_error(self, path: str, state: RetryCallState, remaining: float) -> ServerError:
-        """Return the error of the last try; `remaining` is how many seconds there were for all tries."""
+        """Return the error for the last try. `remaining` is the number of seconds that there were for all tries."""
         error, tries, elapsed = _failure(state), state.attempt_number, state.seconds_since_start or 0.0
         hint = "; is the server running, and is this its address?" if error.unreachable else ""
         if error.retry_after and tries <= self.retries:
@@ -428,7 +469,7 @@ class Endpoint:
     async def _events(
         self, response: httpx.Response, path: str, show: Callable[[Any], None] = lambda event: None
     ) -> Events:
-        """Return the response's objects. Raises for an error that a server reports with a status of success."""
+        """Return the JSON objects of the response. Raise an error that a server reports with a successful status."""
         events = await read_events(response, self._redactor(SHORTEST_IN_REPLIES), show)
         for event in events:
             if error := event.get("error"):
@@ -464,7 +505,10 @@ class Endpoint:
     # Addresses and connections ------------------------------------------------------------------------------------
 
     def _resolved(self, path: str) -> httpx.URL:
-        """Return the address of a path, always on the endpoint's own host. The address's query comes after it."""
+        """Return the address of a path, always on the endpoint's own host.
+
+        The query of the endpoint's address is kept.
+        """
         base, mark, query = self._url.raw_path.partition(b"?")
         if path.startswith("//"):
             base = path[1:].encode()
@@ -477,7 +521,7 @@ class Endpoint:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Loading the certificates takes longer than a request: once for all event loops."""
+        """The TLS settings, loaded once for all event loops. Loading the certificates takes longer than a request."""
         return httpx.create_ssl_context()
 
     async def _client(self) -> httpx.AsyncClient:
@@ -498,8 +542,8 @@ class Endpoint:
     async def _closing(self, loop: asyncio.AbstractEventLoop, client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
         """Close the client when the event loop ends.
 
-        When `asyncio.run` ends a loop, it closes the loop's async generators. There is no other hook, and a client that
-        stays open would hold sockets of a dead loop.
+        When `asyncio.run` ends a loop, it closes the loop's async generators, and this is the only hook. A client that
+        stayed open would keep sockets of a loop that has ended.
         """
         try:
             yield
@@ -510,8 +554,10 @@ class Endpoint:
 
 
 def policy_address(base_url: str) -> str:
-    """Return a policy server's address without a trailing slash; `/v1` is added to a bare host. Raises
-    `ConfigError`.
+    """Return a policy server's address without a trailing slash. If the address is only a host, add `/v1`.
+
+    Raises:
+        ConfigError: If the address is invalid, or contains a user, a password or a query.
     """
     url = checked_address(base_url)
     if url.userinfo or url.query:
@@ -521,7 +567,10 @@ def policy_address(base_url: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server requests to wait, 0 if none: `retry-after-ms`, `Retry-After` in seconds or a date."""
+    """Return the seconds that a server requests to wait, or 0.
+
+    The headers are `retry-after-ms`, and `Retry-After` in seconds or as a date.
+    """
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
@@ -536,7 +585,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def error_message(value: Any) -> str:
-    """Return the message in an error's JSON, which has one of several usual shapes."""
+    """Return the message in the JSON of an error, in any of the common formats."""
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:
             value = value[key]
@@ -545,7 +594,7 @@ def error_message(value: Any) -> str:
 
 
 def _decoded(body: bytes) -> Any:
-    """Return the JSON of an error's body, or its text if it is no JSON."""
+    """Return the JSON in the body of an error. If it is not JSON, return its text."""
     text = body.decode("utf-8", "replace").strip()
     try:
         return json.loads(text)
@@ -554,9 +603,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    """Return the body as JSON. The standard library's default escapes lone surrogates, which no UTF-8 body could
-    hold.
-    """
+    """Return the body as JSON. Lone surrogates are escaped, because UTF-8 cannot encode them."""
     return json.dumps(body, separators=(",", ":"), default=str).encode()
 
 

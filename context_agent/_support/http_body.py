@@ -1,7 +1,8 @@
-"""Bodies of HTTP responses, read within bounds: bytes on the wire, bytes after decompression, and decoded size.
+"""Reading of HTTP response bodies within bounds: bytes received, bytes after decompression, and size in memory.
 
-A server can announce a kilobyte and send gigabytes, compress them a thousandfold, or send JSON whose decoded form takes
-forty times the memory of its text. Every bound is checked while the body arrives, before memory is spent on it.
+A server can announce a kilobyte and send gigabytes, or compress them a thousandfold. It can also send JSON that takes
+forty times the memory of its text when decoded. Every bound is checked while the body arrives, before memory is
+allocated for it.
 """
 
 from __future__ import annotations
@@ -20,55 +21,61 @@ from context_agent.errors import ConfigError
 
 LIMIT_VARIABLE = "CTX1_MAX_RESPONSE_MB"
 DEFAULT_LIMIT_MB = 16
-"""Enough for 128 vectors of 4,096 values as text, and for 60,000 streamed tokens."""
+"""The default limit in megabytes.
+
+It is enough for 128 vectors of 4,096 values as text, and for 60,000 streamed tokens.
+"""
 MEMORY_PER_BYTE = 8
-"""Decoded JSON may take this many bytes of memory for each byte of the limit."""
+"""The most bytes of memory that decoded JSON may take for each byte of the limit."""
 MEMORY_COSTS = {b"{": 200, b"[": 80, b",": 64, b":": 48}
-"""Estimated bytes of memory: an object with some entries, a list, a value in one of them, a name in an object."""
+"""Estimated bytes of memory for an object with some entries, a list, a value in one, and a name in an object."""
 STRING_COST = 32
-"""Estimated bytes of memory that a string takes at least."""
+"""Estimated least bytes of memory for a string."""
 LINES_PER_LIMIT = 4
-"""A line of an event stream may take the limit divided by this."""
+"""The limit divided by this is the most bytes that a line of an event stream may have."""
 ERROR_BYTES = 1 << 20
-"""How much of an error's body is read. The rest is ignored: the status counts, and a message is short."""
+"""The most bytes of an error's body that are read. The rest is ignored, because messages are short."""
 PIECE_BYTES = 1 << 16
-"""Bytes that are decompressed at once."""
+"""The most bytes that are decompressed at a time."""
 ACCEPTED_ENCODING = "gzip"
-"""The one compression that is requested: the standard library can decompress it in bounded steps."""
+"""The only compression that is requested. The standard library can decompress it in bounded steps."""
 EXCERPT = 16
-"""Characters of a malformed body that an error quotes."""
+"""The most characters of a malformed body that an error quotes."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A JSON string, or one without an end. The possessive quantifiers keep the match linear and without a stack."""
+"""A JSON string, or a string without an end. Possessive quantifiers make the match linear and free of recursion."""
 
 Events = Sequence[Mapping[str, Any]]
-"""A server's answer: the events of a stream, the objects of a JSON list, or one JSON object."""
+"""The contents of a response: the events of a stream, the objects of a JSON list, or one JSON object."""
 
 
 class MalformedResponse(Exception):
-    """A response that is not what was requested: truncated, empty or not JSON. The request is sent again."""
+    """A response that is truncated, empty or not JSON. The request is repeated."""
 
 
 class ResponseTooLarge(Exception):
-    """A response past a limit. Sending the request again would not help."""
+    """A response beyond a limit. Repeating the request would not help."""
 
 
 class Allowance:
-    """What a response may still take of its limits."""
+    """The bytes and the memory that a response may still take.
+
+    Args:
+        limit: The limit in bytes. The other bounds are derived from it.
+    """
 
     def __init__(self, limit: int) -> None:
-        """`limit` is in bytes; the other bounds are derived from it."""
         self._limit = limit
         self._received = self._decoded = limit
         self._memory = limit * MEMORY_PER_BYTE
         self.line = limit // LINES_PER_LIMIT
 
     def announce(self, length: str) -> None:
-        """Check a `Content-Length`, so that a body that is too large is not read at all."""
+        """Check a `Content-Length`, so that a body that is too large is never read."""
         if length.isdecimal() and int(length[:20]) > self._limit:
             raise self.exceeded("the response")
 
     def receive(self, count: int) -> None:
-        """Count bytes on the wire."""
+        """Count bytes that were received."""
         self._received -= count
         if self._received < 0:
             raise self.exceeded("the response")
@@ -82,14 +89,14 @@ class Allowance:
     def parse(self, data: bytes | bytearray) -> None:
         """Count the memory that a JSON text takes when it is decoded."""
         size = _decoded_size(data)
-        if size > self._memory:  # brackets and commas in strings are no structure, but slow to tell apart
+        if size > self._memory:  # brackets and commas in strings do not count, but finding the strings is slow
             size = _decoded_size_outside_strings(data, self._memory)
         self._memory -= size
         if self._memory < 0:
             raise self.exceeded("the response, decoded,", self._limit * MEMORY_PER_BYTE)
 
     def exceeded(self, subject: str, limit: int | None = None) -> ResponseTooLarge:
-        """Return the error for too many bytes."""
+        """Return the error for a subject that exceeds a limit. By default it is the limit of the response."""
         return ResponseTooLarge(f"{subject} is larger than {_megabytes(limit or self._limit)} MB; {self._remedy}")
 
     @property
@@ -98,7 +105,11 @@ class Allowance:
 
 
 def response_limit() -> int:
-    """Return the limit of a successful response in bytes, from the environment. Raises `ConfigError`."""
+    """Return the limit of a successful response in bytes, from the environment variable `CTX1_MAX_RESPONSE_MB`.
+
+    Raises:
+        ConfigError: If the variable is not a valid number of megabytes.
+    """
     value = os.environ.get(LIMIT_VARIABLE, "").strip() or str(DEFAULT_LIMIT_MB)
     if not value.isdecimal() or not 0 < int(value) <= 1 << 20:
         raise ConfigError(f"{LIMIT_VARIABLE} must be a number of megabytes from 1 to {1 << 20:,}; got {value[:20]!r}")
@@ -106,7 +117,7 @@ def response_limit() -> int:
 
 
 def is_event_stream(response: httpx.Response) -> bool:
-    """Return whether the response is a stream of server-sent events."""
+    """Return True if the response is a stream of server-sent events."""
     return "event-stream" in response.headers.get("content-type", "")
 
 
@@ -122,7 +133,12 @@ async def read_error(response: httpx.Response) -> bytes:
 
 
 async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearray:
-    """Return the whole body, decompressed. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    """Return the whole body, decompressed.
+
+    Raises:
+        ResponseTooLarge: If the body exceeds the allowance.
+        MalformedResponse: If it cannot be decompressed.
+    """
     allowance.announce(response.headers.get("content-length", ""))
     body = bytearray()
     async for piece in _pieces(response, allowance):
@@ -133,9 +149,16 @@ async def read_bytes(response: httpx.Response, allowance: Allowance) -> bytearra
 async def read_events(
     response: httpx.Response, redactor: Redactor, show: Callable[[Any], None] = lambda event: None
 ) -> Events:
-    """Return the JSON objects of a response, without secrets. `show` gets each event of a stream as it arrives.
+    """Return the JSON objects of a response, without secrets.
 
-    Raises `ResponseTooLarge`, `MalformedResponse`.
+    Args:
+        response: The response.
+        redactor: Removes the secrets.
+        show: A function that is called with each event of a stream as it arrives.
+
+    Raises:
+        ResponseTooLarge: If the body exceeds the limit.
+        MalformedResponse: If the body is empty or does not consist of JSON objects.
     """
     if is_event_stream(response):
         events = []
@@ -154,7 +177,12 @@ async def read_events(
 
 
 async def read_json(response: httpx.Response, redactor: Redactor) -> Any:
-    """Return the JSON value of a response, without secrets. Raises `ResponseTooLarge`, `MalformedResponse`."""
+    """Return the JSON value of a response, without secrets.
+
+    Raises:
+        ResponseTooLarge: If the body exceeds the limit.
+        MalformedResponse: If the body is not JSON.
+    """
     allowance = Allowance(response_limit())
     return _parse(await read_bytes(response, allowance), allowance, redactor)
 
@@ -169,8 +197,9 @@ async def _stream(response: httpx.Response, allowance: Allowance, redactor: Reda
 
 
 async def _lines(response: httpx.Response, allowance: Allowance) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream, each byte copied once. Lines end at a line feed alone: `aiter_lines` would also
-    split at U+2028 inside a string.
+    """Yield the lines of a stream, copying each byte once.
+
+    Only a line feed ends a line. The `aiter_lines` of httpx would also split at U+2028 inside a string.
     """
     parts: list[bytes] = []
     length = 0
@@ -234,14 +263,12 @@ def _parse(data: bytes | bytearray, allowance: Allowance, redactor: Redactor) ->
 
 
 def _decoded_size(data: bytes | bytearray) -> int:
-    """Return an estimate of the memory that a JSON text takes when it is decoded, without the characters of its
-    strings.
-    """
+    """Return an estimate of the memory that decoded JSON takes, without the characters of its strings."""
     return sum(cost * data.count(mark) for mark, cost in MEMORY_COSTS.items())
 
 
 def _decoded_size_outside_strings(data: bytes | bytearray, bound: int) -> int:
-    """Return the same without the marks inside strings; stops counting past the bound."""
+    """Return the same estimate without the marks inside strings. Counting stops above `bound`."""
     size, end = 0, 0
     for number, string in enumerate(_STRING.finditer(data)):
         size += _decoded_size(data[end : string.start()])

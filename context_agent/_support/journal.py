@@ -1,14 +1,15 @@
-"""Files that survive a kill: append-only logs, atomic replacement, locks between processes; and private files.
+"""Files that survive a killed process: append-only logs, atomic replacement, locks between processes. Also private
+files.
 
-    with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and cuts off a torn last line
+    with AppendLog(path, busy=ConfigError("…")) as log:      # locks the file and removes an incomplete last line
         done = {record["key"] for record in log.contents.records}
         log.append({"key": "q1"})                             # on disk when it returns
 
-A log holds one JSON object per line: plain JSONL, or with a checksum (`crc32 {json}`) if damaged bytes must not pass
-for data. A process that is killed while it appends leaves at most one incomplete last line. Readers ignore that line,
-and the next writer cuts it off. Any other damage is refused.
+A log has one JSON object per line. It is plain JSONL, or each line has a checksum (`crc32 {json}`) so that damaged
+bytes are never read as data. If a process is killed while it appends, at most one incomplete last line remains. Readers
+ignore that line, and the next writer removes it. Any other damage is refused.
 
-A private file, such as a log with questions or answers, can be read by its owner alone, whatever the umask says.
+Only its owner can read a private file, such as a log with questions or answers, whatever the umask is.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ FOLDER_MODE = 0o700
 
 
 def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """`open` for a file that only its owner may read. A file that exists keeps its mode. Raises `OSError`."""
+    """Open a file that only its owner may read, as the built-in `open` does. An existing file keeps its mode.
+
+    Raises:
+        OSError: If the file cannot be opened.
+    """
     return open(path, mode, opener=_private, **options)
 
 
 def private_folder(path: Path) -> Path:
-    """Make the folder and its parents, each readable by its owner alone. A folder that exists keeps its mode."""
+    """Make a folder and its parents, which only their owner may read. An existing folder keeps its mode."""
     for folder in [*reversed(path.parents), path]:
         if not folder.exists():
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
@@ -53,7 +58,13 @@ JsonObject = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """The complete lines of a log, each with its record. `torn_bytes` is the length of an incomplete last line."""
+    """The contents of a log.
+
+    Attributes:
+        lines: The complete lines.
+        records: The record of each line.
+        torn_bytes: The length of an incomplete last line in bytes, or 0.
+    """
 
     lines: tuple[bytes, ...] = ()
     records: tuple[JsonObject, ...] = ()
@@ -61,18 +72,29 @@ class LogContents:
 
 
 class AppendLog:
-    """An append-only log, locked while it is open. Safe between processes, not between threads.
+    """An append-only log, locked against other processes while it is open. Threads must not share it.
 
-    The lock is the file `path` + `.lock`. The log itself is created by the first `append` or `replace`.
+    The lock is the file `path` + `.lock`. The first `append` or `replace` creates the log itself.
+
+    Args:
+        path: The file of the log.
+        checksum: True if each line has a checksum.
+        sync: If True, records are on disk when `append` returns. If False, the operating system writes them later.
+        busy: The error if another process has the log open. Defaults to a `ConfigError`.
+
+    Attributes:
+        path: The file of the log.
+        contents: The contents of the log when it was opened.
+        size: The length of the file in bytes, without an incomplete last line.
+
+    Raises:
+        ConfigError: If another process has the log open.
+        DataError: If the log is damaged.
     """
 
     def __init__(
         self, path: Path, *, checksum: bool = False, sync: bool = True, busy: ContextAgentError | None = None
     ) -> None:
-        """Open the log and read it. With `sync` a record is on disk when `append` returns, else with the system.
-
-        Raises `busy` (default: `ConfigError`) if another process has the log open, `DataError` if it is damaged.
-        """
         self.path = path
         self._checksum, self._sync = checksum, sync
         self._file: BinaryIO | None = None
@@ -83,10 +105,13 @@ class AppendLog:
             self._lock.release()
             raise
         self.size = sum(map(len, self.contents.lines))
-        """Length of the file in bytes, without a torn last line."""
 
     def append(self, *records: JsonObject) -> None:
-        """Write the records, all or none of them. Raises `DataError` if the disk is full or fails."""
+        """Write the records, all or none of them.
+
+        Raises:
+            DataError: If the disk is full or fails.
+        """
         data = b"".join(encode_line(record, checksum=self._checksum) for record in records)
         file = self._opened()
         try:
@@ -97,7 +122,11 @@ class AppendLog:
         self.size += len(data)
 
     def replace(self, lines: Sequence[bytes]) -> None:
-        """Replace the log by these lines (see `encode_line`), all or nothing. Raises `DataError`."""
+        """Replace the contents of the log with these lines, all or none of them. `encode_line` makes a line.
+
+        Raises:
+            DataError: If the file cannot be written.
+        """
         self._close_file()
         try:
             with replacing(self.path) as file:
@@ -107,7 +136,7 @@ class AppendLog:
         self.size = sum(map(len, lines))
 
     def close(self) -> None:
-        """Close the log and release its lock; safe to call twice."""
+        """Close the log and release its lock. Closing it twice is harmless."""
         self._close_file()
         self._lock.release()
 
@@ -138,7 +167,15 @@ class AppendLog:
 
 
 def read_log(path: Path, *, checksum: bool = False) -> LogContents:
-    """Return the contents of a log, without locking it. Raises `DataError` if it cannot be read or is damaged."""
+    """Return the contents of a log, without locking it.
+
+    Args:
+        path: The file of the log.
+        checksum: True if each line has a checksum.
+
+    Raises:
+        DataError: If the log cannot be read or is damaged.
+    """
     lines: list[bytes] = []
     records: list[JsonObject] = []
     try:
@@ -166,24 +203,34 @@ def _damaged(path: Path, number: int) -> DataError:
 
 
 def encode_line(record: JsonObject, *, checksum: bool = False) -> bytes:
-    """Return the line of a record. Raises `ValueError` for NaN and infinity without a checksum: such a log is plain
-    JSON.
+    """Return the line of a record.
+
+    Args:
+        record: The record.
+        checksum: True to add a checksum.
+
+    Raises:
+        ValueError: If the record has NaN or infinity and no checksum. A log without checksums is plain JSON.
     """
     text = json.dumps(record, allow_nan=checksum, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text) if checksum else text + b"\n"
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Replace a file by this content, all or nothing, and sync it to disk. Raises `OSError`."""
+    """Replace the contents of a file, completely or not at all, and sync the file to disk.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
-    """Yield a file to write. When the block ends, it takes the place of `path`, synced to disk.
+    """Yield a file to write. When the block ends, the file is synced to disk and replaces `path`.
 
-    After an error, `path` is as before. Missing parent folders are created.
+    If the block raises an error, `path` is unchanged. Missing parent folders are created.
 
     Args:
         path: The file to replace.
@@ -195,7 +242,7 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
     private_folder(path.parent)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial" if shared else f".{path.name}.partial")
     try:
-        # A file that is there was left by a killed process, or is a link out of the folder. It is not written through.
+        # An existing file was left by a killed process, or is a link out of the folder. It must not be written through.
         partial.unlink(missing_ok=True)
         with partial.open("xb") if shared else open_private(partial, "xb") as file:
             yield file
@@ -209,15 +256,15 @@ def replacing(path: Path, *, shared: bool = False) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder to write. When the block ends, it takes the place of `path`, synced to disk.
+    """Yield an empty folder to write. When the block ends, the folder is synced to disk and replaces `path`.
 
-    After an error, or if the process is killed, `path` is as before.
+    If the block raises an error or the process is killed, `path` is unchanged.
 
     Args:
-        path: The folder. It must not exist, or be empty.
+        path: The folder. It must not exist, or must be empty.
 
     Raises:
-        OSError: If the folder cannot be written, or `path` is a file or a folder that is not empty.
+        OSError: If the folder cannot be written, or if `path` is a file or a folder that is not empty.
     """
     path = path.resolve()
     partial = path.with_name(f".{path.name}.partial")
@@ -237,9 +284,15 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None = None) -> Iterator[None]:
-    """Hold the lock file `path`; the lock of a killed process is free. `timeout` is in seconds, -1 waits forever.
+    """Hold a lock file while the block runs. The lock of a killed process is free.
 
-    Raises `busy` (default: `ConfigError`) if another process holds it.
+    Args:
+        path: The lock file.
+        timeout: Seconds to wait for the lock. -1 waits forever.
+        busy: The error if another process holds the lock. Defaults to a `ConfigError`.
+
+    Raises:
+        ConfigError: If another process holds the lock.
     """
     lock = _acquire(path, timeout, busy)
     try:
@@ -249,7 +302,11 @@ def file_lock(path: Path, *, timeout: float = 0, busy: ContextAgentError | None 
 
 
 def sync_path(path: Path) -> None:
-    """Ask the system to have a file, or a folder's entries, on disk. Raises `OSError`."""
+    """Sync a file, or the entries of a folder, to disk.
+
+    Raises:
+        OSError: If the system cannot do that.
+    """
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -258,7 +315,7 @@ def sync_path(path: Path) -> None:
 
 
 def _decode(line: bytes, checksum: bool) -> JsonObject | None:
-    """Return the record of a line; None if the line is incomplete or damaged."""
+    """Return the record of a line. If the line is incomplete or damaged, return None."""
     try:
         if not line.endswith(b"\n"):
             return None

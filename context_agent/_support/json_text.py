@@ -1,4 +1,4 @@
-"""Changes values inside a JSON text. Every byte outside the changed values stays as it is."""
+"""Changes of values inside a JSON text. Every byte outside the changed values stays the same."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Path = tuple[str | int, ...]
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _DEEPEST = 40
-"""Levels that are compared. What lies deeper is replaced as a whole."""
+"""The most levels that are compared. Deeper values are replaced as a whole."""
 
 
 def differences(before: Any, after: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield the path and the new value of each place where two JSON values differ, the innermost ones."""
+    """Yield the path and the new value of each place where two JSON values differ, at the innermost level."""
     if before is after:
         return
     if len(path) < _DEEPEST and isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
@@ -32,11 +32,11 @@ def with_values(text: str, changes: Mapping[Path, Any]) -> str:
     """Return a JSON text with other values at some paths.
 
     Args:
-        text: The text. Of a name that an object has twice, the last one counts.
+        text: The text. If an object has a name twice, the last one counts.
         changes: The new value of each path.
 
     Raises:
-        ValueError: The text is not JSON, or lacks one of the paths.
+        ValueError: If the text is not JSON, or if it lacks one of the paths.
     """
     spans: list[tuple[int, int, str]] = []
     _find(text, _skip(text, 0), changes, spans)
@@ -51,7 +51,7 @@ def with_values(text: str, changes: Mapping[Path, Any]) -> str:
 
 
 def _find(text: str, start: int, changes: Mapping[Path, Any], spans: list[tuple[int, int, str]]) -> None:
-    """Add the span of each change inside the value that begins at `start`, with what to write there."""
+    """Add the span of each change inside the value at `start`, with the text to write there."""
     if () in changes:
         spans.append((start, _DECODER.raw_decode(text, start)[1], _written(changes[()])))
         return
@@ -68,7 +68,7 @@ def _find(text: str, start: int, changes: Mapping[Path, Any], spans: list[tuple[
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str | int, int]]:
-    """Yield the name of each member of an object, and where its value begins."""
+    """Yield the name of each member of an object, and the offset of its value."""
     at = _skip(text, start + 1)
     while text[at] != "}":
         name, end = _DECODER.raw_decode(text, at)
@@ -78,7 +78,7 @@ def _members(text: str, start: int) -> Iterator[tuple[str | int, int]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[str | int, int]]:
-    """Yield the number of each item of an array, and where it begins."""
+    """Yield the number of each item of an array, and its offset."""
     at, number = _skip(text, start + 1), 0
     while text[at] != "]":
         yield number, at
@@ -97,7 +97,7 @@ def _skip(text: str, position: int) -> int:
 
 
 def _written(value: Any) -> str:
-    """Return the JSON text of a value. A lone surrogate is written as an escape, since UTF-8 has none."""
+    """Return the JSON text of a value. A lone surrogate is escaped, because UTF-8 cannot encode it."""
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
         written.encode()

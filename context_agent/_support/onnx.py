@@ -1,12 +1,13 @@
-"""Small transformers on onnxruntime: opens a file of one of this package's formats and turns texts or pairs into rows.
+"""Small transformers on onnxruntime, which turn texts or pairs of texts into rows.
 
-A run takes one text and one thread. Several texts run on as many threads as there are cores (at most
-`OMP_NUM_THREADS`), which the whole process shares. Nothing is padded, and a row never depends on the texts beside it,
-as it would in a batch: an int8 model scales its activations by the largest value in the tensor. Batches are no faster:
-from 40 word pieces on, the cost of a piece no longer falls. A session without threads of its own also survives a fork.
+Each run takes one text and one thread. Several texts run on as many threads as there are cores, but at most
+`OMP_NUM_THREADS`, and the whole process shares these threads. Nothing is padded, so a row never depends on other texts.
+In a batch it would, because an int8 model scales its activations by the largest value in the tensor. Batches would not
+be faster either: above 40 word pieces, the cost of a piece no longer falls. A session without its own threads also
+survives a fork.
 
-The models that ship with the package lie beside the code that they were trained for. Layers that know nothing of each
-other run them: the embedder and the embedded policy, and the pruning of conversations.
+The shipped models are stored beside the code that they were trained for. Independent layers run them: the embedder, the
+embedded policy, and the pruning of conversations.
 """
 
 from __future__ import annotations
@@ -30,34 +31,42 @@ from context_agent.text.normalization import well_formed
 
 Rows = NDArray[np.float32]
 FORMAT, NAME, MAX_LENGTH = "format", "name", "max_length"
-"""Keys of a model file's metadata: what it computes, its identity, and how many word pieces it takes."""
+"""Keys of a model file's metadata: what the model computes, its identity, and the most word pieces of its input."""
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _BLOCK = 256
-"""Texts tokenized at once, which bounds memory."""
+"""The number of texts tokenized at a time, which bounds memory."""
 _CHARACTERS = 32
-"""Characters tokenized for each word piece that the model takes; the rest of a text of megabytes is not read."""
+"""The number of characters tokenized for each word piece of the model's input.
+
+The rest of a very long text is not read.
+"""
 _LONGEST_QUOTE = 200
 
 
 class PairModel(Protocol):
-    """A model over pairs of texts."""
+    """A model of pairs of texts."""
 
     @property
     def width(self) -> int:
-        """Length of each row."""
+        """The length of each row."""
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
-        """Return a row for each pair, shape (n, width)."""
+        """Return a row for each pair, shape (n_pairs, width)."""
 
 
 class OnnxModel:
-    """A model file and its tokenizer, loaded at first use and once per process. Safe to use from several threads.
+    """A model file and its tokenizer, loaded on first use and once per process. Threads may share it.
 
-    The graph takes `input_ids` and, if it names them, `attention_mask` and `token_type_ids`, int64 of shape (1, n), and
+    The graph takes `input_ids` and, if it names them, `attention_mask` and `token_type_ids`, int64 of shape (1, n). It
     returns one row, float32 of shape (1, width). Its metadata states its `format`, its `name`, which is its identity,
-    and its `max_length` in word pieces. Every method raises `ConfigError` if a file is missing or damaged, of another
-    format than `format`, or does not fit the tokenizer.
+    and its `max_length` in word pieces. Every method raises `ConfigError` if a file is missing or damaged, has another
+    format, or does not fit the tokenizer.
+
+    Args:
+        file: The model file.
+        tokenizer_file: The file of the tokenizer.
+        format: The format that the model file must state.
     """
 
     __slots__ = ("_file", "_format", "_tokenizer_file")
@@ -71,18 +80,18 @@ class OnnxModel:
 
     @property
     def name(self) -> str:
-        """The identity that the file states: models with the same name return the same rows."""
+        """The identity that the file states. Models with the same name return the same rows."""
         return self._graph().name
 
     @property
     def width(self) -> int:
-        """Length of each row."""
+        """The length of each row."""
         return self._graph().width
 
     def encode(self, texts: Sequence[str]) -> Rows:
-        """Return a row for each text, shape (n, width); zeros for a text without a known word piece.
+        """Return a row for each text, shape (n_texts, width). A text without a known word piece has a row of zeros.
 
-        A text that is too long is cut.
+        A text that is too long is truncated.
         """
         graph = self._graph()
         rows = np.zeros((len(texts), graph.width), dtype=np.float32)
@@ -92,9 +101,10 @@ class OnnxModel:
         return rows
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> Rows:
-        """Return a row for each pair of texts, shape (n, width).
+        """Return a row for each pair of texts, shape (n_pairs, width).
 
-        Of a pair that is too long, the second text is cut; the first one only if it takes more than half the room.
+        If a pair is too long, the second text is truncated. The first text is truncated only if it takes more than half
+        the room.
         """
         graph = self._graph()
         rows = np.zeros((len(pairs), graph.width), dtype=np.float32)
@@ -116,7 +126,7 @@ class OnnxModel:
             tokenizer = Tokenizer.from_str(self._tokenizer_file.read_text(encoding="utf-8"))
         except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
             raise self._error(f"tokenizer {self._tokenizer_file} cannot be read: {_quoted(error)}") from error
-        # A text may spell [SEP]: it is text, not the end of a segment.
+        # A text may contain "[SEP]", which must not end a segment.
         tokenizer.encode_special_tokens = True
         session = self._session()
         metadata = session.get_modelmeta().custom_metadata_map
@@ -136,7 +146,7 @@ class OnnxModel:
 
         options = SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        # A pattern is kept for each length of text.
+        # Otherwise a memory pattern is kept for each length of text.
         options.enable_mem_pattern = False
         options.log_severity_level = 4
         try:
@@ -150,7 +160,7 @@ class OnnxModel:
             ) from error
 
     def _tried(self, session: Any, tokenizer: Tokenizer, inputs: tuple[str, ...], metadata: dict[str, str]) -> _Graph:
-        """Return the graph, after one run with the vocabulary's last piece."""
+        """Return the graph after a test run with the last piece of the vocabulary."""
         try:
             graph = _Graph(metadata[NAME], int(metadata[MAX_LENGTH]), inputs, session, tokenizer)
             row = graph.row([tokenizer.get_vocab_size() - 1])
@@ -177,11 +187,11 @@ class _Graph:
 
     @property
     def width(self) -> int:
-        """Length of each row."""
+        """The length of each row."""
         return int(self.session.get_outputs()[0].shape[-1])
 
     def word_pieces(self, texts: Iterable[str]) -> list[list[int]]:
-        """Return the ids of each text's pieces."""
+        """Return the ids of each text's word pieces."""
         longest = _CHARACTERS * self.max_length
         encodings = self.tokenizer.encode_batch_fast(
             [well_formed(text.lstrip()[:longest]) for text in texts], add_special_tokens=False
@@ -202,8 +212,9 @@ class _Graph:
         return self.row(first, second[: room - len(first)])
 
     def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> Rows:
-        """Return what the model returns for the pieces of one text or two, framed as BERT expects them, shape
-        (width,).
+        """Return the row for the pieces of one text or two, shape (width,).
+
+        The pieces are framed as BERT expects them.
         """
         start, end = (self.tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
         ids = [start, *first, end]
@@ -217,7 +228,7 @@ class _Graph:
 
 
 class _OpenGraphs(dict[tuple[Path, Path, str], _Graph]):
-    """The graphs that this process has opened, and the lock under which one is opened."""
+    """The graphs that this process has opened, and the lock for opening one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +239,7 @@ _GRAPHS = _OpenGraphs()
 
 
 def _parallel(row: Callable[..., Rows], *columns: Sequence[Sequence[int]]) -> list[Rows]:
-    """Return the row of each item, in order. A single one is computed in this thread."""
+    """Return the row of each item, in order. A single item is computed in this thread."""
     compute = map if len(columns[0]) == 1 else _workers().map
     return list(compute(row, *columns))
 
@@ -239,14 +250,14 @@ def _workers() -> ThreadPoolExecutor:
 
 
 def _cores() -> int:
-    """Return the cores that this process may use, at most `OMP_NUM_THREADS`."""
+    """Return the number of cores that this process may use, at most `OMP_NUM_THREADS`."""
     available = available_cores()
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     return min(available, int(limit)) if limit.isdigit() and int(limit) else available
 
 
 def _after_fork() -> None:
-    """Replace what a fork leaves unusable in the child: a pool without threads, a lock that another thread held."""
+    """Replace what a fork makes unusable in the child: a pool without threads, and a lock that another thread held."""
     _GRAPHS.lock = threading.Lock()
     _workers.cache_clear()
 
@@ -255,27 +266,27 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _quoted(error: Exception) -> str:
-    """Return the first line of an error of another library, shortened."""
+    """Return the first line of another library's error, shortened."""
     return str(error).partition("\n")[0][:_LONGEST_QUOTE]
 
 
 _PACKAGE = Path(__file__).parents[1]
 TOKENIZER_FILE = _PACKAGE / "retrieval" / "embedders" / "weights" / "tokenizer.json"
-"""The vocabulary of all-MiniLM-L6-v2; the static embedding reads the same file."""
+"""The vocabulary of all-MiniLM-L6-v2. The static embedding reads the same file."""
 MINILM_FILE = TOKENIZER_FILE.with_name("minilm-int8.onnx")
 MINILM_FORMAT = "sentence-embedding-1"
 READER_FILE = _PACKAGE / "policies" / "bridge" / "reader-int8.onnx"
 READER_FORMAT = "ctx1-reader-1"
-"""A row is the log-odds and then the pooled vector that they are computed from."""
+"""The format of the reader. A row is the log-odds, followed by the pooled vector that they are computed from."""
 
 
 @cache
 def shipped_reader() -> OnnxModel:
-    """Return the cross-encoder: how likely a passage belongs to the evidence for a question."""
+    """Return the cross-encoder that judges how likely a passage is evidence for a question."""
     return OnnxModel(READER_FILE, TOKENIZER_FILE, format=READER_FORMAT)
 
 
 @cache
 def shipped_minilm() -> OnnxModel:
-    """all-MiniLM-L6-v2: a vector for each text."""
+    """Return all-MiniLM-L6-v2, which turns each text into a vector."""
     return OnnxModel(MINILM_FILE, TOKENIZER_FILE, format=MINILM_FORMAT)

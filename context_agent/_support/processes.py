@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables that set the number of threads of the libraries that compute. They are read at import."""
+"""Environment variables that set the number of threads of numerical libraries. The libraries read them at import."""
 
 
 def available_cores() -> int:
@@ -32,7 +32,12 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def exit_reason(code: int | None) -> str:
-    """Return how a process ended, from its exit code; a negative code is a signal, None a machine that does not say."""
+    """Return how a process ended.
+
+    Args:
+        code: The exit code. A negative code is a signal. None means that the process or its machine did not report a
+            code.
+    """
     if code is None:
         return "it or its machine is gone"
     if code >= 0:

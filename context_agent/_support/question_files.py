@@ -1,6 +1,6 @@
-"""Questions in bulk: a JSONL file with one question per row, with its answer and gold documents if known.
+"""Files of questions: JSONL with one question per row, with its answer and gold documents if they are known.
 
-`read_rows` reads any JSONL source line by line. `load_rows` also checks the rows, and that their ids differ.
+`read_rows` reads any JSONL source line by line. `load_rows` also checks the rows, and that no id is repeated.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Source = str | os.PathLike[str] | IO[str] | IO[bytes]
 
 
 class Identified(Protocol):
-    """A row with an id of its own."""
+    """A row that has an id."""
 
     @property
     def id(self) -> str:
-        """Unique in its file."""
+        """The id, which is unique in its file."""
 
 
 _T = TypeVar("_T", str, int)
@@ -44,7 +44,14 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class JsonRow:
-    """A line of a JSONL source. `location` names it in errors; `problem` says why it has no `value`."""
+    """A line of a JSONL source.
+
+    Attributes:
+        number: The line number, from 1.
+        location: The source and the line number, for error messages.
+        value: The decoded value.
+        problem: Why the line has no value. It is empty if the line is valid.
+    """
 
     number: int
     location: str
@@ -53,11 +60,17 @@ class JsonRow:
 
 
 def load_questions(source: Source, *, problems: list[str] | None = None) -> list[Question]:
-    """Return the questions of a JSONL file (`.gz` or not), of an open stream, or of standard input (`-`), in order.
+    """Return the questions of a JSONL source, in order.
 
-    The id is the field `id` or `_id`, else the line's number. The text is `question` or `query`; it may be empty, which
-    the search then reports. Fields that `Question` lacks are ignored. Raises `DataError` with the line's number for an
-    invalid row and a repeated id. With a list of `problems`, such rows are omitted and their errors added to it.
+    The id is the field `id` or `_id`, or else the line number. The text is the field `question` or `query`. It may be
+    empty, and the search then reports that. Other fields that `Question` lacks are ignored.
+
+    Args:
+        source: A file (`.gz` or not), an open stream, or `-` for standard input.
+        problems: A list to which the errors of invalid rows are added. Without it the first such row raises an error.
+
+    Raises:
+        DataError: If the source cannot be read. Without `problems`, also if a row is invalid or repeats an id.
     """
     return load_rows(source, question_of, problems=problems)
 
@@ -65,8 +78,15 @@ def load_questions(source: Source, *, problems: list[str] | None = None) -> list
 def load_rows(
     source: Source, read: Callable[[object, int, str], _Row], *, problems: list[str] | None = None
 ) -> list[_Row]:
-    """Return the rows of a JSONL source, each parsed by `read(value, number, location)`; see `load_questions` for the
-    rest.
+    """Return the rows of a JSONL source, in order, and check that no id is repeated.
+
+    Args:
+        source: A file (`.gz` or not), an open stream, or `-` for standard input.
+        read: A function that parses a value, given the value, its line number and its location.
+        problems: A list to which the errors of invalid rows are added. Without it the first such row raises an error.
+
+    Raises:
+        DataError: If the source cannot be read. Without `problems`, also if a row is invalid or repeats an id.
     """
     rows: list[_Row] = []
     numbers: dict[str, int] = {}
@@ -84,7 +104,7 @@ def load_rows(
 
 
 def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: Mapping[str, int]) -> _Row:
-    """Return the line's row. `numbers` maps the ids before it to their lines. Raises `DataError`."""
+    """Return the row of a line. Raise `DataError` if it is invalid or repeats one of the ids in `numbers`."""
     if line.problem:
         raise DataError(line.problem)
     row = read(line.value, line.number, line.location)
@@ -94,8 +114,10 @@ def _checked(line: JsonRow, read: Callable[[object, int, str], _Row], numbers: M
 
 
 def read_rows(source: Source) -> Iterator[JsonRow]:
-    """Yield the lines of a JSONL source with their values, without blank lines. Raises `DataError` if it cannot be
-    read.
+    """Yield the lines of a JSONL source with their values, leaving out blank lines.
+
+    Raises:
+        DataError: If the source cannot be read.
     """
     with _opened(source) as (name, stream):
         for number, line in enumerate(stream, 1):
@@ -104,7 +126,16 @@ def read_rows(source: Source) -> Iterator[JsonRow]:
 
 
 def question_of(row: object, number: int, location: str) -> Question:
-    """Return the question of the `number`th row of its source. Raises `DataError` naming the `location`."""
+    """Return the question in a decoded row.
+
+    Args:
+        row: The decoded JSON.
+        number: The line number, which is the id of a row without one.
+        location: Where the row was read. Error messages start with it.
+
+    Raises:
+        DataError: If the row is not a question.
+    """
     if not isinstance(row, dict):
         raise DataError(f"{location}: {json_type(row)}, not an object with fields")
     text = question_text(row)
@@ -123,17 +154,17 @@ def question_of(row: object, number: int, location: str) -> Question:
 
 
 def question_text(row: Mapping[str, Any]) -> Any:
-    """Return the value of a row's question, None if it has none."""
+    """Return the value of a row's question. If it has none, return None."""
     return _first(row, ("question", "query"))
 
 
 def question_id(row: Mapping[str, Any]) -> Any:
-    """Return the value of a row's id, None if it has none."""
+    """Return the value of a row's id. If it has none, return None."""
     return _first(row, ("id", "_id"))
 
 
 def _decoded_row(line: str | bytes, number: int, location: str) -> JsonRow:
-    """Return the line as UTF-8, whatever the terminal's encoding, without a byte order mark."""
+    """Decode a line as UTF-8, whatever the terminal's encoding is, and without a byte order mark."""
     try:
         text = line if isinstance(line, str) else line.decode("utf-8")
         return JsonRow(number, location, parse_json(text.removeprefix("\ufeff") if number == 1 else text))
@@ -187,13 +218,16 @@ def _field(row: Mapping[str, Any], key: str, default: _T, location: str) -> _T:
 
 
 def json_type(value: object) -> str:
-    """Return the type of a value in JSON's words, such as `a string`; Python's name of a type that JSON lacks."""
+    """Return the type of a value in JSON's terms, such as `a string`.
+
+    If JSON lacks the type, return Python's name for it.
+    """
     return "null" if value is None else _NAMES.get(type(value), f"a {type(value).__name__}")
 
 
 @contextmanager
 def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
-    """Yield the source's name and its lines. Only a file that is opened here is closed."""
+    """Yield the name of the source and its lines. A stream that the caller opened stays open."""
     name = "standard input" if source == "-" else str(getattr(source, "name", "stream"))
     try:
         if source != "-" and isinstance(source, str | os.PathLike):

@@ -1,9 +1,9 @@
 """Workers on the machines of a Ray cluster, for the same pool as processes of this machine.
 
-Each worker is an actor on a free CPU. Its messages go through Ray, so this process listens on no port of its own, and
-who may reach the workers is what Ray's own settings say. The pool sees a pipe, as it does of a local process: two
-threads carry its messages to the actor and back. A machine that dies ends its actors, so the pool repeats the jobs that
-were in progress there, and no others. Needs the extra `ray`.
+Each worker is an actor on a free CPU. Its messages go through Ray, so this process listens on no port, and Ray's own
+settings decide who can reach the workers. The pool reads and writes a pipe, as for a local process, and two threads
+carry the messages between the pipe and the actor. If a machine dies, its actors end, and the pool repeats the jobs that
+were in progress there. Needs the extra `ray`.
 """
 
 from __future__ import annotations
@@ -28,36 +28,45 @@ with extra("ray"):
     from ray.exceptions import RayError
 
 CURRENT = "auto"
-"""The address of RAY_ADDRESS, else the cluster that runs on this machine.
+"""The address that stands for the cluster in RAY_ADDRESS, or else for the cluster that runs on this machine.
 
-None is started: unless Ray is told otherwise, it lets whoever reaches its ports run code.
+This module never starts a cluster. By default, Ray lets anyone who reaches its ports run code.
 """
 START_TIMEOUT = 120.0
-"""Seconds for a worker to start."""
+"""The most seconds for a worker to start."""
 CONNECT_TIMEOUT = 10.0
-"""Seconds for the head of the cluster to accept a connection."""
+"""The most seconds for the head of the cluster to accept a connection."""
 
 
 @dataclass(slots=True)
 class RayProcess:
-    """A worker's actor, as the pool sees a process."""
+    """A worker's actor with the interface of a process, for the pool."""
 
     actor: Any
     exitcode: int | None = None
 
     def kill(self) -> None:
-        """End the worker, wherever it runs."""
+        """End the actor on its machine."""
         ray.kill(self.actor)
 
     def join(self) -> None:
-        """Do nothing: Ray waits for its actors."""
+        """Do nothing, because Ray waits for its actors."""
 
 
 class RayMachines:
-    """The machines of a cluster. Close it after the run."""
+    """The machines of a Ray cluster. Close the object after the run.
+
+    Args:
+        address: The address of the cluster.
+
+    Attributes:
+        cores: The number of processors of all machines.
+
+    Raises:
+        ConfigError: If the connection fails.
+    """
 
     def __init__(self, address: str = CURRENT) -> None:
-        """Connect to the cluster. Raises `ConfigError` if that fails."""
         host, _, port = address.rpartition("://")[2].rpartition(":")
         try:
             if host and port.isdecimal():
@@ -71,12 +80,12 @@ class RayMachines:
                 "Ray"
             ) from error
         self.cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
-        """Processors of all machines."""
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker | None:
-        """Start a worker on a free CPU. Return None if no machine has one.
+        """Start a worker on a free CPU. If no machine has one, return None.
 
-        Raises `ConfigError` for a machine without this version of the package or without this process's current folder.
+        Raises:
+            ConfigError: If a machine lacks this version of the package, or lacks this process's current folder.
         """
         if ray.available_resources().get("CPU", 0) < 1:
             return None
@@ -108,13 +117,13 @@ def _carry_to(actor: Any, far: socket.socket) -> None:
 
 
 def _carry_from(actor: Any, far: socket.socket) -> None:
-    """Pass the actor's messages to the pool, until the actor ends, which the pool sees as the end of the pipe."""
+    """Pass the actor's messages to the pool, until the actor ends. The pool then sees the end of the pipe."""
     with far, Connection(os.dup(far.fileno())) as pipe, suppress(OSError, RayError):
         while True:
             try:
                 pipe.send_bytes(ray.get(actor.receive.remote()))
             except RayError:
-                # Closing would not wake the other thread, which waits for a message of the pool.
+                # Closing the socket would not wake the other thread, which waits for a message from the pool.
                 far.shutdown(socket.SHUT_RDWR)
                 return
 
@@ -129,10 +138,10 @@ def _failure(error: Any) -> ConfigError:
 
 @ray.remote(num_cpus=1, concurrency_groups={"to": 1, "from": 1}, runtime_env={"env_vars": ONE_THREAD})
 class _RemoteWorker:
-    """The process of a worker. Both groups have one thread, so messages keep their order."""
+    """The process of a worker. Each concurrency group has one thread, so messages keep their order."""
 
     def start(self, work: tuple[WorkerSetup[Any, Any], int], version: str, folder: str) -> None:
-        """Start the jobs of a worker. Relative paths mean those of `folder`."""
+        """Start to run the jobs of a worker. Relative paths are relative to `folder`."""
         # Ray sends this class with its globals, so the version of the worker's machine has to be imported there.
         from context_agent import version as installed
 
@@ -144,10 +153,10 @@ class _RemoteWorker:
 
     @ray.method(concurrency_group="to")  # type: ignore[untyped-decorator]
     def send(self, message: bytes) -> None:
-        """Pass a message to the jobs."""
+        """Pass a message to the job runner."""
         self._pipe.send_bytes(message)
 
     @ray.method(concurrency_group="from")  # type: ignore[untyped-decorator]
     def receive(self) -> bytes:
-        """Return the next message of the jobs, as soon as there is one."""
+        """Wait for the next message of the job runner, and return it."""
         return self._pipe.recv_bytes()

@@ -1,8 +1,8 @@
-"""Small files of JSON or TOML, and lines of JSON, that may come from someone else: read within bounds.
+"""Reading of small JSON or TOML files, and of lines of JSON, that may come from an untrusted source.
 
-Size and nesting are checked before anything is parsed. So no file takes more memory than its bound allows, and no
-reader meets a `RecursionError`. Every reader of a folder from outside uses these functions and adds to the `ValueError`
-which file it is and how to make it again.
+Size and nesting are checked before anything is parsed. No file can therefore take more memory than its bound allows or
+cause a `RecursionError`. Every reader of a folder from outside uses these functions. It adds to the `ValueError` which
+file is invalid and how to make it again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import IO, Any, AnyStr
 from context_agent.errors import DataError
 
 MAX_BYTES = 4_000_000
-"""Size of a small file of JSON."""
+"""The most bytes of a small JSON file."""
 MAX_TOML_BYTES = 1_000_000
 MAX_LINE_BYTES = 64_000_000
-"""Size of one line of JSON."""
+"""The most bytes of one line of JSON."""
 MAX_DEPTH = 100
-"""Levels of lists and objects inside each other."""
+"""The most levels of nested lists and objects."""
 MAX_KEY_PARTS = 16
-"""Levels of lists and tables in TOML, and parts of a dotted key."""
+"""The most levels of nested lists and tables in TOML, and the most parts of a dotted key."""
 MAX_EXPANSION = 200
-"""How many times its size a compressed file of lines may unpack to."""
+"""The most times its own size that a compressed file of lines may unpack to."""
 _HOLLOW_SIZE = 64_000_000
-"""Files below this size are read whatever they hold."""
+"""The size in bytes below which a file is never considered hollow."""
 _HOLLOW_SHARE = 100
-"""A larger file is refused if less than one byte in this many is on the disk."""
+"""A larger file is refused if fewer than one in this many of its bytes are on the disk."""
 _MAX_EXTENTS = 10_000
 
 _NOT_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^\[\]{}"]++', re.DOTALL)
@@ -49,7 +49,7 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is larger, or is a pipe, a socket or a device, which could block forever.
+        ValueError: If it is larger, or if it is a pipe, a socket or a device, which could block forever.
     """
     with open(path, "rb", opener=_without_blocking) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -58,17 +58,21 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
 
 
 def read_json(path: str | Path, limit: int = MAX_BYTES) -> Any:
-    """Return the value in a small file of JSON.
+    """Return the value in a small JSON file.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is too large, nested too deep, not a file, or not JSON in UTF-8.
+        ValueError: If it is too large, nested too deeply, not a file, or not JSON in UTF-8.
     """
     return parse_json(read_bytes(path, limit))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises `ValueError` also for one that is nested more than `MAX_DEPTH` deep."""
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: If the text is not JSON, or if it is nested more than `MAX_DEPTH` levels deep.
+    """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     if text.count("[") + text.count("{") > MAX_DEPTH:
@@ -77,18 +81,22 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the tables of a small TOML file. The file may be a pipe that the user names.
+    """Return the tables of a small TOML file. The file may be a pipe that the user named.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is too large, nested too deep, or not TOML in UTF-8.
+        ValueError: If it is too large, nested too deeply, or not TOML in UTF-8.
     """
     with Path(path).open("rb") as file:
         return parse_toml(_at_most(file, MAX_TOML_BYTES).decode("utf-8"))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. Raises `ValueError` also for more than `MAX_KEY_PARTS` levels."""
+    """Return the tables of a TOML text.
+
+    Raises:
+        ValueError: If the text is not TOML, or if it has more than `MAX_KEY_PARTS` levels.
+    """
     bare = _TOML_STRING.sub(lambda matched: "" if matched[0].startswith("#") else "s", text)
     _check_depth(re.sub(r"[^\[\]{}]++", "", bare), MAX_KEY_PARTS)
     if _LONG_KEY.search(bare):
@@ -97,7 +105,16 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | None = None) -> Iterator[AnyStr]:
-    """Yield the lines of a stream. Raises `ValueError` for a line beyond `limit`, or more than `total` in all."""
+    """Yield the lines of a stream.
+
+    Args:
+        stream: The stream, of text or bytes.
+        limit: The most bytes of a line.
+        total: The most bytes of all lines together. Defaults to no limit.
+
+    Raises:
+        ValueError: If a line or the stream is too large.
+    """
     size = number = 0
     while line := stream.readline(limit + 1):
         number += 1
@@ -110,19 +127,22 @@ def read_lines(stream: IO[AnyStr], *, limit: int = MAX_LINE_BYTES, total: int | 
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Yield the files and folders below a folder. Links are not followed."""
+    """Yield all files and folders below a folder, without following links."""
     for parent, folders, names in os.walk(folder):
         yield from (Path(parent, name) for name in (*folders, *names))
 
 
 def require_files(paths: Iterable[Path], *, links: bool = True) -> None:
-    """Raise `DataError` for a path that is not a file or folder, or for a file that is almost all holes.
+    """Raise an error for a path that is not a file or folder, or for a file that consists almost entirely of holes.
 
-    Opening a pipe waits forever, and a sparse file of terabytes fits into a small archive.
+    Opening a pipe would wait forever, and a sparse file of terabytes fits into a small archive.
 
     Args:
-        paths: Files and folders. One that does not exist is fine: another process may have deleted it.
-        links: Whether symbolic links are allowed. A process that writes to a folder follows its links out of it.
+        paths: Files and folders. A path that does not exist is ignored, because another process may have deleted it.
+        links: Whether symbolic links are allowed. A process that writes to a folder would follow its links out of it.
+
+    Raises:
+        DataError: If there is such a path.
     """
     for path in paths:
         try:
@@ -138,16 +158,19 @@ def require_files(paths: Iterable[Path], *, links: bool = True) -> None:
 
 
 def is_hollow(path: Path, status: os.stat_result) -> bool:
-    """Return whether a large file is almost all holes, which no program of this package or of Chroma writes."""
+    """Return True if a large file consists almost entirely of holes.
+
+    Neither this package nor Chroma writes such files.
+    """
     allocated = getattr(status, "st_blocks", None)
     if status.st_size < _HOLLOW_SIZE or allocated is None or allocated * 512 * _HOLLOW_SHARE > status.st_size:
         return False
-    # Some file systems count blocks late, and say so only when they are asked for the holes.
+    # Some file systems count blocks late. For these, the holes are counted.
     return _data_bytes(path, status.st_size // _HOLLOW_SHARE) * _HOLLOW_SHARE < status.st_size
 
 
 def _data_bytes(path: Path, enough: int) -> int:
-    """Return the bytes of a file outside of its holes, counted until there are `enough`."""
+    """Return the number of bytes of a file that are not in holes. Counting stops at `enough`."""
     found = position = 0
     with path.open("rb") as file:
         for _ in range(_MAX_EXTENTS):
@@ -155,7 +178,7 @@ def _data_bytes(path: Path, enough: int) -> int:
                 start = os.lseek(file.fileno(), position, os.SEEK_DATA)
                 position = os.lseek(file.fileno(), start, os.SEEK_HOLE)
             except OSError as error:
-                # Past the last byte of data; any other error says that the file system knows no holes.
+                # ENXIO means that no data follows. Any other error means that the file system does not report holes.
                 return found if error.errno == errno.ENXIO else enough + 1
             found += position - start
             if found > enough:

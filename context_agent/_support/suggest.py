@@ -1,4 +1,4 @@
-"""Help in error messages: similar names, and the settings that differ between two runs."""
+"""Suggestions in error messages: similar names, and the settings that differ between two runs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 LISTED = 20
-"""Names that a message lists at most."""
+"""The most names that a message lists."""
 
 
 def closest(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the choice most similar to `name`; None if none is similar (`cutoff`: least similarity, 0 to 1)."""
+    """Return the choice that is most similar to `name`. If none has a similarity of at least `cutoff`, return None."""
     matches = difflib.get_close_matches(name, sorted(choices), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 
 def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
-    """`did you mean 'x'?`, or `choose from a, b, c` if no choice is similar."""
+    """Return `did you mean 'x'?`. If no choice is similar, return `choose from a, b, c`."""
     names = sorted(choices)
     similar = closest(name, names, cutoff)
     if similar is not None:
@@ -27,14 +27,14 @@ def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """`loss.cap was 4.0 and is 5.0` for each value that two nested sets of settings do not share."""
+    """Return a phrase such as `loss.cap was 4.0 and is 5.0` for each difference between two nested sets of settings."""
     old, new = dict(flat_settings(before)), dict(flat_settings(now))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in keys]
 
 
 def flat_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested settings by dotted key."""
+    """Yield the dotted key and the value of each nested setting."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from flat_settings(value, f"{prefix}{key}.")

@@ -12,9 +12,12 @@ T = TypeVar("T")
 
 
 class TextCache(Generic[T]):
-    """Values by the digest of the text that they were computed from. Safe for threads.
+    """A cache of values, found by the digest of the text that they were computed from. Threads may share it.
 
-    No text is stored. If there are more than `limit` values, those that were used least recently go.
+    No text is stored. If there are more than `limit` values, those that were used least recently are dropped.
+
+    Args:
+        limit: The most values to keep.
     """
 
     def __init__(self, limit: int) -> None:
@@ -27,7 +30,8 @@ class TextCache(Generic[T]):
 
         Args:
             texts: The texts.
-            compute: Returns the values of texts that the cache lacks. A value must depend on its own text only.
+            compute: A function that returns the values of texts that the cache lacks. A value must depend only on its
+                own text.
         """
         keys = [hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest() for text in texts]
         with self._lock:

@@ -1,6 +1,7 @@
-"""The token table that ships with the package: one vector a WordPiece token, summed. numpy and `tokenizers`, no torch.
+"""The token table that ships with the package: a vector for each WordPiece token, which are summed for a text.
 
-Layers that know nothing of each other use it: the static embedder, and the pruning of conversations.
+It needs numpy and `tokenizers`, but not torch. Independent layers use it: the static embedder, and the pruning of
+conversations.
 """
 
 from __future__ import annotations
@@ -22,19 +23,28 @@ from context_agent.text.normalization import well_formed
 SHIPPED = SHIPPED_TOKENIZER.parent
 WEIGHTS_FILE, TOKENIZER_FILE = "static-minilm.safetensors", "tokenizer.json"
 VALUES, SCALES = "values", "scales"
-"""Tensors of the weights file: bytes of shape (vocabulary, d), and the factor of each row."""
+"""Names of the tensors in the weights file: int8 values, shape (vocabulary, d), and a factor for each row."""
 _BATCH = 256
-"""Texts tokenized at once, which bounds memory."""
+"""The number of texts tokenized at a time, which bounds memory."""
 _PIECE = 65_536
-"""Characters of one text tokenized at once: a text of megabytes would otherwise take a hundred times its size."""
+"""The number of characters of one text tokenized at a time.
+
+Otherwise a very long text would take a hundred times its size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticWeights:
-    """A token table and the tokenizer that indexes it.
+    """A token table and its tokenizer.
 
-    A token's vector, its weight included, is its row of `values`, shape (vocabulary, d), times its factor in `scales`,
-    shape (vocabulary, 1). The table stays in bytes: as floats it would be most of a small process's memory.
+    The vector of a token is its row of `values` times its factor in `scales`. The table stays in bytes, because as
+    floats it would be most of a small process's memory.
+
+    Attributes:
+        name: The name of the weights.
+        values: The rows, shape (vocabulary, d).
+        scales: The factors, shape (vocabulary, 1). They include the weights of the tokens.
+        tokenizer: The tokenizer whose ids are the rows.
     """
 
     name: str
@@ -44,11 +54,14 @@ class StaticWeights:
 
     @property
     def dimension(self) -> int:
-        """Numbers of a vector."""
+        """The length of a vector."""
         return int(self.values.shape[1])
 
     def sums(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the sum of the vectors of each text's tokens, shape (n, d); zeros for a text without a known token."""
+        """Return the sum of the vectors of each text's tokens, shape (n_texts, d).
+
+        A text without a known token has a row of zeros.
+        """
         sums = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             _add_tokens(self, texts[start : start + _BATCH], sums[start : start + _BATCH])
@@ -60,8 +73,10 @@ _LOADING = threading.Lock()
 
 
 def load_weights(folder: Path = SHIPPED) -> StaticWeights:
-    """Return the weights in a folder, read once per process. Raises `DataError` when a file is missing or
-    damaged.
+    """Return the weights in a folder, which are read once per process.
+
+    Raises:
+        DataError: If a file is missing or damaged.
     """
     with _LOADING:
         if folder not in _LOADED:
@@ -94,7 +109,7 @@ def _add_tokens(weights: StaticWeights, texts: Sequence[str], sums: NDArray[np.f
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield each text with its row, a long text in pieces, cut at whitespace if possible."""
+    """Yield each text with its row. A long text is cut into pieces, at spaces if possible."""
     for row, text in enumerate(texts):
         start = 0
         while len(text) - start > _PIECE:

@@ -1,4 +1,4 @@
-"""What is wrong with data from outside, in words: the problems that pydantic found."""
+"""Descriptions of what is wrong with data from outside, made from pydantic's errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 REPORTED_PROBLEMS = 3
 MAX_FIELD_NAME = 80
-"""Longest part of a field's name, in characters. The names in a mapping come from outside, too."""
+"""The most characters of each part of a field's name. Names in a mapping come from outside too."""
 
 
 def explain(error: ValidationError, *, whole: str = "the value", limit: int = REPORTED_PROBLEMS) -> str:
@@ -17,8 +17,8 @@ def explain(error: ValidationError, *, whole: str = "the value", limit: int = RE
 
     Args:
         error: The error of pydantic.
-        whole: What to call the data as a whole, for a problem that has no field.
-        limit: Number of problems that are named. The others are counted.
+        whole: The name of the data as a whole, for a problem that has no field.
+        limit: The number of problems to name. The others are counted.
     """
     named = [f"{name or whole}: {problem}" for name, problem in problems(error, limit)]
     more = error.error_count() - len(named)
@@ -26,6 +26,9 @@ def explain(error: ValidationError, *, whole: str = "the value", limit: int = RE
 
 
 def problems(error: ValidationError, limit: int = REPORTED_PROBLEMS) -> list[tuple[str, str]]:
-    """Return the dotted name of a field, "" for the whole, and what is wrong with it, of the first problems."""
+    """Return the dotted field name and the message of each of the first problems.
+
+    The name of the whole value is empty.
+    """
     found = error.errors(include_url=False, include_input=False, include_context=False)[:limit]
     return [(".".join(str(part)[:MAX_FIELD_NAME] for part in item["loc"]), item["msg"]) for item in found]

@@ -1,11 +1,11 @@
 """Worker processes that run jobs, on this machine or on those of a Ray cluster (`ray_machines`).
 
-A process costs a copy of what its jobs need and has two advantages. Work that only computes gets one core per process.
-A job that blocks forever can be ended from outside: its process is killed, and the other jobs of that process are
-repeated. The same holds for a process that dies.
+Each process takes the memory of a copy of what its jobs need, and brings two advantages. Computing jobs get one core
+per process. A job that blocks forever can be ended from outside: the pool kills its process, and repeats the other jobs
+of that process. The pool does the same for a process that dies.
 
-A job may send requests to the process that has the pool. That process keeps what exists once, such as a log of paid
-replies, so a job that is repeated finds the replies to its first requests there.
+A job may send requests to the parent process, which has the pool. The parent keeps what must exist once, such as a log
+of paid replies. A repeated job therefore finds the replies to its first requests there.
 """
 
 from __future__ import annotations
@@ -37,34 +37,44 @@ JobT_contra = TypeVar("JobT_contra", contravariant=True)
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 GRACE_PERIOD = 5.0
-"""Seconds beyond its limit in which a job may end by itself."""
+"""Seconds beyond its limit in which a job may still end by itself."""
 PREFETCH = 2
-"""Jobs that wait in a process besides those in progress, so that it is never idle."""
+"""Jobs that wait in a process in addition to those in progress, so that the process is never idle."""
 MAX_ATTEMPTS = 2
-"""Attempts at a job whose process dies."""
+"""The most attempts at a job whose process dies."""
 POLL_INTERVAL = 1.0
 """Seconds between checks for overdue jobs while no message arrives."""
 ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
-"""The environment of a worker: several processes on all cores slow each other down, and sums depend on the number of
-threads."""
+"""The environment of a worker, which limits numerical libraries to one thread.
+
+Several processes on all cores would slow each other down, and the result of a sum depends on the number of threads.
+"""
 
 CallParent = Callable[[Any], "Future[Any]"]
-"""Sends a request to the process that has the pool; the future gets the answer."""
+"""A function that sends a request to the parent process and returns a future of the answer."""
 
 
 class WorkerSetup(Protocol[JobT_contra, ResultT_co]):
-    """What a worker opens. It is sent to another process, so everything in it must be picklable."""
+    """The resources that a worker opens for its jobs. The setup is sent to another process, so it must be picklable."""
 
     def open(self, call: CallParent) -> Callable[[JobT_contra], Callable[[], ResultT_co]]:
-        """Open what all jobs need. Returns a function that prepares a job; what that returns runs the job.
+        """Open the resources that all jobs need.
 
-        An error of either ends the pool; the time of a job counts from its run.
+        Args:
+            call: A function that sends a request to the parent process.
+
+        Returns:
+            A function that prepares a job. It returns the function that runs the job. The time of a job counts from its
+            run. An error while opening or preparing ends the pool.
         """
         ...
 
 
 class JobLost(Exception):
-    """A job hung, or its process died; `seconds` is how long it ran, 0 if that is not known."""
+    """The error of a job that hung or whose process died.
+
+    `seconds` is how long the job ran, or 0 if that is unknown.
+    """
 
     def __init__(self, reason: str, seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -73,7 +83,7 @@ class JobLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobSent:
-    """A job for a worker."""
+    """A message that sends a job to a worker."""
 
     number: int
     job: Any
@@ -81,14 +91,14 @@ class JobSent:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A worker has started the job; its time counts from here."""
+    """A message that a worker has started a job, whose time counts from here."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The result of a job, or its error."""
+    """A message with the result of a job, or with its error."""
 
     number: int
     result: Any
@@ -97,14 +107,14 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailed:
-    """A worker cannot work at all: what its jobs need cannot be opened."""
+    """A message that a worker cannot run jobs, because it cannot open what they need."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class ParentRequest:
-    """A request of a job to the process that has the pool."""
+    """A message with a request of a job to the parent process."""
 
     number: int
     request: Any
@@ -112,7 +122,7 @@ class ParentRequest:
 
 @dataclass(frozen=True, slots=True)
 class ParentReply:
-    """The answer to a request, or its error."""
+    """A message with the answer to a request, or with its error."""
 
     number: int
     answer: Any
@@ -120,11 +130,11 @@ class ParentReply:
 
 
 class WorkerProcess(Protocol):
-    """The process of a worker, here or on another machine."""
+    """The process of a worker, on this machine or another."""
 
     @property
     def exitcode(self) -> int | None:
-        """How it ended; None if that is not known."""
+        """The exit code of the process, or None if it is unknown."""
         ...
 
     def kill(self) -> None:
@@ -138,7 +148,7 @@ class WorkerProcess(Protocol):
 
 @dataclass(slots=True)
 class PooledJob:
-    """A job that has no result yet. `started` is when its current attempt began to run."""
+    """A job that has no result yet. `started` is the monotonic time when its current attempt began to run."""
 
     number: int
     job: Any
@@ -149,7 +159,7 @@ class PooledJob:
 
 @dataclass(slots=True)
 class Worker:
-    """A running process and its jobs by number."""
+    """A running process and its jobs, by number."""
 
     process: WorkerProcess
     pipe: Connection
@@ -157,12 +167,12 @@ class Worker:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, message: JobSent | ParentReply) -> None:
-        """Send a message. If the process has died, the pool notices when it reads."""
+        """Send a message. If the process has died, the pool notices it at the next read."""
         with self._lock, suppress(OSError):
             self.pipe.send(message)
 
     def kill(self) -> None:
-        """Kill the process, which may no longer react to messages. A message that waits for it to read is given up."""
+        """Kill the process, which may no longer react to messages. A message that it has not read yet is lost."""
         self.process.kill()
         with self._lock:
             self.pipe.close()
@@ -170,23 +180,23 @@ class Worker:
 
 
 class Machines(Protocol):
-    """Where workers run."""
+    """The machines that workers run on. `cores` is the number of their processors."""
 
     cores: int
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker | None:
-        """Return a new worker; None if there is no free processor."""
+        """Start a worker that runs `slots` jobs at a time. If there is no free processor, return None."""
         ...
 
 
 class ThisMachine:
-    """Processes of this machine."""
+    """This machine, on which each worker is a process."""
 
     def __init__(self) -> None:
         self.cores = available_cores()
 
     def start(self, setup: WorkerSetup[Any, Any], slots: int) -> Worker:
-        """Start a worker with the spawn method: a fork would inherit locks that other threads hold."""
+        """Start a worker with the spawn method. A fork would inherit locks that other threads hold."""
         context = get_context("spawn")
         pipe, worker_pipe = context.Pipe()
         process = context.Process(target=run_worker, args=(setup, worker_pipe, slots), daemon=True, name="ctx1-worker")
@@ -197,7 +207,19 @@ class ThisMachine:
 
 
 class WorkerPool(Generic[JobT, ResultT]):
-    """Workers, and the jobs that wait for them. A context manager; a thread of this process runs it."""
+    """A pool of workers and the jobs that wait for them. It is a context manager, and a thread of this process runs it.
+
+    No worker starts before the first job.
+
+    Args:
+        setup: The resources that each worker opens.
+        machines: The machines that workers run on.
+        processes: The most worker processes.
+        concurrency: The most jobs at a time, in all processes together.
+        limit: Seconds that a job may take. A job that takes longer is lost.
+        answer: A function that answers the requests of jobs.
+        before_repeat: A function that is called with a job before the job is repeated because its process has ended.
+    """
 
     def __init__(
         self,
@@ -210,11 +232,6 @@ class WorkerPool(Generic[JobT, ResultT]):
         answer: CallParent | None = None,
         before_repeat: Callable[[JobT], None] | None = None,
     ) -> None:
-        """Run `concurrency` jobs at a time in at most `processes` processes; none starts before the first job.
-
-        A job that takes longer than `limit` seconds is lost. `answer` takes the requests of jobs. `before_repeat` is
-        called with a job whose process has ended and that is about to be repeated.
-        """
         self._setup, self._machines = setup, machines
         self._processes = min(processes, concurrency)
         self._slots = -(-concurrency // self._processes)
@@ -225,14 +242,14 @@ class WorkerPool(Generic[JobT, ResultT]):
         self._answers: set[Future[Any]] = set()
         self._lock = threading.Lock()
         self._end: BaseException | None = None
-        """Why no job is accepted any more."""
+        """The reason why no more jobs are accepted."""
         self._woken = False
         self._alarm, self._wake_pipe = Pipe(duplex=False)
         self._thread = threading.Thread(target=self._run, daemon=True, name="ctx1-pool")
 
     @property
     def capacity(self) -> int:
-        """Jobs that keep all processes busy."""
+        """The number of jobs that keep all processes busy."""
         return self._processes * (self._slots + PREFETCH)
 
     def __enter__(self) -> Self:
@@ -240,19 +257,20 @@ class WorkerPool(Generic[JobT, ResultT]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End the workers; jobs without a result are lost. Raises why the workers could not work, if that was so."""
+        """End the workers. Jobs without a result are lost. If the workers failed, raise the error that ended them."""
         with self._lock:
             failure = self._end
             self._end = failure or JobLost("the workers were ended")
             self._wake()
-        # Where a machine is just being asked for a worker, the thread may take longer; it ends by itself.
+        # If a worker is just being started, the thread may take longer. It ends by itself.
         self._thread.join(GRACE_PERIOD)
         if failure is not None and kind is None:
             raise failure
 
     def submit(self, job: JobT) -> Future[ResultT]:
-        """Return the result of the job, which may be an exception: that of the job, `JobLost`, or why there are no
-        workers.
+        """Queue a job, and return a future of its result.
+
+        The future may have an exception instead: the job's own error, `JobLost`, or the error that ended the pool.
         """
         pooled = PooledJob(next(self._numbers), job, Future())
         pooled.future.set_running_or_notify_cancel()  # it cannot be cancelled
@@ -265,11 +283,11 @@ class WorkerPool(Generic[JobT, ResultT]):
         return pooled.future
 
     async def run(self, job: JobT) -> ResultT:
-        """Return the result of the job, for coroutines. Raises what `submit` describes."""
+        """Run a job from a coroutine, and return its result. Raise the exceptions that `submit` describes."""
         return await asyncio.wrap_future(self.submit(job))
 
     def _wake(self) -> None:
-        """Has the thread look for jobs now. Call it with the lock."""
+        """Wake the thread so that it looks for jobs now. The caller must hold the lock."""
         if not self._woken:
             self._woken = True
             self._wake_pipe.send_bytes(b"w")
@@ -294,7 +312,7 @@ class WorkerPool(Generic[JobT, ResultT]):
                 pooled.future.set_exception(JobLost("the workers were ended") if self._end is None else self._end)
 
     def _assign(self) -> None:
-        """Send waiting jobs to workers with room, and start processes while there are too few."""
+        """Send waiting jobs to workers with room, and start workers while there are too few."""
         while len(self._workers) < self._processes and self._waiting:
             worker = self._machines.start(self._setup, self._slots)
             if worker is None:
@@ -315,8 +333,9 @@ class WorkerPool(Generic[JobT, ResultT]):
             worker.send(JobSent(pooled.number, pooled.job))
 
     def _has_room(self, worker: Worker) -> bool:
-        """Return whether the next job may go there. A job whose process died runs alone: another death is then its
-        own.
+        """Return True if the next job may go to this worker.
+
+        A job whose process died runs alone. If its process dies again, the job must be the cause.
         """
         if self._waiting[0].attempts or any(pooled.attempts for pooled in worker.jobs.values()):
             return not worker.jobs
@@ -324,7 +343,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         return len(worker.jobs) < self._slots + ahead
 
     def _receive(self) -> None:
-        """Handle the messages that have arrived; return after `POLL_INTERVAL` without any."""
+        """Handle the messages that have arrived. If none arrives, return after `POLL_INTERVAL`."""
         workers = {worker.pipe: worker for worker in self._workers}
         for ready in wait([self._alarm, *workers], timeout=POLL_INTERVAL):
             if ready is self._alarm:
@@ -353,7 +372,7 @@ class WorkerPool(Generic[JobT, ResultT]):
             worker.jobs.pop(message.number).future.set_result(message.result)
 
     def _pass_on(self, worker: Worker, message: ParentRequest) -> None:
-        """Has a request answered, and sends the answer back when it is there."""
+        """Have a request answered, and send the answer to the worker when it arrives."""
         assert self._answer is not None
 
         def reply(answer: Future[Any]) -> None:
@@ -368,7 +387,7 @@ class WorkerPool(Generic[JobT, ResultT]):
         answer.add_done_callback(reply)
 
     def _end_overdue(self) -> None:
-        """Give up overdue jobs and kill their processes, whose other jobs are repeated."""
+        """Give up overdue jobs and kill their processes. The other jobs of these processes are repeated."""
         now = time.monotonic()
         for worker in list(self._workers):
             overdue = [
@@ -383,10 +402,10 @@ class WorkerPool(Generic[JobT, ResultT]):
                 pooled.future.set_exception(JobLost(reason, now - (pooled.started or now)))
 
     def _handle_death(self, worker: Worker) -> None:
-        """Repeat the jobs of a process that died, or give them up after `MAX_ATTEMPTS` deaths."""
+        """Repeat the jobs of a process that died. After `MAX_ATTEMPTS` deaths, give the jobs up."""
         worker.process.join()
         jobs = list(worker.jobs.values())
-        # If no job had started, the process died while opening what they need; that must not repeat forever either.
+        # If no job had started, the process died while opening the resources, which must not repeat forever either.
         for pooled in [pooled for pooled in jobs if pooled.started is not None] or jobs:
             pooled.attempts += 1
         self._remove(worker, [pooled for pooled in jobs if pooled.attempts < MAX_ATTEMPTS])
@@ -406,12 +425,13 @@ class WorkerPool(Generic[JobT, ResultT]):
 
 
 def run_worker(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> None:
-    """The main function of a worker: runs the jobs from the pipe, `slots` at a time, until the pipe closes.
+    """Run the jobs from the pipe, `slots` at a time, until the pipe closes. This is the main function of a worker
+    process.
 
-    Jobs run in threads, so a job that blocks its thread does not stop the jobs in the other threads. The parent
-    process keeps the time and kills this one when a job is overdue.
+    Jobs run in threads, so a job that blocks its thread does not stop the other jobs. The parent process measures the
+    time of each job and kills this process if a job is overdue.
     """
-    # Ctrl-C reaches every process of a terminal; the parent decides what it means.
+    # Ctrl-C reaches every process of a terminal. Only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_jobs(setup, pipe, slots)
 
@@ -422,7 +442,7 @@ def run_jobs(setup: WorkerSetup[Any, Any], pipe: Connection, slots: int) -> None
 
 
 class _JobRunner:
-    """The jobs and requests of a worker, in its own process."""
+    """The jobs and requests of a worker, inside its process."""
 
     def __init__(self, setup: WorkerSetup[Any, Any], pipe: Connection) -> None:
         self._setup, self._pipe = setup, pipe
@@ -437,7 +457,7 @@ class _JobRunner:
             try:
                 message = self._pipe.recv()
             except (EOFError, OSError):
-                # Not sys.exit: it would wait for threads, and some may never end.
+                # sys.exit would wait for threads, and some may never end.
                 os._exit(0)
             if isinstance(message, JobSent):
                 self._waiting.put(message)
@@ -478,7 +498,7 @@ class _JobRunner:
                 self._send(JobEnded(sent.number, None, portable(error)))
 
     def _send(self, message: JobStarted | JobEnded | WorkerFailed | ParentRequest) -> None:
-        # A parent process that is gone ends this one.
+        # If the parent process has ended, this process ends too.
         with self._lock, suppress(OSError):
             self._pipe.send(message)
 
@@ -488,7 +508,7 @@ def _failure(error: Exception) -> WorkerFailed:
 
 
 def portable(error: BaseException) -> BaseException:
-    """Return the error if another process can read it, else a `RuntimeError` that describes it."""
+    """Return the error if another process can unpickle it. Otherwise return a `RuntimeError` that describes it."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - written in this line
     except Exception:  # noqa: BLE001 - pickle raises whatever the error's class raises
