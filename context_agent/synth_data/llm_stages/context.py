@@ -1,4 +1,4 @@
-"""The context of the stages: corpus, model and domain, and the explorer that reads the corpus."""
+"""The context of the stages: the corpus, the model and the domain, and the explorer that reads the corpus."""
 
 from __future__ import annotations
 
@@ -19,16 +19,24 @@ from context_agent.synth_data.stages import DropRow
 from context_agent.types import RankedDocument
 
 PROMPT_HINTS = {"explore": "explore", "bridge": "extend", "write": "write", "extend": "extend", "verify": "verify"}
-"""The domain hint that each prompt gets."""
+"""The step whose domain hint each prompt gets."""
 
 
 TURNS = 16
-"""Most turns of the explorer's episode."""
+"""The largest number of turns of the explorer's episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """Corpus, model and domain of the stages. `window` and `turns` limit an explorer's episode."""
+    """The corpus, model and domain of the stages.
+
+    Attributes:
+        corpus: The corpus that the tasks are about.
+        model: The model that writes and checks.
+        domain: The kind of corpus.
+        window: The size of the explorer's context window, in tokens.
+        turns: The largest number of turns of the explorer's episode.
+    """
 
     corpus: Corpus
     model: StructuredModel
@@ -38,7 +46,7 @@ class StageContext:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that a stage's journal must share."""
+        """The settings that a run must share with the journal of the run that it resumes."""
         explorer = {"window": self.window, "turns": self.turns}
         return {"corpus": self.corpus.name, "domain": self.domain.name, **explorer, **self.model.settings}
 
@@ -48,7 +56,7 @@ class StageContext:
         return "\n".join(f"  {kind.name}: {kind.description}" for kind in self.domain.truth_types)
 
     def truth_type(self, name: str) -> TruthType | None:
-        """Return the answer type of that name, ignoring case; None if the domain has no such type."""
+        """Return the answer type of that name, ignoring case. If the domain has no such type, return None."""
         return next((kind for kind in self.domain.truth_types if kind.name.lower() == name.strip().lower()), None)
 
     async def ask(
@@ -59,14 +67,22 @@ class StageContext:
         check: Check[FormT] | None = None,
         **values: object,
     ) -> FormT:
-        """`StructuredModel.ask` with the domain's hint."""
+        """Ask the model with the domain's hint. The arguments are those of `StructuredModel.ask`."""
         return await self.model.ask(prompt, parts, form, check, hint=self._hint(prompt), **values)
 
     async def explore(self, prompt: str, parts: Sequence[PromptPart], count: int) -> tuple[RankedDocument, ...]:
-        """Return the documents that the explorer ranks, best first; the justification of each is the fact it adds.
+        """Return the documents that the explorer ranks, best first. The justification of each is the fact that it adds.
 
-        The explorer is a search agent with this prompt instead of the profile's. Raises `DropRow` if it ranks nothing,
-        `PolicyError` if the model fails.
+        The explorer is a search agent with this prompt in place of the profile's.
+
+        Args:
+            prompt: The name of the prompt.
+            parts: The data of the prompt.
+            count: Number of documents to find.
+
+        Raises:
+            DropRow: If the explorer ranks nothing.
+            PolicyError: If the model fails.
         """
         mark, data = fence(parts)
         instructions = self.model.prompts.instructions(prompt, count=count, hint=self._hint(prompt))

@@ -1,8 +1,8 @@
-"""The stage `distract`: adds documents that look relevant and do not contain the answer.
+"""The stage `distract`, which adds documents that look relevant and do not contain the answer.
 
-The queries come from a model, or else from the question and its clues, and the corpus' own search runs them. A
-document is rejected if any of its chunks states the answer in any form or reveals it, or if it states a fact of the
-task; a model can judge the rest. Distractors that the task already has pass the same checks.
+The queries come from a model, or from the question and its clues. The corpus's own search runs them. A document is
+rejected if one of its chunks states or reveals the answer in any form, or states a fact of the task. A model can judge
+the rest. Distractors that the task already has must pass the same checks.
 """
 
 from __future__ import annotations
@@ -26,31 +26,37 @@ from context_agent.text.sentences import sentences
 from context_agent.types import Chunk
 
 DISTRACTORS = 10
-"""Distractors of a task (the value of the published pipeline)."""
+"""The number of distractors of a task. The value is that of the published pipeline."""
 
 
 QUERY_COUNT = 5
-"""Queries that the model is asked for."""
+"""The number of queries that the model is asked for."""
 
 
 HITS_PER_QUERY = 20
 
 
 class SearchQueries(BaseModel):
-    """The model's queries."""
+    """The model's reply with queries."""
 
     queries: list[str]
 
 
 class AnswerVerdict(BaseModel):
-    """The model's verdict on a document."""
+    """The model's verdict on whether a document answers the question."""
 
     answers: bool
 
 
 @dataclass(frozen=True, slots=True)
 class DistractorSettings:
-    """Most and fewest distractors of a task, and whether a model judges each of them."""
+    """The settings of the stage.
+
+    Attributes:
+        count: The largest number of distractors of a task.
+        least: The smallest number of distractors of a task.
+        checked: Whether a model judges each distractor.
+    """
 
     count: int = DISTRACTORS
     least: int = 1
@@ -62,7 +68,11 @@ class DistractorSettings:
 
 
 async def distract(context: StageContext, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
-    """Return the task with distractors found by a model's queries. Raises `DropRow`."""
+    """Return the task with distractors that a model's queries find.
+
+    Raises:
+        DropRow: If the task has no answer, or if too few distractors are found.
+    """
     task = task_of(row, f"task {row.get('id')!r}")
     proposal = await context.ask(
         "distract",
@@ -76,7 +86,11 @@ async def distract(context: StageContext, settings: DistractorSettings, row: Map
 
 
 async def distract_by_words(corpus: Corpus, settings: DistractorSettings, row: Mapping[str, Any]) -> KeptRows:
-    """Return the task with distractors found by the question and the sentences of the clues. Raises `DropRow`."""
+    """Return the task with distractors that the question and the sentences of the clues find.
+
+    Raises:
+        DropRow: If the task has no answer, or if too few distractors are found.
+    """
     task = task_of(row, f"task {row.get('id')!r}")
     queries = [task.question, *sentences(task.clues)]
     return await _with_distractors(corpus, task, [query for query in queries if query.strip()], settings, None)
@@ -103,8 +117,9 @@ async def _with_distractors(
 
 
 async def _candidates(corpus: Corpus, queries: Sequence[str]) -> list[str]:
-    """Return the documents of all hits, ordered by rank: the first hit of each query, then the second of each, and so
-    on.
+    """Return the documents of all hits, ordered by rank.
+
+    The first hit of each query comes first, then the second hit of each, and so on.
     """
     results = await off_loop(corpus, lambda: [corpus.search(query, k=HITS_PER_QUERY) for query in queries])
     ranked = [hits[rank].chunk.document_id for rank in range(HITS_PER_QUERY) for hits in results if rank < len(hits)]
@@ -112,7 +127,7 @@ async def _candidates(corpus: Corpus, queries: Sequence[str]) -> list[str]:
 
 
 async def _lacks_answer(corpus: Corpus, task: Task, document: str, judge: StageContext | None) -> bool:
-    """Return whether no chunk of the document reveals the answer, by rule and, with a judge, by the model's verdict."""
+    """Return True if no chunk of the document reveals the answer. With a judge, the model must agree."""
     try:
         chunks = await document_chunks(corpus, document)
     except DropRow:

@@ -12,7 +12,7 @@ from context_agent.synth_data.stages import DropRow, off_loop
 from context_agent.types import Chunk
 
 EXCERPT_CHUNKS = 4
-"""Chunks of a document that the model is shown, about 2,000 tokens."""
+"""The number of chunks of a document that the model is shown, about 2,000 tokens."""
 
 
 _MODEL_INSTRUCTIONS = re.compile(
@@ -25,7 +25,7 @@ _MODEL_INSTRUCTIONS = re.compile(
     r"(?:question|answer|json)[^.\n]{0,20}:",
     re.I | re.M,
 )
-"""Text in a document that is addressed to a model instead of a reader."""
+"""A pattern for text in a document that addresses a model instead of a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class DocumentExcerpt:
 
     @property
     def text(self) -> str:
-        """Title and chunks, separated by line breaks."""
+        """The title and the chunks, separated by line breaks."""
         return "\n".join([*([self.title] if self.title else []), *(chunk.text for chunk in self.chunks)])
 
     def part(self, name: str) -> PromptPart:
@@ -47,10 +47,12 @@ class DocumentExcerpt:
 
 
 async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] = ()) -> DocumentExcerpt:
-    """Return the chunks with these ids, or else the beginning of the document.
+    """Return the chunks with these ids. If there are none, return the beginning of the document.
 
-    Raises `DropRow` if the corpus lacks the document, or if the excerpt has instructions for a model. The fences and
-    checks of the prompts withstand such text, but it makes no good task.
+    The fences and checks of the prompts withstand text with instructions, but such text does not make a good task.
+
+    Raises:
+        DropRow: If the corpus does not have the document, or if the excerpt has instructions for a model.
     """
     chunks = await document_chunks(corpus, document)
     selected = [chunk for chunk in chunks if chunk.id in set(chunk_ids)]
@@ -61,7 +63,11 @@ async def read_excerpt(corpus: Corpus, document: str, chunk_ids: Sequence[str] =
 
 
 async def document_chunks(corpus: Corpus, document: str) -> list[Chunk]:
-    """Return all chunks of a document. Raises `DropRow` if the corpus lacks it."""
+    """Return all chunks of a document.
+
+    Raises:
+        DropRow: If the corpus does not have the document.
+    """
     chunks = await off_loop(corpus, lambda: corpus.read(document))
     if not chunks:
         raise DropRow("document missing", f"the corpus has no document {document!r}")

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 LONGEST_REPLY = 200_000
-"""Characters of a reply that are parsed."""
+"""The number of characters of a reply that are parsed."""
 
 
 MOST_STARTS = 40
-"""Opening braces at which the parser tries to read an object."""
+"""The number of opening braces at which the parser tries to read an object."""
 
 
 _STRING_OR_COMMA = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|,(?=\s*+[}\]])', re.S)
@@ -21,7 +21,11 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Return the largest JSON object in the text. Raises `ValueError` with a message for the model if there is none."""
+    """Return the largest JSON object in the text.
+
+    Raises:
+        ValueError: If there is no object. The message is written for the model.
+    """
     text = text[:LONGEST_REPLY]
     starts = [match.start() for match in re.finditer(r"\{", text)][:MOST_STARTS]
     if not starts:
@@ -45,7 +49,7 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _decode(text: str) -> tuple[Any, int]:
-    """Return the value at the start of the text and its length; commas before a closing bracket are ignored."""
+    """Return the value at the start of the text, and its length. Commas before a closing bracket are ignored."""
     try:
         return _DECODER.raw_decode(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """A ledger of model calls that stays below a spending cap.
 
-Room for a call is reserved before it is sent, by an upper bound: a prompt has at most as many tokens as the request has
-bytes, and the request limits the reply. So the cap holds however many calls run at once. When a call returns, what it
-used replaces its reservation.
+The ledger reserves room for a call before the call is sent. The reservation is an upper bound: a prompt has at most as
+many tokens as the request has bytes, and the request limits the reply. So the cap holds however many calls run at once.
+When a call returns, its actual tokens replace the reservation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TokenPrices:
-    """Price of a million input and output tokens, in the currency of the cap."""
+    """The prices of a million input tokens and a million output tokens, in the currency of the cap."""
 
     input: float = 0.0
     output: float = 0.0
@@ -33,7 +33,13 @@ class TokenPrices:
 
 @dataclass(frozen=True, slots=True)
 class SpendingCap:
-    """The most that all runs with the same reply cache may spend together. None means no limit."""
+    """The most that all runs with the same reply cache may spend together. None means no limit.
+
+    Attributes:
+        cost: The largest cost, in the currency of the prices.
+        tokens: The largest number of input and output tokens.
+        calls: The largest number of calls.
+    """
 
     cost: float | None = None
     tokens: int | None = None
@@ -41,27 +47,31 @@ class SpendingCap:
 
 
 class CapReached(StageHalted):
-    """The next call could exceed the spending cap."""
+    """An error: the next call could exceed the spending cap."""
 
 
 @dataclass(slots=True)
 class SpendingClaim:
-    """Tokens reserved for a call; `settle` replaces the bound by what it used."""
+    """The tokens that are reserved for a call. `settle` replaces the upper bound with the actual numbers."""
 
     prompt: int
     completion: int
     calls: int = 0
 
     def settle(self, prompt: int, completion: int) -> None:
-        """Set the tokens that the call used."""
+        """Set the numbers of tokens that the call used."""
         self.prompt, self.completion, self.calls = prompt, completion, 1
 
 
 class CostLedger:
-    """The tokens of all calls, and the claims of those in progress. For use in one event loop."""
+    """The tokens of all calls, and the claims of those in progress. A ledger is used in one event loop."""
 
     def __init__(self, prices: TokenPrices | None = None, cap: SpendingCap | None = None) -> None:
-        """Raises `ConfigError` for negative numbers, and for a cap on cost without prices."""
+        """Create an empty ledger.
+
+        Raises:
+            ConfigError: If a number is negative, or if a cap on cost comes without prices.
+        """
         self.prices = prices or TokenPrices()
         self.cap = cap or SpendingCap()
         amounts = (self.prices.input, self.prices.output, self.cap.cost or 0, self.cap.tokens or 0, self.cap.calls or 0)
@@ -89,10 +99,12 @@ class CostLedger:
 
     @asynccontextmanager
     async def reserve(self, prompt: int, completion: int) -> AsyncIterator[SpendingClaim]:
-        """Reserve room for a call of at most this many tokens.
+        """Reserve room for a call of at most this many tokens, and yield the claim.
 
-        Waits while calls in progress hold the room, and raises `CapReached` if waiting cannot free enough. A claim that
-        is not settled costs nothing: its call failed.
+        While calls in progress hold the room, wait. If a claim is not settled, the call failed, and it costs nothing.
+
+        Raises:
+            CapReached: If waiting cannot free enough room.
         """
         claim = SpendingClaim(prompt, completion)
         async with self._changed:
@@ -112,7 +124,7 @@ class CostLedger:
                 self._changed.notify_all()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the totals for a report, with `cost` if there are prices."""
+        """Return the totals for a report. If there are prices, the totals include `cost`."""
         totals: dict[str, Any] = {
             "calls": self.calls,
             "prompt_tokens": self.prompt,

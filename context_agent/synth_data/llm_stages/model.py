@@ -1,6 +1,6 @@
 """A chat model that replies with JSON objects of a given form.
 
-If a reply is invalid, the model gets the problem in words and replies again.
+If a reply is invalid, the model gets a description of the problem and replies again.
 """
 
 from __future__ import annotations
@@ -34,22 +34,27 @@ Message = dict[str, Any]
 
 
 ATTEMPTS = 3
-"""Replies that the model may give for one object (the value of the published pipeline)."""
+"""The number of replies that the model may give for one object. The value is that of the published pipeline."""
 
 
 REPLY_TOKENS = 4_096
-"""Default for the tokens of a reply; reasoning models need this many."""
+"""The default limit of a reply, in tokens. Reasoning models need this many."""
 
 
 _REPEATED_CHARACTERS = 4_000
-"""Characters of an invalid reply that the model is shown again."""
+"""The number of characters of an invalid reply that the model is shown again."""
 
 
 RETRY_MESSAGE = "That cannot be used: {problem}. Reply with the corrected JSON object alone."
 
 
 class InvalidReply(Exception):
-    """Raised by a check: `problem` tells the model what to correct, `reason` is what reports count."""
+    """An error that a check raises for an unusable reply.
+
+    Attributes:
+        reason: A short, stable reason, which reports count.
+        problem: A description for the model of what to correct.
+    """
 
     def __init__(self, reason: str, problem: str) -> None:
         super().__init__(reason, problem)
@@ -58,16 +63,21 @@ class InvalidReply(Exception):
 
 
 Check = Callable[[FormT], None]
-"""Returns for a valid object, raises `InvalidReply` otherwise."""
+"""A function that returns for a valid object, and otherwise raises `InvalidReply`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructuredModelOptions:
     """The model, its prices, the spending cap and the prompts.
 
-    `chat_options` are options of the chat policy by name (`model`, `base_url`, `temperature` ...); environment
-    variables set the missing ones. Prices are for a million tokens. Files in the folder `prompts` replace the shipped
-    ones. `backoff` is the wait before the first retry, in seconds.
+    Attributes:
+        chat_options: Options of the chat policy by name, such as `model`, `base_url` or `temperature`. Environment
+            variables
+            set the missing ones.
+        prices: The prices of a million tokens.
+        cap: The spending cap.
+        prompts: A folder with files that replace the shipped prompts.
+        backoff: Seconds before the first retry.
     """
 
     chat_options: dict[str, Any] = field(default_factory=dict)
@@ -78,7 +88,7 @@ class StructuredModelOptions:
 
 
 class StructuredModel:
-    """A chat model with a reply cache and a spending cap. A context manager, for use in one event loop."""
+    """A chat model with a reply cache and a spending cap. It is a context manager, and is used in one event loop."""
 
     def __init__(
         self,
@@ -89,11 +99,20 @@ class StructuredModel:
         seed: int = 0,
         placeholders: Mapping[str, frozenset[str]] = PROMPTS,
     ) -> None:
-        """`replies` is the file of the reply cache or, in a worker process, sends requests to the process that has it.
+        """Open the reply cache. No request is sent yet.
 
-        `placeholders` are those of `PromptTemplates`. Sends nothing.
+        Args:
+            options: The model, its prices, the spending cap and the prompts.
+            replies: The file of the reply cache. In a worker process, a function that sends requests to the process
+                that has
+                the cache.
+            concurrency: The largest number of requests at once.
+            seed: Seed of the model's sampling.
+            placeholders: The prompts by name, with the placeholders that each may use.
 
-        Raises `ConfigError` for invalid options, `DataError` for a cache that is damaged or in use.
+        Raises:
+            ConfigError: If an option is invalid.
+            DataError: If the reply cache is damaged or in use.
         """
         chat_options = {"max_tokens": REPLY_TOKENS, **{k: v for k, v in options.chat_options.items() if v is not None}}
         policy = load_policy("chat", **chat_options)
@@ -130,13 +149,13 @@ class StructuredModel:
             self._replies.close()
 
     def answer(self, request: tuple[str, Mapping[str, Any]]) -> Future[Events]:
-        """Return the reply to a request of a worker process; see `CachedEndpoint.answer`."""
+        """Return the reply to a request of a worker process, as `CachedEndpoint.answer` does."""
         assert isinstance(self.policy.endpoint, CachedEndpoint)
         return self.policy.endpoint.answer(request)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that a stage's journal must share."""
+        """The settings that a run must share with the journal of the run that it resumes."""
         sampling = self.policy.sampling
         return {
             "model": self.policy.model,
@@ -156,10 +175,20 @@ class StructuredModel:
         check: Check[FormT] | None = None,
         **values: object,
     ) -> FormT:
-        """Return the object that the model replies with, once it has the form and passes the check.
+        """Return the model's reply as an object that has the form and passes the check.
 
-        After an invalid reply the model is told the problem and asked again. Raises `DropRow` after the last attempt,
-        and what `CachedEndpoint.post` raises.
+        After an invalid reply, the model gets a description of the problem and replies again. Errors of
+        `CachedEndpoint.post` pass through.
+
+        Args:
+            prompt: The name of the prompt.
+            parts: The data of the prompt.
+            form: The form of the reply.
+            check: A further check of the reply.
+            values: The values of the prompt's placeholders.
+
+        Raises:
+            DropRow: If the last attempt is invalid, too.
         """
         opening: list[Message] = list(self.prompts.messages(prompt, parts, **values))
         messages, invalid = opening, InvalidReply("no reply", "")
@@ -174,7 +203,10 @@ class StructuredModel:
         raise DropRow(invalid.reason, f"{invalid.problem} ({ATTEMPTS} attempts)")
 
     async def _reply(self, messages: Sequence[Message], number: int) -> Reply:
-        """Return one reply. If the server refuses a field that the user did not set, omit that field from then on."""
+        """Return one reply.
+
+        If the server refuses a field that the user did not set, omit that field from then on.
+        """
         while True:
             try:
                 reply: Reply = await self.policy.endpoint.post(
@@ -199,7 +231,7 @@ class StructuredModel:
         return body
 
     def _omit_refused(self, refusal: Refusal) -> bool:
-        """Omit or rename the field that the server refused. Return False if the refusal has another cause."""
+        """Omit or rename the field that the server refused. If the refusal has another cause, return False."""
         left_out = {name for name, out in (("max_tokens", self._renamed), ("seed", self._unseeded)) if out}
         unwanted = field_to_omit(refusal, frozenset(left_out))
         self._renamed |= unwanted == "max_tokens"
@@ -208,7 +240,11 @@ class StructuredModel:
 
 
 def _parse_reply(reply: Reply, form: type[FormT], check: Check[FormT] | None) -> FormT:
-    """Return the reply's object. Raises `InvalidReply`."""
+    """Return the object in the reply.
+
+    Raises:
+        InvalidReply: If the reply has no valid object, or if the object fails the check.
+    """
     if reply.finish == "length":
         raise InvalidReply("reply cut off", "the reply was longer than allowed and was cut off; be brief")
     try:

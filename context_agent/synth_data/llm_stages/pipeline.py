@@ -1,7 +1,7 @@
 """All model stages in sequence: from random documents to verified tasks of one to four hops with distractors.
 
 Each stage reads the output file of the previous one, so a stage can be run, inspected and repeated by itself. A task
-depends on its own row alone, so a run with a larger count starts with the tasks of a smaller one.
+depends only on its own row, so a run with a larger count starts with the tasks of a smaller one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,22 @@ from context_agent.synth_data.stages import (
 )
 
 REPLIES_FILE = "replies.jsonl"
-"""The reply cache, in the folder of the stages."""
+"""The name of the reply cache in the folder of the stages."""
 
 StageWatcher = Callable[[str], ProgressCallback | None]
-"""Called with the name of a stage that starts; returns its progress callback."""
+"""A function that is called with the name of a stage that starts, and returns the stage's progress callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """How many documents to start from, and the range of hops over which the tasks are spread evenly."""
+    """The plan of a pipeline.
+
+    Attributes:
+        count: Number of documents to start from.
+        hops: The smallest and the largest number of hops. The tasks are spread evenly over this range.
+        distractors: The settings of the last stage.
+        concurrency: Number of rows that are processed at once.
+    """
 
     count: int
     hops: tuple[int, int] = (1, 2)
@@ -51,13 +58,13 @@ class PipelinePlan:
             )
 
     def target(self, number: int) -> int:
-        """Return the hops that the verified task of this index should reach."""
+        """Return the number of hops that the verified task of this index should reach."""
         first, last = self.hops
         return first + number % (last - first + 1)
 
 
 def stages_folder(out: Path) -> Path:
-    """Return the folder for the files of the stages that lead to `out`."""
+    """Return the folder of the stages that lead to `out`."""
     return out.with_name(f"{out.name}.stages")
 
 
@@ -71,11 +78,19 @@ async def make_tasks(
 ) -> list[StageReport]:
     """Run all stages, write the tasks to `out`, and return a report for each stage.
 
-    With a `pool`, its processes do the work, each with a context whose model sends its calls here.
-
     A task that cannot be extended stays as it last passed verification. If the spending cap halts a stage, the reports
-    end with that stage; the same call resumes it. Raises `ConfigError` for too many hops, `DataError` for a corpus that
-    is too small.
+    end with that stage. The same call resumes it.
+
+    Args:
+        context: The corpus, the model and the domain.
+        plan: The plan of the pipeline.
+        out: The file of the tasks.
+        pool: Worker processes that do the work. The model in each of their contexts sends its calls to this process.
+        watch: A function that is called when a stage starts, and returns its progress callback.
+
+    Raises:
+        ConfigError: If the plan has more hops than the domain permits.
+        DataError: If the corpus is too small.
     """
     last = plan.hops[1]
     if last > context.domain.max_hops:
@@ -101,7 +116,7 @@ async def make_tasks(
 
 
 class _Pipeline:
-    """Runs stages one after another; after a halted stage the others do nothing."""
+    """A sequence of stages. After a stage is halted, the following stages do nothing."""
 
     def __init__(
         self,
@@ -165,7 +180,10 @@ async def run_llm_stage(
     settings: Mapping[str, Any] | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
-    """`stages.run_stage` with the context's settings; the report has the costs of all runs so far."""
+    """Run a stage with the settings of the context. The report has the costs of all runs so far.
+
+    The other arguments are those of `stages.run_stage`.
+    """
     journal_settings = {**context.settings, **(settings or {})}
     report = await run_stage(
         stage,
@@ -180,7 +198,10 @@ async def run_llm_stage(
 
 
 def load_stage_rows(path: Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a stage's output file; see `question_files.load_rows` for invalid lines and `problems`."""
+    """Return the rows of a stage's output file.
+
+    `question_files.load_rows` describes how invalid lines and `problems` are treated.
+    """
     return [dict(row.fields) for row in load_rows(path, _stage_row, problems=problems)]
 
 
@@ -197,5 +218,5 @@ def _stage_row(value: object, number: int, location: str) -> _StageRow:
 
 
 def distractor_settings(settings: DistractorSettings) -> dict[str, Any]:
-    """Return the settings that the journal of `distract` must share."""
+    """Return the settings that a run must share with the journal of the stage `distract`."""
     return {"distractors": settings.count, "least_distractors": settings.least, "checked": settings.checked}

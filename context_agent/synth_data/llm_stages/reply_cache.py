@@ -1,7 +1,7 @@
 """A model endpoint that stores every reply and never sends the same request twice.
 
-Every reply is appended to a file and synced to disk before it is used. A request that has a stored reply is not sent,
-so a killed run that is started again repeats only the unanswered requests and sees the same replies.
+It appends every reply to a file, and syncs the file to disk before the reply is used. A request with a stored reply is
+not sent. So a killed run that is started again sends only the unanswered requests, and sees the same replies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from context_agent.synth_data.llm_stages.ledger import CostLedger
 from context_agent.synth_data.stages import StageHalted
 
 MOST_FAILURES = 8
-"""Failed calls in a row, each after all its retries, that end the run: the server is down."""
+"""The number of consecutive failed calls, each after all its retries, that ends the run. The server is then down."""
 
 
 class ReplyCache:
     """Replies by request, in an append-only JSONL file that is locked while it is open."""
 
     def __init__(self, path: Path) -> None:
-        """Reads the stored replies. Raises `DataError` if the file is damaged or another process has it open."""
+        """Open the file and read the stored replies.
+
+        Raises:
+            DataError: If the file is damaged, or if another process has it open.
+        """
         self.path = path
         self._log = AppendLog(path, busy=DataError(f"another process is using {path}: wait until it ends"))
         self._replies: dict[str, tuple[Events, int, int]] = {}
@@ -52,16 +56,16 @@ class ReplyCache:
         return len(self._replies)
 
     def token_counts(self) -> list[tuple[int, int]]:
-        """Return the prompt and completion tokens of each stored reply."""
+        """Return the numbers of prompt and completion tokens of each stored reply."""
         return [(prompt, completion) for _, prompt, completion in self._replies.values()]
 
     def get(self, key: str) -> Events | None:
-        """Return the reply to a request, None if there is none."""
+        """Return the stored reply to a request, or None."""
         reply = self._replies.get(key)
         return None if reply is None else reply[0]
 
     def put(self, key: str, events: Events, prompt: int, completion: int) -> None:
-        """Store a reply; it is on disk when this returns."""
+        """Store a reply. When this returns, the reply is on disk."""
         self._log.append({"key": key, "prompt": prompt, "completion": completion, "events": list(events)})
         self._replies[key] = (events, prompt, completion)
 
@@ -71,10 +75,17 @@ class ReplyCache:
 
 
 class CachedEndpoint(Endpoint):
-    """A model server whose replies are cached, counted and capped. For use in one event loop."""
+    """A model server whose replies are cached, counted and capped. An endpoint is used in one event loop."""
 
     def __init__(self, base_url: str, *, ledger: CostLedger, replies: ReplyCache, **options: Any) -> None:
-        """`options` are those of `Endpoint`. The cached replies count towards the cap."""
+        """Create an endpoint. The cached replies count toward the cap.
+
+        Args:
+            base_url: The server's address.
+            ledger: The ledger that counts and caps the calls.
+            replies: The reply cache.
+            options: The other options of `Endpoint`.
+        """
         super().__init__(base_url, **options)
         self.ledger = ledger
         self._replies = replies
@@ -92,9 +103,12 @@ class CachedEndpoint(Endpoint):
         until: float = math.inf,
         show: Callable[[Any], None] | None = None,
     ) -> Any:
-        """As `Endpoint.post`, from the cache if it has the reply. Nothing is streamed here, so `show` gets nothing.
+        """Return the reply to a request, from the cache if it has the reply.
 
-        Raises `StageHalted` if the cap is reached, the server refuses the key or the model, or the server is down.
+        The arguments are those of `Endpoint.post`. Replies are not streamed, so `show` is never called.
+
+        Raises:
+            StageHalted: If the cap is reached, if the server refuses the key or the model, or if the server is down.
         """
         key = request_key(path, body)
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -107,9 +121,9 @@ class CachedEndpoint(Endpoint):
         return self.redact_value(read(events))
 
     def answer(self, request: tuple[str, Mapping[str, Any]]) -> Future[Events]:
-        """Return the events of the reply to a request that `RemoteEndpoint` sent; from any thread.
+        """Return the events of the reply to a request that a `RemoteEndpoint` sent.
 
-        All calls are then made in one background event loop.
+        This can be called from any thread. All calls are made in one background event loop.
         """
         path, body = request
         return BACKGROUND.submit(self.post(path, body, partial(_checked_events, body)))
@@ -146,14 +160,20 @@ class CachedEndpoint(Endpoint):
 
 
 class RemoteEndpoint(Endpoint):
-    """The model server as a worker process sees it: the process with the pool makes its calls, by `CachedEndpoint`.
+    """The model server as a worker process sees it. The process with the pool makes the calls.
 
-    So one cache and one cap hold for all workers, and a row that is repeated, since its worker died, finds the replies
-    that were paid. A worker needs neither the key nor a way to the server.
+    That process uses a `CachedEndpoint`, so one cache and one cap hold for all workers. If a worker dies and its row is
+    repeated, the row finds the replies that were paid for. A worker needs neither the key nor access to the server.
     """
 
     def __init__(self, base_url: str, *, call: CallParent, **options: Any) -> None:
-        """`call` sends a request to the other process; `options` are those of `Endpoint`."""
+        """Create an endpoint of a worker process.
+
+        Args:
+            base_url: The server's address.
+            call: The function that sends a request to the process with the pool.
+            options: The other options of `Endpoint`.
+        """
         super().__init__(base_url, **options)
         self._call = call
 
@@ -166,23 +186,27 @@ class RemoteEndpoint(Endpoint):
         until: float = math.inf,
         show: Callable[[Any], None] | None = None,
     ) -> Any:
-        """As `CachedEndpoint.post`."""
+        """Return the reply to a request, which the process with the pool sends."""
         return read(await asyncio.wrap_future(self._call((path, dict(body)))))
 
 
 def _checked_events(body: Mapping[str, Any], events: Events) -> Events:
-    """Return the events. Raises `MalformedResponse` if they have no reply."""
+    """Return the events.
+
+    Raises:
+        MalformedResponse: If the events contain no reply.
+    """
     read_reply(events, body)
     return events
 
 
 def request_key(path: str, body: Mapping[str, Any]) -> str:
-    """Return the digest of a request, without the server's address."""
+    """Return the digest of a request. The server's address is not part of it."""
     text = json.dumps([path, body], sort_keys=True, default=str)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _used_tokens(reply: Reply, prompt: int) -> tuple[int, int]:
-    """Return the tokens of prompt and reply that the server reported, else upper bounds."""
+    """Return the numbers of prompt and reply tokens that the server reported, or else upper bounds."""
     written = len(f"{reply.text}{reply.reasoning}{reply.calls or ''}".encode())
     return reply.usage.get("prompt_tokens", prompt), reply.usage.get("completion_tokens", written)

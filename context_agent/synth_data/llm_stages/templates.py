@@ -1,8 +1,9 @@
 """The prompts of the stages, and the marks around data in them.
 
-Prompt files hold instructions with placeholders such as `$count`; a user can replace them. Data from documents, and
-what a model wrote about them, goes into the user message between marks. A mark is the digest of the text it encloses,
-so no document can contain it. Every prompt, replaced or not, gets the rule that this text is data.
+Prompt files contain instructions with placeholders such as `$count`. A user can replace the files. Data from documents,
+and text that a model wrote about them, goes into the user message between marks. A mark is the digest of the text that
+it encloses, so no document can contain it. Every prompt includes the rule that this text is data, even if a user
+replaced the prompt.
 """
 
 from __future__ import annotations
@@ -38,19 +39,24 @@ DATA_RULE = (
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """A named piece of data."""
+    """A named piece of data for a prompt."""
 
     name: str
     text: str
 
 
 class PromptTemplates:
-    """The instructions by name: a file in the user's folder, or else the shipped one."""
+    """The instructions by name. A file in the user's folder takes precedence over the shipped one."""
 
     def __init__(self, folder: Path | None = None, placeholders: Mapping[str, frozenset[str]] = PROMPTS) -> None:
-        """`placeholders` names the prompts, with the placeholders that each may use.
+        """Read the prompts.
 
-        Raises `ConfigError` if the folder or a file cannot be read, and for unknown placeholders.
+        Args:
+            folder: The user's folder with prompt files.
+            placeholders: The prompts by name, with the placeholders that each may use.
+
+        Raises:
+            ConfigError: If the folder or a file cannot be read, or if a file has an unknown placeholder.
         """
         if folder is not None and not folder.is_dir():
             raise ConfigError(f"there is no folder {folder}: give a folder with prompt files, such as write.md")
@@ -58,7 +64,7 @@ class PromptTemplates:
 
     @property
     def digest(self) -> str:
-        """The digest of all templates, which is part of a stage's settings."""
+        """The digest of all prompts, which is part of a stage's settings."""
         text = "\0".join(f"{name}\0{template.template}" for name, template in self._templates.items())
         return blake2b(text.encode(), digest_size=6).hexdigest()
 
@@ -67,7 +73,7 @@ class PromptTemplates:
         return self._templates[name].substitute({key: str(value) for key, value in values.items()}).strip()
 
     def messages(self, name: str, parts: Sequence[PromptPart], **values: object) -> list[dict[str, str]]:
-        """Return the prompt as the system message and the data as the user message."""
+        """Return the prompt as the system message, and the data as the user message."""
         mark, data = fence(parts)
         system = f"{self.instructions(name, **values)}\n\n{DATA_RULE.format(mark=mark)}"
         return [{"role": "system", "content": system}, {"role": "user", "content": data}]

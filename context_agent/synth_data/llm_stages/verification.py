@@ -1,9 +1,11 @@
-"""The stage `verify`: finds the quotes that prove a task.
+"""The stage `verify`, which finds the quotes that prove a task.
 
-For each supporting document a model copies quotes from the clues, from the document, and of the answer. The published
-rule: at least two thirds, rounded up, of the clue quotes are in the clues and of the document quotes in the document,
-all answer quotes are in the document, and at least one document contains the answer; the model has three attempts. This
-stage is stricter: a document contains the answer only if a quote found in it states the answer in some form.
+For each supporting document, a model copies quotes from the clues, from the document, and of the answer. The published
+rule has four parts. At least two thirds of the clue quotes, rounded up, are in the clues. The same share of the
+document quotes is in the document. All answer quotes are in the document. At least one document contains the answer.
+The model has three attempts.
+
+This stage is stricter. A document contains the answer only if one of its quotes states the answer in some form.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ class ExtractedQuotes(BaseModel):
 
 
 async def verify(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """Return the task with the quotes that prove it, and its facts as chunk ids. Raises `DropRow`."""
+    """Return the task with the quotes that prove it, and with its facts as chunk ids.
+
+    Raises:
+        DropRow: If the task has no supporting documents, or if no quote states the answer.
+    """
     task = task_of(row, f"task {row.get('id')!r}")
     if not task.supporting:
         raise DropRow("no supporting items", task.id)
@@ -54,7 +60,11 @@ def quotes_needed(count: int) -> int:
 
 
 def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerpt) -> None:
-    """Check the published rule for one document. Raises `InvalidReply`."""
+    """Check the published rule for one document.
+
+    Raises:
+        InvalidReply: If too few of the quotes are in their source.
+    """
     for name, quotes, source in (
         ("clues", extracted.clue_quotes, task.clues),
         ("document", extracted.item_quotes, excerpt.text),
@@ -74,9 +84,7 @@ def check_quotes(extracted: ExtractedQuotes, task: Task, excerpt: DocumentExcerp
 
 
 async def _verify_document(context: StageContext, task: Task, support: Support) -> tuple[Support, tuple[str, ...]]:
-    """Return the supporting document with its quotes, and the fact: the chunks that state one of the document's
-    quotes.
-    """
+    """Return the supporting document with its quotes, and the fact: the chunks that state one of the quotes."""
     excerpt = await read_excerpt(context.corpus, support.id, support.chunks)
     extracted = await context.ask(
         "verify",
@@ -106,11 +114,11 @@ def _first_missing(quotes: Sequence[str], source: str) -> str:
 
 
 async def _fact_chunks(context: StageContext, quotes: Sequence[str], excerpt: DocumentExcerpt) -> tuple[str, ...]:
-    """Return the chunks that state the fact; all chunks of the excerpt if the quotes stand in the title or span two
-    chunks.
+    """Return the chunks that state the fact.
 
-    In a domain that scores by fact, every chunk of the corpus counts that states at least two thirds of the quotes. A
-    chunk that only shares a name or a year with the fact does not.
+    If the quotes are in the title or span two chunks, return all chunks of the excerpt. If the domain scores by fact,
+    every chunk of the corpus counts that states at least two thirds of the quotes. A chunk that only shares a name or a
+    year with the fact does not count.
     """
     excerpt_chunks = tuple(chunk.id for chunk in excerpt.chunks if count_quotes(quotes, chunk.text))
     excerpt_chunks = excerpt_chunks or tuple(chunk.id for chunk in excerpt.chunks)

@@ -1,4 +1,4 @@
-"""The stages that write tasks, each by a language model: `explore`, `write` and `extend`.
+"""The stages in which a language model writes tasks: `explore`, `write` and `extend`.
 
 | stage | rows in | rows out |
 |---|---|---|
@@ -6,9 +6,10 @@
 | write | those rows | tasks of level 0, not verified |
 | extend | verified tasks | tasks of the next level, not verified |
 
-What a rule can check is checked at once, and the model is told what to correct: a document must contain the answer, and
-the question must contain neither the answer nor a title. The question of an extended task describes the old answer
-instead of naming it, so a searcher must find the old answer first, and then what the bridging document connects it to.
+If a rule can check a reply, the stage checks it at once and tells the model what to correct. A document must contain
+the answer. The question must contain neither the answer nor a title. The question of an extended task describes the old
+answer instead of naming it. So a searcher must first find the old answer, and then what the bridging document connects
+it to.
 """
 
 from __future__ import annotations
@@ -33,27 +34,30 @@ from context_agent.synth_data.task import Support, Task, task_of
 from context_agent.types import RankedDocument
 
 SUPPORTING_DOCUMENTS = 3
-"""Documents of a task of level 0 (the value of the published pipeline)."""
+"""The number of documents of a task of level 0. The value is that of the published pipeline."""
 
 
 ADDED_DOCUMENTS = 3
-"""Documents that an extension adds: one bridging, two supporting (the values of the published pipeline)."""
+"""The number of documents that an extension adds: one bridging, two supporting.
+
+The values are those of the published pipeline.
+"""
 
 
 FEWEST_WORDS = 10
-"""Words that a document must have to start from."""
+"""The smallest number of words of a document to start from."""
 
 
 LONGEST_ANSWER = 8
-"""Most words of an answer."""
+"""The largest number of words of an answer."""
 
 
 LONGEST_TEXT = 4_000
-"""Most characters of question and clues together."""
+"""The largest number of characters of question and clues together."""
 
 
 TASK_TYPE = "clues"
-"""The `type` of these tasks: several described facts point to one answer."""
+"""The `type` of these tasks: several described facts lead to one answer."""
 
 
 ORIGIN = "model"
@@ -70,9 +74,12 @@ class WrittenTask(BaseModel):
 
 
 def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
-    """Input rows for `explore`: distinct random documents in an order that the seed determines.
+    """Return input rows for `explore`: distinct random documents, in an order that the seed determines.
 
-    Fewer than `count` if the corpus has fewer documents with enough words. Raises `DataError` if it is too small.
+    If the corpus has fewer than `count` documents with enough words, return fewer rows.
+
+    Raises:
+        DataError: If the corpus is too small for a single task.
     """
     lengths: dict[str, int] = {}
     for chunk in corpus.walk():
@@ -89,7 +96,11 @@ def draw_seeds(corpus: Corpus, count: int, seed: int) -> list[dict[str, Any]]:
 
 
 async def explore(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """Return the documents that the explorer gathers from the row's document. Raises `DropRow`."""
+    """Return the documents that the explorer finds from the row's document.
+
+    Raises:
+        DropRow: If the explorer finds too few documents, or if their facts are missing or repeated.
+    """
     start = await read_excerpt(context.corpus, str(row["seed"]))
     ranked = await context.explore("explore", [start.part("DOCUMENT")], SUPPORTING_DOCUMENTS)
     documents = [_document_row(document) for document in distinct_documents(ranked, SUPPORTING_DOCUMENTS)]
@@ -97,8 +108,10 @@ async def explore(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def distinct_documents(ranked: Sequence[RankedDocument], count: int) -> Sequence[RankedDocument]:
-    """Return the first `count` documents. Raises `DropRow` if there are fewer, or if their facts are missing or
-    repeated.
+    """Return the first `count` documents.
+
+    Raises:
+        DropRow: If there are fewer documents, or if their facts are missing or repeated.
     """
     if len(ranked) < count:
         raise DropRow("too few documents", f"the explorer named {len(ranked)} of {count}")
@@ -113,7 +126,11 @@ def _document_row(document: RankedDocument) -> dict[str, Any]:
 
 
 async def write(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """Return the task that the model writes from the row's documents. Raises `DropRow`."""
+    """Return the task that the model writes from the row's documents.
+
+    Raises:
+        DropRow: If a document is missing, or if no reply of the model is valid.
+    """
     excerpts = [await read_excerpt(context.corpus, document, chunks) for document, chunks in _row_documents(row)]
     written = await context.ask(
         "write",
@@ -126,7 +143,7 @@ async def write(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts: Sequence[DocumentExcerpt]) -> Task:
-    """Return the task of level 0; its supporting documents are not verified yet."""
+    """Return the task of level 0. Its supporting documents are not verified yet."""
     return Task(
         id=name,
         question=written.question.strip(),
@@ -145,7 +162,7 @@ def draft_task(context: StageContext, name: str, written: WrittenTask, excerpts:
 
 
 def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, Any]:
-    """Return the labels with the aliases of the new answer, if it has any."""
+    """Return the labels with the aliases of the new answer. If it has none, the labels have no aliases."""
     aliases = [alias.strip() for alias in written.aliases if alias.strip()]
     rest = {key: value for key, value in labels.items() if key != "aliases"}
     return {**rest, "aliases": aliases} if aliases else rest
@@ -154,9 +171,16 @@ def with_aliases(labels: Mapping[str, Any], written: WrittenTask) -> dict[str, A
 def check_written(
     context: StageContext, written: WrittenTask, excerpts: Sequence[DocumentExcerpt], secrets: Sequence[str] = ()
 ) -> None:
-    """Check the rules for a written task. Raises `InvalidReply`.
+    """Check the rules for a written task.
 
-    `excerpts` are the documents that may state the answer; `secrets` are further names that must not be given away.
+    Args:
+        context: The corpus, the model and the domain.
+        written: The task that the model wrote.
+        excerpts: The documents that may state the answer.
+        secrets: Further names that the question must not reveal.
+
+    Raises:
+        InvalidReply: If the task breaks a rule.
     """
     text = f"{written.question}\n{written.clues}"
     if not written.question.strip() or not written.clues.strip() or len(text) > LONGEST_TEXT:
@@ -184,7 +208,11 @@ def check_written(
 
 
 async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
-    """Return the task of the next level. Raises `DropRow`."""
+    """Return the task of the next level.
+
+    Raises:
+        DropRow: If the task has the largest number of hops, if no bridging document is found, or if no reply is valid.
+    """
     task = task_of(row, f"task {row.get('id')!r}")
     if task.hops >= context.domain.max_hops:
         raise DropRow("maximum hops reached", f"tasks of {context.domain.name} have at most {task.hops} hops")
@@ -202,7 +230,7 @@ async def extend(context: StageContext, row: Mapping[str, Any]) -> KeptRows:
 
 
 def extended_task(context: StageContext, task: Task, written: WrittenTask, excerpts: list[DocumentExcerpt]) -> Task:
-    """Return the task with one more hop; its quotes, facts and distractors are those of no verified task yet."""
+    """Return the task with one more hop. Its quotes, facts and distractors are empty until later stages fill them."""
     return replace(
         task,
         id=f"{task.id.removesuffix(f'-{task.level}')}-{task.level + 1}",
@@ -225,7 +253,7 @@ def extended_task(context: StageContext, task: Task, written: WrittenTask, excer
 
 
 async def _new_excerpts(context: StageContext, task: Task, parts: list[PromptPart]) -> list[DocumentExcerpt]:
-    """Return the bridging document, which states the old answer, and two others; the task has none of them already."""
+    """Return the bridging document, which states the old answer, and two others. The task has none of them already."""
     explored = await context.explore("bridge", parts, ADDED_DOCUMENTS)
     ranked = distinct_documents([document for document in explored if document.id not in task.gold], ADDED_DOCUMENTS)
     excerpts = [
@@ -247,7 +275,7 @@ def _check_extension(context: StageContext, task: Task, written: WrittenTask, ex
 
 
 def _bridge_answers(task: Task) -> list[str]:
-    """Return the answers of the lower levels, which the question only describes."""
+    """Return the answers of the lower levels. The question must describe them and not name them."""
     return [str(answer) for answer in task.labels.get("bridges", ())]
 
 
@@ -256,7 +284,7 @@ def _support(excerpt: DocumentExcerpt) -> Support:
 
 
 def _is_name(title: str) -> bool:
-    """Return whether a title identifies its document; a date or one short word occurs in many sentences."""
+    """Return True if the title identifies its document. A date or one short word occurs in many sentences."""
     return len(normalize(title)) >= 4 and any(char.isupper() for char in title)
 
 
@@ -266,7 +294,11 @@ def _truth_type_name(context: StageContext, written: WrittenTask) -> str:
 
 
 def _row_documents(row: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the row's documents with their chunks. Raises `DataError` for a row that `explore` did not write."""
+    """Return the ids of the row's documents, each with the ids of its chunks.
+
+    Raises:
+        DataError: If `explore` did not write the row.
+    """
     try:
         return [(str(document["id"]), [str(chunk) for chunk in document["chunks"]]) for document in row["documents"]]
     except (KeyError, TypeError) as error:
