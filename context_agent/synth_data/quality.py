@@ -1,7 +1,7 @@
-"""The quality stage: drops tasks that are not worth training on, and labels the others with their difficulty.
+"""The quality stage, which drops tasks that are not worth training on, and labels the others with their difficulty.
 
-A task is dropped if the index lacks its gold, if it is a near-duplicate of an earlier task (`duplicates`), or, with
-pass@N (`attempts`), if it is always or never solved. The stage is resumable (`stages`).
+A task is dropped if the index does not have its gold, or if it is a near-duplicate of an earlier task (`duplicates`).
+With pass@N (`attempts`), it is also dropped if it is always or never solved. The stage is resumable (`stages`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,23 @@ async def filter_tasks(
     pool: StagePool | None = None,
     advance: ProgressCallback | None = None,
 ) -> StageReport:
-    """Write the tasks that stay to `out`; see `stages.run_stage` for the files beside it and the errors.
+    """Write the tasks that stay to `out`.
 
-    With a `pool`, its processes do the work; their context is a `TaskFilter`. `likeness=None` keeps near-duplicates. A
-    task with a failed attempt is dropped as failed and tried again by the next run. A task is also processed again if
-    it becomes a near-duplicate, or ceases to be one, because other tasks changed.
+    If an attempt fails, the task is dropped as failed, and the next run tries it again. If other tasks change, a task
+    can become a near-duplicate or cease to be one. It is then processed again.
+
+    Args:
+        tasks: The tasks.
+        corpus: The index that the tasks are about.
+        out: The file of the tasks that stay. `stages.run_stage` describes the files beside it, and the errors.
+        pass_at_n: The attempts at each task. None makes no attempts.
+        likeness: The similarity from which two tasks are near-duplicates. None keeps near-duplicates.
+        concurrency: Number of tasks that are processed at once.
+        pool: Worker processes that do the work. Their context is a `TaskFilter`.
+        advance: A function that is called with the number of finished tasks and the total.
+
+    Returns:
+        The report of the stage.
     """
     duplicates = [] if likeness is None else find_duplicates(tasks, likeness=likeness)
     repeated = {duplicate.task.id: duplicate.reason for duplicate in duplicates}
@@ -81,14 +93,17 @@ async def filter_tasks(
 
 
 class TaskFilter:
-    """Filters and labels tasks one by one."""
+    """A filter that drops or labels tasks one by one."""
 
     def __init__(self, corpus: Corpus, pass_at_n: PassAtN | None) -> None:
         self._corpus, self._pass_at_n = corpus, pass_at_n
 
     async def work(self, row: Mapping[str, Any], repeated: str) -> RowOutcome:
-        """Return the labeled task of a row, or why it is dropped; `repeated` says which task it repeats, empty for
-        none.
+        """Return the labeled task of a row, or the reason why it is dropped.
+
+        Args:
+            row: The task as a row.
+            repeated: A description of the task that it repeats. Empty if it repeats none.
         """
         task = task_of(row, f"task {row['id']!r}")
         if not task.gold and not task.facts:

@@ -1,14 +1,15 @@
-"""Whether a text contains a quote.
+"""Search for a quote in a text.
 
-`find_quote` applies the comparisons of the published pipeline (Context-1, section 2) from strict to loose: exact,
-whitespace folded, links stripped, punctuation normalized, first five long words in order. What the report leaves open
-is decided for precision:
+`find_quote` applies the comparisons of the published pipeline (Context-1, section 2). From strict to loose they are:
+exact, whitespace folded, links stripped, punctuation normalized, first five long words in order. The report leaves some
+points open. They are decided for precision:
 
-- A quote starts and ends at word boundaries: "art" is not found in "party". Scripts without spaces are exempt.
-- Punctuation, case and Unicode forms are normalized together. A mark between letters is dropped, others become spaces.
-- The five words must follow one another in the text without another content word between them; the quote's other
-  content words must follow in order and nearby. So function words may differ and the quote may skip text, but a word
-  that the text lacks makes it a paraphrase. Numbers and negations are content words whatever their length.
+- A quote starts and ends at word boundaries, so "art" is not found in "party". Scripts without spaces are exempt.
+- Punctuation, case and Unicode forms are normalized together. A mark between letters is dropped. Other marks become
+  spaces.
+- In the text, the five words must follow one another without another content word between them. The quote's other
+  content words must follow in order and nearby. So function words may differ, and the quote may skip text. A word that
+  the text lacks makes the quote a paraphrase. Numbers and negations are content words whatever their length.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from functools import lru_cache
 from itertools import islice
 
 TELLING_LENGTH = 4
-"""Letters from which a word is a content word."""
+"""The length from which a word is a content word, in letters."""
 
 
 LEADING_WORDS = 5
-"""Content words that must follow one another."""
+"""The number of content words that must follow one another."""
 
 
 SKIPPED_WORDS = 3
-"""Content words of the text that may be skipped before each further word of the quote."""
+"""The number of content words of the text that may be skipped before each further word of the quote."""
 
 
 # Markdown (images too), wiki links with or without a label, HTML tags and comments, bare addresses, footnote marks.
@@ -63,11 +64,14 @@ _NEGATIONS = frozenset(["no", "not", "nor", "non", "never", "without", "none", "
 
 
 LONGEST_QUOTE, MOST_PLACES = 5_000, 200
-"""Characters of a quote, and the places of its first words in a text that are tried, because a text may repeat them."""
+"""The largest length of a quote in characters, and the number of places where its first words are tried.
+
+A text may repeat the first words of a quote many times.
+"""
 
 
 class MatchStep(StrEnum):
-    """The comparison that found a quote, strictest first."""
+    """The comparison that found a quote. The strictest comes first."""
 
     EXACT = "exact"
     WHITESPACE = "whitespace"
@@ -78,7 +82,7 @@ class MatchStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuoteMatch:
-    """A quote's position: `text[start:end]` of the original text, in characters."""
+    """The position of a quote: `text[start:end]` of the original text, in characters."""
 
     step: MatchStep
     start: int
@@ -89,7 +93,7 @@ class QuoteMatch:
 class _FoldedText:
     """A text in another form.
 
-    `origin[i]` is the position of character `i` in the original, with one more entry for the end.
+    `origin[i]` is the position of character `i` in the original text. One more entry gives the end.
     """
 
     text: str
@@ -97,9 +101,9 @@ class _FoldedText:
 
 
 def find_quote(quote: str, text: str) -> QuoteMatch | None:
-    """Return the first match of the quote in the text by the strictest step that finds one, else None.
+    """Return the first match of the quote in the text, by the strictest comparison that finds one, or None.
 
-    A quote without a letter or digit is never found, nor one of more than `LONGEST_QUOTE` characters.
+    A quote without a letter or digit, or with more than `LONGEST_QUOTE` characters, is never found.
     """
     if len(quote) > LONGEST_QUOTE or not any(char.isalnum() for char in quote):
         return None
@@ -115,17 +119,20 @@ def find_quote(quote: str, text: str) -> QuoteMatch | None:
 
 
 def count_quotes(quotes: Sequence[str], text: str) -> int:
-    """Return how many of the quotes the text contains."""
+    """Return the number of quotes that the text contains."""
     return sum(find_quote(quote, text) is not None for quote in quotes)
 
 
 def normalize(text: str) -> str:
-    """Return the text as the fourth step compares it: no links, punctuation or case, single spaces between words."""
+    """Return the text in the form of the fourth comparison.
+
+    Links, punctuation and case are removed, and one space separates two words.
+    """
     return _fold_punctuation(text).text
 
 
 def _locate(needle: str, text: str) -> tuple[int, int] | None:
-    """Return the first occurrence at word boundaries."""
+    """Return the start and end of the first occurrence at word boundaries, or None."""
     start = text.find(needle)
     while start >= 0:
         end = start + len(needle)
@@ -136,7 +143,7 @@ def _locate(needle: str, text: str) -> tuple[int, int] | None:
 
 
 def _joined(text: str, at: int) -> bool:
-    """Return whether the position is inside a word."""
+    """Return True if the position is inside a word."""
     if not 0 < at < len(text):
         return False
     before, after = text[at - 1], text[at]
@@ -148,12 +155,18 @@ def _is_part(char: str) -> bool:
 
 
 def _span(source: _FoldedText, start: int, end: int) -> tuple[int, int]:
-    """Return the span in the original. The end follows the last character, so stripped text after it is excluded."""
+    """Return the span in the original text.
+
+    It ends after its last character, so stripped text after that is excluded.
+    """
     return source.origin[start], source.origin[end - 1] + 1
 
 
 def _assembled(parts: Iterator[tuple[str, int]], length: int) -> _FoldedText:
-    """Return a text from characters with their positions; runs of spaces become one, and both ends are trimmed."""
+    """Return a text from characters with their positions.
+
+    Runs of spaces become one space, and both ends are trimmed.
+    """
     chars: list[str] = []
     origin = array("l")
     pending = -1
@@ -195,12 +208,15 @@ _FOLDS: tuple[tuple[MatchStep, Callable[[str], _FoldedText]], ...] = (
 
 
 def _visible_text(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the characters that a reader sees, with positions: the labels of links, no tags and addresses."""
+    """Yield the characters that a reader sees, with their positions.
+
+    Links appear as their labels, without tags or addresses.
+    """
     yield from _visible(text, 0, len(text), depth=3)
 
 
 def _visible(text: str, start: int, end: int, *, depth: int) -> Iterator[tuple[str, int]]:
-    """As `_visible_text`, for a span. A label may contain links (an image in a link), nested `depth` levels."""
+    """Yield the visible characters of a span. A label may contain links, nested up to `depth` levels."""
     done = start
     for match in _LINK.finditer(text, start, end) if depth else ():
         yield from zip(text[done : match.start()], range(done, match.start()), strict=True)
@@ -219,7 +235,7 @@ def _normalized_chars(chars: Iterator[tuple[str, int]]) -> Iterator[tuple[str, i
 
 @lru_cache(maxsize=4096)
 def _normalized_char(char: str) -> str:
-    """Return a character as letters, digits and spaces, decomposed and without case; apostrophes vanish."""
+    """Return a character as letters, digits and spaces, decomposed and without case. Apostrophes are removed."""
     if char in _INVISIBLE or char in _APOSTROPHES:
         return ""
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
@@ -227,7 +243,7 @@ def _normalized_char(char: str) -> str:
 
 
 def _by_words(quote: str, source: _FoldedText) -> QuoteMatch | None:
-    """Return the last step, on texts without punctuation and case."""
+    """Return the match by the last comparison, on a text without punctuation and case."""
     quote_words = [word for word in quote.split() if _tells(word)]
     if len(quote_words) < LEADING_WORDS:
         return None
@@ -247,8 +263,9 @@ def _tells(word: str) -> bool:
 
 
 def _follows(rest: Sequence[str], words: Sequence[str], start: int) -> int | None:
-    """Return the index of the last word of `rest` if all of them stand from `start` on, in order and nearby; else
-    None.
+    """Return the index of the last word of `rest` if all its words follow, in order and nearby, else None.
+
+    The search begins at the index `start`.
     """
     at = start
     for word in rest:

@@ -1,4 +1,4 @@
-"""Tasks prepared for the review page: a sample of them, and their documents with the quotes marked."""
+"""Preparation of tasks for the review page: a sample of tasks, and their documents with the quotes marked."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from context_agent.types import Chunk
 from context_agent.web.review import DistractorOnPage, Segment, SegmentKind, SupportOnPage, TaskOnPage
 
 LONGEST_DOCUMENT = 20_000
-"""Characters of a document on the page. A longer document is cut, with a note."""
+"""The number of characters of a document on the page. A longer document is truncated, with a note."""
 
 
 def tasks_on_page(tasks: Iterable[Task], corpus: Corpus) -> list[TaskOnPage]:
-    """Return the tasks as the page shows them, with their documents' text from the corpus."""
+    """Return the tasks as the page shows them, with the text of their documents from the corpus."""
     return [_task_on_page(task, corpus) for task in tasks]
 
 
 def draw_sample(tasks: Sequence[Task], count: int | None, seed: int) -> list[Task]:
-    """At most `count` tasks (None for all) in random order: judges who stop early have seen a fair sample."""
+    """Return at most `count` tasks in random order, so that judges who stop early have seen a fair sample.
+
+    If `count` is None, return all tasks.
+    """
     return random.Random(seed).sample(tasks, len(tasks) if count is None else min(count, len(tasks)))
 
 
 def document_text(chunks: Iterable[Chunk]) -> str:
-    """Return a document's text from its chunks; overlaps appear once, and a gap between two chunks is a line break."""
+    """Return a document's text from its chunks.
+
+    Overlaps of chunks appear once. A gap between two chunks becomes a line break.
+    """
     text, end = "", 0
     for chunk in chunks:
         text += (
@@ -39,8 +45,14 @@ def document_text(chunks: Iterable[Chunk]) -> str:
 
 
 def segments(text: str, quotes: Iterable[str], truths: Iterable[str] = ()) -> tuple[list[Segment], list[str]]:
-    """Return the text in segments, and the quotes that it lacks. Where a quote and the answer overlap, the answer
-    wins.
+    """Return the text in segments, and the quotes that it does not contain.
+
+    Where a quote and the answer overlap, the segment is marked as the answer.
+
+    Args:
+        text: The text.
+        quotes: The quotes to mark.
+        truths: The forms of the answer to mark.
     """
     kinds: list[SegmentKind] = [""] * len(text)
     lost = []
@@ -100,7 +112,10 @@ def _distractor(document: str, answer: str, corpus: Corpus) -> DistractorOnPage:
 
 
 def _title_and_text(document: str, corpus: Corpus) -> tuple[str, str]:
-    """Return title and text of a document, cut if long; empty if the corpus lacks the document."""
+    """Return the title and text of a document.
+
+    A long text is truncated. If the corpus lacks the document, both are empty.
+    """
     chunks = corpus.read(document)
     text = document_text(chunks)
     if len(text) > LONGEST_DOCUMENT:

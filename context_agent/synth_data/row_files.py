@@ -1,4 +1,4 @@
-"""JSONL and JSON files that are replaced all or nothing."""
+"""Writers of JSONL and JSON files that replace a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from context_agent._support.journal import replace_file, replacing
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Replace a JSONL file by these rows, all or nothing, and return how many. Creates missing parent folders."""
+    """Replace a JSONL file with these rows, completely or not at all, and return the number of rows.
+
+    Missing parent folders are created.
+    """
     count = 0
     with replacing(path) as file:
         for row in rows:
@@ -21,12 +24,15 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace the file by this object, all or nothing."""
+    """Replace the file with this object, completely or not at all."""
     replace_file(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def encode_row(row: Mapping[str, Any]) -> str:
-    """Return the row as one line of JSON. Text that UTF-8 cannot encode (a lone surrogate) is escaped."""
+    """Return the row as one line of JSON.
+
+    If UTF-8 cannot encode its text, as with a lone surrogate, the text is escaped.
+    """
     line = json.dumps(row, ensure_ascii=False)
     try:
         line.encode()

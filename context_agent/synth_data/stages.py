@@ -1,9 +1,9 @@
 """Resumable stages: a function is applied to each input row, and a killed run resumes without repeating work.
 
-A stage keeps two files beside its output OUT. `OUT.dropped.jsonl` has the inputs that gave no output, each with the
-reason. `OUT.journal` has the outcome of every finished input in order of completion; a rerun reads it. The output and
-the dropped rows are written from the journal at the end, in input order. An input is identified by its content, so a
-rerun after rows were added to the input file processes only the new rows.
+A stage keeps two files beside its output OUT. `OUT.dropped.jsonl` has the inputs without an output, each with the
+reason. `OUT.journal` has the outcome of every finished input, in order of completion, and a rerun reads it. At the end,
+the output and the dropped rows are written from the journal in input order. An input is identified by its content. If
+rows were added to the input file, a rerun processes only the new rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from context_agent.synth_data.row_files import write_rows
 
 T = TypeVar("T")
 SCHEMA = 1
-"""Version of the journal's format."""
+"""The version of the journal's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,19 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class DroppedRow:
-    """Why an input gave no output. Reports count the short, stable `reason`; `detail` describes the single row."""
+    """The reason why an input gave no output.
+
+    Attributes:
+        reason: A short, stable reason, which reports count.
+        detail: A description of this row's problem.
+    """
 
     reason: str
     detail: str = ""
 
 
 class DropRow(Exception):
-    """Raised by a stage's function to drop its row; the same as returning a `DroppedRow`."""
+    """An error that a stage's function raises to drop its row. Returning a `DroppedRow` has the same effect."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -54,25 +59,34 @@ class DropRow(Exception):
 
 
 class StageHalted(Exception):
-    """Raised by a stage's function if no further row can be processed (spending cap, server down). Ends the stage."""
+    """An error that a stage's function raises if no further row can be processed. It ends the stage.
+
+    Examples are a spending cap that is reached, and a server that is down.
+    """
 
 
 RowOutcome = KeptRows | DroppedRow
 RowFunction = Callable[[Mapping[str, Any]], Awaitable[RowOutcome]]
 StageFunction = Callable[..., Coroutine[Any, Any, RowOutcome]]
-"""Called with what a stage opens, such as a corpus with a model, and the keyword `row`. It must be picklable."""
+"""A function of a stage's context, such as a corpus with a model, and the keyword `row`. It must be picklable."""
 StagePool = WorkerPool[tuple[StageFunction, Mapping[str, Any]], RowOutcome]
 """Worker processes that open a `StageWorker`."""
 ProgressCallback = Callable[[int, int | None], None]
-"""Called with the number of finished items and the total, None if unknown."""
+"""A function that is called with the number of finished items and the total, or None if the total is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """Counts of a stage: `kept` output rows, `dropped` inputs by reason, inputs `resumed` from earlier runs.
+    """The report of a stage.
 
-    `halted` says why the stage ended before all inputs were processed; empty if none is left. `cost` is the cost ledger
-    of the model calls, if there were any.
+    Attributes:
+        stage: The name of the stage.
+        inputs: Number of input rows.
+        kept: Number of output rows.
+        dropped: Number of dropped inputs by reason.
+        resumed: Number of inputs that earlier runs finished.
+        halted: Why the stage ended before all inputs were processed. Empty if all were.
+        cost: The totals of the model calls. Empty if there were no calls.
     """
 
     stage: str
@@ -84,24 +98,28 @@ class StageReport:
     cost: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain data."""
+        """Return the report as plain data, with keys in a fixed order."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class StageWorker:
-    """The setup of worker processes for stages: `open_context` returns what their functions are called with."""
+    """The setup of a worker process for stages. `open_context` returns the context of the stages' functions."""
 
     open_context: Callable[[CallParent], Any]
 
     def open(self, call: CallParent) -> Callable[[tuple[StageFunction, Mapping[str, Any]]], Callable[[], RowOutcome]]:
-        """Open the context, once for all rows."""
+        """Open the context once for all rows, and return a function that prepares a row's job."""
         context = self.open_context(call)
         return lambda job: lambda: asyncio.run(job[0](context, row=job[1]))
 
 
 def row_function(function: StageFunction, context: Any, pool: StagePool | None) -> RowFunction:
-    """Return the function with this context or, with a pool, in worker processes with theirs."""
+    """Return a function of a row.
+
+    Without a pool, it calls the stage's function with this context. With a pool, a worker process calls it with its own
+    context.
+    """
     return (lambda row: function(context, row=row)) if pool is None else (lambda row: pool.run((function, row)))
 
 
@@ -118,13 +136,25 @@ async def run_stage(
 ) -> StageReport:
     """Apply the function to every input that the journal does not have, and write the outputs in input order.
 
-    The files have the same bytes whatever the concurrency, and whether or not the run was interrupted. An exception
-    drops its row with the exception's type as the reason; it is not journaled, so the next run tries the row again.
-    `StageHalted` ends the stage, and the outputs so far are written. `depends_on` gives what a row's outcome depends on
-    besides the row and the settings, for example on other rows: a row is processed again if that changes.
+    The files have the same bytes whatever the concurrency, and whether or not the run was interrupted. If the function
+    raises an exception, its row is dropped with the exception's type as the reason. Such a row is not journaled, so the
+    next run tries it again. `StageHalted` ends the stage, and the outputs so far are written.
 
-    Raises `ConfigError` if the settings (plain JSON data) differ from the journal's, and `DataError` if the journal is
-    damaged or another process is writing it.
+    Args:
+        stage: The name of the stage.
+        inputs: The input rows.
+        function: The function to apply.
+        out: The output file.
+        concurrency: Number of rows that are processed at once.
+        settings: The settings of the stage, as plain JSON data.
+        depends_on: A function that returns what a row's outcome depends on besides the row and the settings, such as
+            other
+            rows. If its value changes, the row is processed again.
+        advance: A function that is called with the number of finished rows and the total.
+
+    Raises:
+        ConfigError: If the settings differ from those in the journal.
+        DataError: If the journal is damaged, or if another process is writing it.
     """
     if concurrency < 1:
         raise ConfigError(f"concurrency must be at least 1; got {concurrency}")
@@ -139,19 +169,26 @@ async def run_stage(
 
 
 def dropped_path(out: Path) -> Path:
-    """Return the file of the dropped inputs."""
+    """Return the path of the file with the dropped inputs."""
     return out.with_name(f"{out.name}.dropped.jsonl")
 
 
 def journal_path(out: Path) -> Path:
-    """Return the journal of the stage that writes `out`."""
+    """Return the path of the journal of the stage that writes `out`."""
     return out.with_name(f"{out.name}.journal")
 
 
 def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
-    """Remove the inputs with a lost output row from the journal, so that the next run processes them again.
+    """Remove the inputs with a lost output row from the journal, and return their number.
 
-    Returns how many. For stages whose output rows refer to files. Raises `DataError` as `run_stage` does.
+    The next run processes them again. This is for stages whose output rows refer to files.
+
+    Args:
+        out: The output file of the stage.
+        is_lost: A function that returns True if an output row is lost.
+
+    Raises:
+        DataError: If the journal is damaged, or if another process is writing it.
     """
     path = journal_path(out)
     if not path.exists():
@@ -165,12 +202,12 @@ def redo_inputs(out: Path, is_lost: Callable[[Mapping[str, Any]], bool]) -> int:
 
 
 async def off_loop(corpus: Corpus, call: Callable[[], T]) -> T:
-    """Return the value of the call, which runs in a thread if the corpus waits for disk or network."""
+    """Return the value of the call. If the corpus waits for disk or network, the call runs in a thread."""
     return await asyncio.to_thread(call) if corpus.blocking else call()
 
 
 class _StageRun:
-    """One run of a stage: the rows to process, shared by the workers, and their outcomes."""
+    """One run of a stage: the rows to process, which the workers share, and their outcomes."""
 
     def __init__(
         self,
@@ -226,7 +263,7 @@ class _StageRun:
 
 
 def _row_keys(rows: Sequence[Mapping[str, Any]], depends_on: Callable[[Mapping[str, Any]], str] | None) -> list[str]:
-    """Return a key for each row: the digest of its content and dependencies, and a counter for equal rows."""
+    """Return a key for each row: a digest of its content and dependencies, and a counter that separates equal rows."""
     counts: Counter[str] = Counter()
     keys = []
     for row in rows:
@@ -276,7 +313,7 @@ def _open_log(path: Path) -> AppendLog:
 def _open_journal(
     out: Path, stage: str, settings: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, RowOutcome], Callable[[str, RowOutcome], None]]]:
-    """Yield the outcomes of earlier runs, and a function that records another one. The journal is locked meanwhile."""
+    """Lock the journal, and yield the outcomes of earlier runs and a function that records another one."""
     path = journal_path(out)
     header = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
     with _open_log(path) as log:
@@ -286,7 +323,12 @@ def _open_journal(
 
 
 def _journaled(contents: LogContents, path: Path, header: Mapping[str, Any]) -> dict[str, RowOutcome]:
-    """Return the outcomes in a journal, by key. Raises `ConfigError` for another stage's journal or other settings."""
+    """Return the outcomes in a journal, by key.
+
+    Raises:
+        ConfigError: If the journal is that of another stage or has other settings.
+        DataError: If the journal is damaged.
+    """
     if not contents.records:
         return {}
     _check_header(path, contents.records[0], header)

@@ -1,6 +1,6 @@
 """A synthetic task: a question, and how it was made and verified.
 
-In JSON a task is one object. Its fields `id, question, answer, gold, type, hops, facts` are those of a question, so
+In JSON, a task is one object. Its fields `id, question, answer, gold, type, hops, facts` are those of a question, so
 every task file is a question file. The other fields have the names of the published format (Context-1, section 2:
 level, clues, truth type, supporting items, distractors, bridging item).
 """
@@ -21,7 +21,16 @@ from context_agent.types import Question
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A supporting document with its quotes: from the clues, from the document, and of the answer."""
+    """A supporting document with its quotes.
+
+    Attributes:
+        id: The document's id.
+        chunks: The ids of the chunks that the task is about.
+        clue_quotes: Quotes from the clues.
+        item_quotes: Quotes from the document.
+        contains_truth: True if the document contains the answer.
+        truth_quotes: Quotes of the answer from the document.
+    """
 
     id: str
     chunks: tuple[str, ...] = ()
@@ -33,11 +42,26 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. `level` counts the extensions, `hops` the documents that must be found one after another.
+    """A task.
 
-    `clues` are the obfuscated hints that the question was written from. `distractors` are ids of documents that look
-    relevant and do not contain the answer. `bridge` is the document that connects the last extension. `origin` says
-    how the task was made (`links`, `world`, `model`, `feedback`). `labels` holds what later stages measured.
+    Attributes:
+        id: The task's id.
+        question: The question.
+        answer: The answer.
+        gold: The ids of the documents that prove the answer.
+        type: The type of the question.
+        hops: Number of documents that must be found one after another.
+        facts: The facts that prove the answer. Each is a list of chunk ids, and any of its chunks finds it.
+        level: Number of times that the task was extended.
+        clues: The obfuscated hints that the question was written from.
+        truth_type: The type of the answer.
+        supporting: The supporting documents with their quotes.
+        distractors: The ids of documents that look relevant and do not contain the answer.
+        bridge: The id of the document that connects the last extension.
+        domain: The kind of corpus.
+        origin: How the task was made: `links`, `world`, `model` or `feedback`.
+        split: The split that the task belongs to.
+        labels: The measurements of later stages.
     """
 
     id: str
@@ -71,23 +95,29 @@ class Task:
 
     @property
     def named_documents(self) -> frozenset[str]:
-        """The ids of gold, supporting and bridging documents."""
+        """The ids of the gold, supporting and bridging documents."""
         return frozenset({*self.gold, *(support.id for support in self.supporting), self.bridge} - {""})
 
     @property
     def documents(self) -> frozenset[str]:
-        """Every document that proves the task: the named ones, and those of the chunks in its facts."""
+        """The ids of every document that proves the task: the named ones, and those of the chunks in its facts."""
         return self.named_documents | {document_of_chunk(chunk) for fact in self.facts for chunk in fact}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the task as plain data, with its keys in a fixed order."""
+        """Return the task as plain data, with keys in a fixed order."""
         return asdict(self)
 
 
 def task_of(row: Mapping[str, Any], location: str, number: int = 0) -> Task:
-    """Return the task of a decoded row; unknown fields are ignored. Raises `DataError` that names the location.
+    """Return the task of a decoded row. Unknown fields are ignored. A plain question is a valid task, too.
 
-    A plain question is a task, too.
+    Args:
+        row: The decoded row.
+        location: The place of the row, for error messages.
+        number: The number of the row, for a missing id.
+
+    Raises:
+        DataError: If the row is not a valid task. The message names the location.
     """
     question = question_of(row, number, location)
     try:
@@ -120,27 +150,34 @@ def _support(item: Mapping[str, Any]) -> Support:
 
 
 def document_of_chunk(chunk_id: str) -> str:
-    """Return the document in a chunk's id; an id of another form counts as a document of its own."""
+    """Return the id of the document that a chunk's id contains. An id of another form is returned unchanged."""
     document, _, index = chunk_id.rpartition("_")
     return document if document and index.isdigit() else chunk_id
 
 
 def question_key(text: str) -> str:
-    """Return what equal questions share: the normalized words; the text itself if it has no words."""
+    """Return a key that equal questions share: the normalized words, or the text itself if it has no words."""
     return normalised(text) or text.strip()
 
 
 def load_tasks(source: Source, *, problems: list[str] | None = None) -> list[Task]:
-    """Return the tasks of a JSONL file (`.gz` or not), an open stream, or standard input (`-`), in order.
+    """Return the tasks of a JSONL file in order.
 
-    Raises `DataError` with the line's number for an invalid row or a repeated id. With a list of `problems`, such rows
-    are skipped and their errors are added to the list.
+    Args:
+        source: A file (`.gz` or not), an open stream, or `-` for standard input.
+        problems: If given, invalid rows are skipped and their errors are added to this list.
+
+    Raises:
+        DataError: If a row is invalid or an id repeats. The message has the number of the line.
     """
     return load_rows(source, _task_row, problems=problems)
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> int:
-    """Replace the file by these tasks, all or nothing, and return how many. Equal tasks give equal bytes."""
+    """Replace the file with these tasks, completely or not at all, and return the number of tasks.
+
+    Equal tasks give equal bytes.
+    """
     return write_rows(path, (task.to_json() for task in tasks))
 
 

@@ -1,7 +1,7 @@
 """The data card of a task set: what it contains, how it was made and verified, and its limits.
 
-The card is Markdown with the front matter of the `datasets` hub. All counts come from the files. Missing information,
-such as a license, is "not stated".
+The card is Markdown with the front matter of the `datasets` hub. All counts come from the files. If information such as
+the license is missing, the card says "not stated".
 """
 
 from __future__ import annotations
@@ -57,7 +57,14 @@ ORIGIN_NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """Counts and settings of an earlier stage."""
+    """The counts and settings of an earlier stage.
+
+    Attributes:
+        name: The name of the stage.
+        kept: Number of output rows.
+        dropped: Number of dropped inputs by reason.
+        settings: The settings of the stage.
+    """
 
     name: str
     kept: int
@@ -67,7 +74,13 @@ class StageSummary:
 
 @dataclass(frozen=True, slots=True)
 class CardDetails:
-    """What the card says besides the counts. It is stored in split.json, so that a rewritten card still says it."""
+    """The content of the card besides the counts. It is stored in split.json, so that a rewritten card keeps it.
+
+    Attributes:
+        stages: The earlier stages.
+        licence: The license of the set.
+        about: A description of the set.
+    """
 
     stages: tuple[StageSummary, ...] = ()
     licence: str = ""
@@ -78,12 +91,12 @@ class CardDetails:
         return CardDetails(self.stages or before.stages, self.licence or before.licence, self.about or before.about)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the details as plain data."""
+        """Return the details as plain data, with keys in a fixed order."""
         return asdict(self)
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> CardDetails:
-        """Return the details of `to_json`."""
+        """Return the details that `to_json` returned as plain data."""
         return CardDetails(
             tuple(StageSummary(**stage) for stage in row.get("stages", ())),
             row.get("licence", ""),
@@ -92,7 +105,15 @@ class CardDetails:
 
 
 def write_card(folder: Path, details: CardDetails) -> Path:
-    """Write the card of a folder of splits and return its path. Missing details are taken from split.json."""
+    """Write the card of a folder of splits, and return its path.
+
+    Args:
+        folder: The folder of the splits.
+        details: The details of the card. Missing details are taken from split.json.
+
+    Raises:
+        DataError: If the folder has no splits, or if split.json is damaged.
+    """
     splits, path = load_splits(folder), folder / REPORT
     report: dict[str, Any] = {}
     try:
@@ -111,7 +132,8 @@ def write_card(folder: Path, details: CardDetails) -> Path:
 def stage_of(out: Path) -> StageSummary:
     """Return the summary of the stage that wrote this file, from the files beside it.
 
-    Raises `DataError` if they are missing.
+    Raises:
+        DataError: If those files are missing or damaged.
     """
     try:
         head = parse_json(_lines(journal_path(out))[0])
@@ -137,7 +159,15 @@ def data_card(
     licence: str = "",
     about: str = "",
 ) -> str:
-    """Return the card as Markdown. `report` is the content of split.json; empty if the set was split by other means."""
+    """Return the card as Markdown.
+
+    Args:
+        splits: The tasks by split.
+        report: The content of split.json. Empty if another program split the set.
+        stages: The earlier stages.
+        licence: The license of the set.
+        about: A description of the set.
+    """
     tasks = [task for part in splits.values() for task in part]
     sections = [
         _front_matter(splits, licence),
@@ -268,7 +298,7 @@ def _table(title: str, splits: Mapping[str, Sequence[Task]], of: Callable[[Task]
 
 
 def _cell(text: str) -> str:
-    """Return a text as a table cell: on one line, and escaped."""
+    """Return a text as a table cell, escaped and on one line."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

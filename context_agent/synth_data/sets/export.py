@@ -1,7 +1,7 @@
 """Exports of a task set: parquet files, a `datasets` folder, or an upload to the hub.
 
-Exported columns have fixed types even if a list is empty in every row. `labels` differ from set to set and are a column
-of JSON text.
+Exported columns have fixed types, even if a list is empty in every row. `labels` differ from set to set, so they are a
+column of JSON text.
 """
 
 from __future__ import annotations
@@ -23,10 +23,17 @@ ExportFormat = Literal["parquet", "datasets"]
 
 
 def export_splits(splits: Mapping[str, Sequence[Task]], out: Path, to: ExportFormat) -> list[Path]:
-    """Write `<out>/<split>.parquet` for each split, or `out` for `datasets.load_from_disk`. Return the files.
+    """Write `<out>/<split>.parquet` for each split, or `out` for `datasets.load_from_disk`, and return the files.
 
-    The folder appears whole or not at all. Raises `ConfigError` if it exists and is not empty, so that no old split
-    stays.
+    The folder is written completely or not at all.
+
+    Args:
+        splits: The tasks by split.
+        out: The folder to write.
+        to: The format.
+
+    Raises:
+        ConfigError: If the folder is not empty. An old split could otherwise stay in it.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not empty: use another folder")
@@ -48,7 +55,11 @@ def _write_datasets(tables: DatasetDict, folder: Path) -> list[Path]:
 
 
 def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
-    """Return the splits in memory. Raises `ConfigError` for text that UTF-8 cannot encode."""
+    """Return the splits as a dataset in memory.
+
+    Raises:
+        ConfigError: If UTF-8 cannot encode a text.
+    """
     datasets = _datasets()
     columns = features()
     try:
@@ -65,7 +76,7 @@ def dataset(splits: Mapping[str, Sequence[Task]]) -> DatasetDict:
 
 
 def features() -> Features:
-    """Return the columns of a task."""
+    """Return the columns of the table of tasks, with their types."""
     datasets = _datasets()
     text, number = datasets.Value("string"), datasets.Value("int64")
     texts = datasets.List(text)
@@ -92,10 +103,19 @@ def table_row(task: Task) -> dict[str, Any]:
 def push_splits(
     splits: Mapping[str, Sequence[Task]], name: str, *, public: bool = False, card: Path | None = None
 ) -> str:
-    """Upload the splits to the hub as `owner/set`, private by default, and return the address.
+    """Upload the splits to the hub, and return the address.
 
-    The token is the one that `hf auth login` stored, or HF_TOKEN. Raises `ConfigError` if the hub refuses the name or
-    the token, `DataError` if it cannot be reached.
+    The token is the one that `hf auth login` stored, or HF_TOKEN.
+
+    Args:
+        splits: The tasks by split.
+        name: The name of the set on the hub, as `owner/set`.
+        public: Whether everyone can see the set.
+        card: The data card to upload.
+
+    Raises:
+        ConfigError: If the hub refuses the name or the token.
+        DataError: If the hub cannot be reached.
     """
     tables = dataset(splits)
     from huggingface_hub import HfApi
@@ -126,7 +146,10 @@ def disable_progress_bars() -> None:
 
 
 def _push_card(name: str, card: Path) -> None:
-    """Upload the card's text below the front matter of the push; that of the folder names other files."""
+    """Upload the card's text below the front matter that the hub has.
+
+    The card's own front matter names the files of the local folder, so only its license is taken.
+    """
     from huggingface_hub import DatasetCard
 
     local = DatasetCard(card.read_text(encoding="utf-8"))

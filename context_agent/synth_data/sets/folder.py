@@ -41,9 +41,10 @@ def queries_path(folder: Path, split: str) -> Path:
 
 
 def load_splits(folder: Path) -> dict[str, list[Task]]:
-    """Return the tasks of a folder by split: train, dev and test first, others by name.
+    """Return the tasks of a folder by split: train, dev and test first, then others by name.
 
-    Raises `DataError` if it has no split.
+    Raises:
+        DataError: If the folder has no split.
     """
     paths = {path.name.split(".")[1]: path for path in sorted(folder.glob("queries.*.jsonl"))}
     if not paths:
@@ -55,10 +56,19 @@ def load_splits(folder: Path) -> dict[str, list[Task]]:
 def write_folder(
     folder: Path, parts: TaskSplits, settings: Mapping[str, Any], *, documents: Sequence[Document] = ()
 ) -> dict[str, Any]:
-    """Write the splits, read them back and check them. Return the report in split.json.
+    """Write the splits, read them back, and check them.
 
-    Raises `DataError` if the folder has splits of an earlier run that this one would leave behind, and if the written
-    splits fail the checks.
+    Args:
+        folder: The folder to write.
+        parts: The splits and the dropped tasks.
+        settings: The settings of the split, for the report.
+        documents: The documents of the corpus. If there are none, no corpus is written.
+
+    Returns:
+        The report, which is also written to split.json.
+
+    Raises:
+        DataError: If the folder has a split of an earlier run that this run would leave behind, or if a check fails.
     """
     stale = [path.name for path in folder.glob("queries.*.jsonl") if path.name.split(".")[1] not in parts.splits]
     if stale:
@@ -75,7 +85,11 @@ def write_folder(
 
 
 def check_folder(folder: Path, duplicates: Mapping[str, str] | None = None) -> dict[str, list[Task]]:
-    """Return the splits of the folder. Raises `DataError` if two of them share an id, a question or a document."""
+    """Return the splits of the folder.
+
+    Raises:
+        DataError: If two splits share an id, a question or a document.
+    """
     splits = load_splits(folder)
     check_splits(splits, duplicates=duplicates)
     questions = {first: [task.as_question for task in tasks] for first, tasks in splits.items()}
@@ -86,7 +100,7 @@ def check_folder(folder: Path, duplicates: Mapping[str, str] | None = None) -> d
 
 
 def write_corpus(path: Path, documents: Iterable[Document]) -> None:
-    """Write the documents as gzipped JSONL; equal documents give equal bytes."""
+    """Write the documents as gzipped JSONL. Equal documents give equal bytes."""
     # Neither a name nor a time in the gzip header, so that the bytes depend on the documents alone.
     with (
         replacing(path) as raw,
@@ -101,7 +115,7 @@ def write_corpus(path: Path, documents: Iterable[Document]) -> None:
 
 
 def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
-    """Map each document with the title and text of an earlier one to the earlier one's id."""
+    """Return the id of the earlier document for each document with the same title and text."""
     first: dict[bytes, str] = {}
     duplicates = {}
     for document in documents:
@@ -112,8 +126,9 @@ def duplicate_documents(documents: Iterable[Document]) -> dict[str, str]:
 
 
 def tasks_in_corpus(tasks: Sequence[Task], documents: Iterable[Document]) -> tuple[list[Task], list[tuple[Task, str]]]:
-    """Return the tasks whose gold, supporting and bridging documents are all in the corpus, and the others with the
-    reason.
+    """Return the tasks whose gold, supporting and bridging documents are all in the corpus.
+
+    The second value has the other tasks, each with the reason.
     """
     document_ids = {document.id for document in documents}
     present = [task for task in tasks if task.named_documents <= document_ids]

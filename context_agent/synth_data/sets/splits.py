@@ -1,8 +1,9 @@
 """Splits by document: no gold, supporting or bridging document of a test task is one of a training task.
 
-Tasks that share a document or a question form a component, which goes into one split, drawn by the remaining capacity.
-A component that fits no split is cut: each held-out split grows in it by tasks whose documents few others use, with the
-component's mix of hops. Tasks that would then stand on both sides of the cut are dropped and counted.
+Tasks that share a document or a question form a component. A component goes into one split, which is drawn by the
+remaining capacity. A component that fits no split is divided. Each held-out split then grows inside the component. It
+takes tasks whose documents few others use, with the component's mix of hops. Tasks that would be on both sides are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,18 +22,24 @@ from context_agent.synth_data.task import Task, question_key
 
 SHARES: Mapping[str, float] = {"train": 0.8, "dev": 0.1, "test": 0.1}
 SLACK = 0.01
-"""How far a component may overfill a split, as a share of all tasks."""
+"""The amount by which a component may overfill a split, as a share of all tasks."""
 CROSSING = "its documents are needed in two splits"
 NO_DOCUMENT = "names no document"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSplits:
-    """Tasks by split, in file order and with new ids, and the dropped tasks with their reasons.
+    """The splits of a set.
 
-    `components` counts the groups of tasks that share documents, `largest` is the size of the largest, `cut` how many
-    were cut. `spread[split]` is the mean number of tasks that use a document of that split: cutting prefers rare
-    documents for the held-out splits, and this shows how much.
+    Attributes:
+        splits: The tasks by split, in file order and with new ids.
+        dropped: The dropped tasks with their reasons.
+        components: Number of groups of tasks that share documents or questions.
+        largest: Number of tasks in the largest component.
+        cut: Number of components that were divided.
+        spread: For each split, the mean number of tasks that use one of its documents. A division prefers documents
+            with few
+            users for the held-out splits, and this number shows how much.
     """
 
     splits: dict[str, tuple[Task, ...]]
@@ -91,7 +98,15 @@ def split_tasks(
 
 
 def check_splits(splits: Mapping[str, Sequence[Task]], *, duplicates: Mapping[str, str] | None = None) -> None:
-    """Raise `DataError` if an id repeats, a split is empty, or two splits share a document or a question."""
+    """Raise an error if the splits are not separate.
+
+    Args:
+        splits: The tasks by split.
+        duplicates: For each duplicate document, the id of the document that it repeats.
+
+    Raises:
+        DataError: If an id repeats, if a split is empty, or if two splits share a document or a question.
+    """
     owner: dict[tuple[str, str], tuple[str, str]] = {}
     ids: set[str] = set()
     for split, tasks in splits.items():
@@ -108,7 +123,7 @@ def check_splits(splits: Mapping[str, Sequence[Task]], *, duplicates: Mapping[st
 
 
 Key = tuple[str, str]
-"""What two tasks may share: a document or a question."""
+"""A thing that two tasks may share: the kind (`document` or `question`) and its identity."""
 
 
 def _shared_keys(task: Task, duplicates: Mapping[str, str]) -> tuple[Key, ...]:
@@ -135,7 +150,10 @@ def _format_shares(shares: Mapping[str, float]) -> str:
 
 
 def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list[int]]:
-    """Rows that share keys, directly or through other rows; the largest component first, each in file order."""
+    """Return groups of rows that share keys, directly or through other rows.
+
+    The largest group comes first. Rows in a group are in file order.
+    """
     parent = {row: row for row in rows}
 
     def root(row: int) -> int:
@@ -155,7 +173,7 @@ def _components(rows: Sequence[int], keys: Sequence[Sequence[Key]]) -> list[list
 
 
 class _SplitAssignment:
-    """Assigns rows to splits. `room` is the number of tasks that each split still takes."""
+    """An assignment of rows to splits. `room` is the number of tasks that each split still takes."""
 
     def __init__(
         self, keys: Sequence[Sequence[Key]], kinds: Sequence[int], room: dict[str, float], draw: random.Random
@@ -169,7 +187,7 @@ class _SplitAssignment:
         self._draw = draw
 
     def place(self, groups: Sequence[list[int]], oversized: Literal["cut", "keep"]) -> None:
-        """Assign every component, the largest first and those of equal size in random order."""
+        """Assign every component, the largest first. Components of equal size are assigned in random order."""
         order = sorted(self._draw.sample(groups, len(groups)), key=len, reverse=True)
         for group in order:
             # What fits is drawn by room, so that a split's small and large components are a fair sample of all.
@@ -188,9 +206,9 @@ class _SplitAssignment:
         self._room[name] -= len(members)
 
     def _divide(self, group: list[int]) -> None:
-        """Cut a component in proportion to the remaining capacity, the smallest part first.
+        """Divide a component in proportion to the remaining capacity of the splits.
 
-        The largest gets the rest.
+        The smallest part is taken first. The largest part gets the rest.
         """
         self.cut += 1
         total = sum(max(0.0, room) for room in self._room.values())
@@ -214,10 +232,20 @@ def grow_region(
     targets: Mapping[int, float],
     draw: random.Random,
 ) -> tuple[set[int], set[int]]:
-    """Return a region of about `targets` rows of each kind, and the rows outside that share a key with it.
+    """Grow a region of about `targets` rows of each kind, greedily.
 
-    Greedy: the next row has the kind that lacks most rows, and its new keys have the fewest users; ties are random.
-    Each key enters once, so the work is linear in the uses of keys, apart from the heaps.
+    The next row has the kind that lacks most rows. Of these rows, it is the one whose new keys have the fewest users.
+    Ties are broken at random. Each key enters once. So apart from the heaps, the work is linear in the uses of keys.
+
+    Args:
+        rows: The rows to choose from.
+        keys: The keys of each row.
+        kinds: The kind of each row.
+        targets: The number of rows of each kind.
+        draw: The source of randomness.
+
+    Returns:
+        The region, and the rows outside that share a key with it.
     """
     order = draw.sample(sorted(rows), len(set(rows)))
     turn = {row: at for at, row in enumerate(order)}
@@ -252,7 +280,10 @@ def grow_region(
 
 
 def _renamed(tasks: Sequence[Task], chosen: Mapping[str, Iterable[int]], name: str) -> dict[int, Task]:
-    """Return the assigned tasks by row, with split and namespaced id. A namespace of this set is not added twice."""
+    """Return the assigned tasks by row, with their split and an id that starts with the set and the split.
+
+    If an id already starts with this set and a split, that prefix is replaced. If ids would then repeat, it stays.
+    """
     prefix = re.compile(rf"{re.escape(name)}/(?:{'|'.join(map(re.escape, chosen))})/")
     plain = [prefix.sub("", task.id, count=1) if prefix.match(task.id) else task.id for task in tasks]
     ids = plain if len(set(plain)) == len(plain) else [task.id for task in tasks]
