@@ -1,9 +1,9 @@
-"""Fits the calibration of the embedded policy: what its scores, and its evidence, say about unseen questions.
+"""Fits the calibration of the embedded policy: what its scores and its evidence say about unseen questions.
 
-Each question is played on its corpus by a policy that did not learn from it, and then a question without an answer: in
-turns the same one with its gold documents withheld, and one of another source whose gold the corpus lacks. One logistic
-model learns from the evidence which of the questions have an answer. A second one learns, given the first, which of the
-ranked documents are gold.
+Each question is played on its corpus by a policy that did not learn from it. Then a question without an answer is
+played. Such questions alternate between the same question with its gold documents withheld, and one of another source
+whose gold the corpus lacks. One logistic model learns from the evidence which questions have an answer. A second one
+learns, given the first, which of the ranked documents are gold.
 """
 
 from __future__ import annotations
@@ -33,30 +33,40 @@ from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from context_agent.types import Question
 
 QUESTIONS = 120
-"""Questions of a source that are played at most."""
+"""Largest number of questions of a source that are played."""
 
 
 RANKED = 10
-"""Documents of an episode that the relevance is fitted to: those of a ranking."""
+"""Number of documents of an episode to which the relevance is fitted. A ranking has as many."""
 
 
 RIDGE = 1.0
+"""Penalty on the squared coefficients of the logistic models."""
 
 
 LEAST_SPREAD = 0.25
-"""Lower bound of the standard deviation that an input is divided by. A few similar questions say little about an input
-that hardly varies among them, so the penalty keeps its coefficient small."""
+"""Smallest standard deviation by which an input is divided.
+
+A few similar questions say little about an input that hardly varies among them. With this bound, the penalty keeps its
+coefficient small.
+"""
 
 
 NEWTON_STEPS = 25
+"""Number of steps of Newton's method."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssessedEpisode:
-    """An episode: the features of its evidence, the scores of its best documents and which of them are gold.
+    """An episode, its evidence, and which of its documents are gold.
 
-    `unread` are the features without the reader's say. `weight` is the same for all episodes of a source with an
-    answer, and for all without one.
+    Attributes:
+        answerable: True if the corpus has the question's gold.
+        features: The features of its evidence, shape (features,).
+        unread: The features without the reader's scores, shape (features,).
+        scores: The scores of its best documents, shape (documents,).
+        labels: 1 for a gold document, otherwise 0, shape (documents,).
+        weight: Weight of the episode. It is equal for all episodes of a source with an answer, and for all without one.
     """
 
     answerable: bool
@@ -69,7 +79,13 @@ class AssessedEpisode:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationTask:
-    """A question to play on a corpus; `gold` is what the corpus has of its gold documents."""
+    """A question to play on a corpus.
+
+    Attributes:
+        question: The question.
+        corpus: The corpus.
+        gold: The ids of its gold documents in the corpus. Empty if the corpus has none.
+    """
 
     question: Question
     corpus: Corpus
@@ -79,9 +95,19 @@ class CalibrationTask:
 def calibrate(
     trained: TrainedBridge, sources: Sequence[BridgeSource], report: OnBridgeProgress, questions: int = QUESTIONS
 ) -> TrainedBridge:
-    """Return the trained networks with a calibration, fitted on sources that they were trained on.
+    """Return the trained networks with a calibration, fitted on the sources that they were trained on.
 
-    `questions` is how many of a source are played at most. Raises `DataError` if no episode saw anything.
+    Args:
+        trained: The networks, with a policy for each fold.
+        sources: The sources.
+        report: Receives the progress.
+        questions: Largest number of questions of a source that are played.
+
+    Returns:
+        A copy of `trained` whose scorer has the calibration.
+
+    Raises:
+        DataError: If no episode found anything, or every question has an answer.
     """
     calibration = fit_calibration(assessed_episodes(sources, trained.folds, report, questions))
     return replace(
@@ -95,7 +121,17 @@ def assessed_episodes(
     report: OnBridgeProgress,
     questions: int = QUESTIONS,
 ) -> list[AssessedEpisode]:
-    """Play the sources' questions. `policies` has for each fold a policy that did not learn from its questions."""
+    """Play the sources' questions, with and without their gold.
+
+    Args:
+        sources: The sources.
+        policies: For each fold, a policy that did not learn from its questions.
+        report: Receives the progress.
+        questions: Largest number of questions of a source that are played.
+
+    Returns:
+        The episodes that saw at least one passage.
+    """
     episodes: list[AssessedEpisode] = []
     for number, source in enumerate(sources):
         tasks = list(calibration_tasks(source, sources, questions))
@@ -110,7 +146,7 @@ def assessed_episodes(
 def calibration_tasks(
     source: BridgeSource, sources: Sequence[BridgeSource], most: int = QUESTIONS
 ) -> Iterator[CalibrationTask]:
-    """Yield every question of the source (the first `most`), and one without an answer in the corpus for each."""
+    """Yield the first `most` questions of the source, and after each a question that the corpus cannot answer."""
     questions = [question for question in source.questions if question.gold][:most]
     foreign = cycle(
         [
@@ -131,7 +167,17 @@ def calibration_tasks(
 
 
 def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
-    """Fit both models. Raises `DataError` if there are no episodes of both kinds."""
+    """Fit the two logistic models to episodes.
+
+    Args:
+        episodes: The episodes.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        DataError: If there are no episodes with an answer, or none without one.
+    """
     answerable = np.array([episode.answerable for episode in episodes])
     if not answerable.any():
         raise DataError("nothing to calibrate with: no episode found anything; give questions that the corpus answers")
@@ -159,11 +205,19 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
 
 
 def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats) -> Floats:
-    """Return the constant and the coefficients of the most likely logistic model, shape (1 + F,), by Newton's method.
+    """Fit a logistic model by Newton's method.
 
-    `rows` has shape (m, F), labels and weights (m,). `RIDGE` is the penalty on squared coefficients of inputs divided
-    by their standard deviation, or by `LEAST_SPREAD` if that is larger. The constant has none, so the mean of the
-    predictions equals that of the labels.
+    The penalty `RIDGE` applies to squared coefficients of inputs divided by their standard deviation. If that is below
+    `LEAST_SPREAD`, the input is divided by `LEAST_SPREAD`. The constant has almost no penalty, so the mean prediction
+    equals the mean label.
+
+    Args:
+        rows: The inputs, shape (m, F).
+        labels: 1 or 0, shape (m,).
+        weights: The weights of the rows, shape (m,).
+
+    Returns:
+        The constant and the coefficients, shape (1 + F,).
     """
     mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_SPREAD)
     inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
@@ -179,7 +233,7 @@ def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floa
 
 
 def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | None:
-    """Return the episode of a task; None if it saw nothing."""
+    """Play a task and return its episode. If the episode saw no passage, return None."""
     renderer = Renderer(default(), HarmonyCounter())
     actor = asyncio.run(play(task.question.question, task.corpus, policy, Budget(), renderer))
     if not len(actor.notes):
@@ -194,6 +248,9 @@ def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | 
 
 
 def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:
-    """Return the episodes with equal weight for those with and those without an answer, a mean of `weight` together."""
+    """Return the episodes with weights that sum to the same for those with and without an answer.
+
+    The mean of all weights is `weight`.
+    """
     counts = {kind: sum(episode.answerable is kind for episode in episodes) for kind in (True, False)}
     return [replace(e, weight=weight * len(episodes) / (2 * counts[e.answerable])) for e in episodes]

@@ -1,4 +1,4 @@
-"""The episodes that the embedded policy learns from: what was seen, and which of it is gold."""
+"""The episodes from which the embedded policy learns: the passages that were seen, and which of them are gold."""
 
 from __future__ import annotations
 
@@ -25,19 +25,27 @@ from context_agent.tokens import HarmonyCounter
 from context_agent.types import Question
 
 FOLDS = 5
+"""Number of parts of the cross-validation."""
 
 
 CUTOFF = 5
-"""Recall is reported at this rank."""
+"""Rank at which recall is reported."""
 
 
 OnBridgeProgress = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done."""
+"""A callback that receives the name of the current work and the share of it that is done."""
 
 
 @dataclass(frozen=True)
 class BridgeSource:
-    """Questions on one corpus. `weight` is the whole source's, however many questions it has."""
+    """Questions on one corpus.
+
+    Attributes:
+        name: The name of the source.
+        corpus: The corpus.
+        questions: The questions.
+        weight: Weight of the whole source, however many questions it has.
+    """
 
     name: str
     corpus: Corpus
@@ -47,7 +55,23 @@ class BridgeSource:
 
 @dataclass
 class BridgeEpisode:
-    """One episode: what was seen, which of it is gold, and which lookups found something."""
+    """One episode with its labels.
+
+    Attributes:
+        source: The name of the source.
+        fold: The part of the cross-validation that its question belongs to.
+        gold: Number of gold documents of its question.
+        documents: The document of each candidate passage.
+        labels: 1 for a candidate of a gold document, otherwise 0, shape (n,).
+        judgement: The policy's judgement of the candidates.
+        direct: Inputs of the first network, shape (n, inputs).
+        lookups: Inputs of the expansion network for each lookup, shape (lookups, inputs).
+        found: 1 for a lookup that found gold, otherwise 0, shape (lookups,).
+        weight: Weight of the episode.
+        first: Scores by a first network that did not learn from this question, shape (n,).
+        odds: Log-odds by a second network that did not learn from this question, shape (n,).
+        rows: The reader's output, shape (n, width). NaN for candidates that were not read.
+    """
 
     source: str
     fold: int
@@ -60,28 +84,28 @@ class BridgeEpisode:
     found: Floats
     weight: float = 1.0
     first: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
-    """Scores by a first network that did not learn from this question."""
     odds: Floats = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
-    """Log-odds by a second network that did not learn from this question."""
     rows: Floats = field(default_factory=lambda: np.zeros((0, 1), dtype=np.float32))
-    """What the reader returned, shape (n, width); NaN for candidates that were not read."""
 
     def second(self) -> Floats:
-        """Return the second network's inputs."""
+        """Return the inputs of the second network."""
         return self.judgement.second_inputs(self.direct, self.first)
 
     def read(self, model: PairModel, odds: Floats) -> None:
-        """Let the reader read the best candidates by `odds`, shape (n,)."""
+        """Let the reader read the candidates with the highest `odds`, shape (n,)."""
         readings = Readings(self.judgement.notes, model)
         readings.update(odds)
         self.odds, self.rows = odds, readings.rows()
 
     def reading(self, head: Floats | None) -> Floats:
-        """Return the inputs of the network that combines the scores with the reader's."""
+        """Return the inputs of the network that combines the scores with those of the reader.
+
+        `head` corrects the reader's log-odds.
+        """
         return reading_features(self.judgement.notes, self.odds, read_odds(self.rows, head))
 
     def recall(self, scores: Floats, cutoff: int = CUTOFF) -> float:
-        """Share of the gold documents among the first `cutoff` documents by score."""
+        """Return the share of the gold documents among the `cutoff` documents with the highest scores."""
         order = np.argsort(-scores, kind="stable")
         best = list(dict.fromkeys(self.documents[row] for row in order))[:cutoff]
         gold = {self.documents[row] for row in np.flatnonzero(self.labels)}
@@ -94,7 +118,17 @@ def collect(
     windows: Sequence[int],
     progress: Callable[[float], None],
 ) -> list[BridgeEpisode]:
-    """Play every question of every source in each window. `explorers` has a policy for each fold."""
+    """Play every question of every source in each window.
+
+    Args:
+        sources: The sources.
+        explorers: The policy that plays the questions of each fold.
+        windows: Sizes of the window in tokens. 0 for the default.
+        progress: Receives the share of the episodes that are done.
+
+    Returns:
+        The episodes that saw at least one passage. The mean of their weights is 1.
+    """
     episodes: list[BridgeEpisode] = []
     total = sum(len(source.questions) for source in sources) * len(windows)
     renderer = Renderer(default(), HarmonyCounter())
@@ -115,14 +149,14 @@ def collect(
 
 
 def fold_of(question_id: str) -> int:
-    """Return the part of the cross-validation that a question belongs to: the same whatever the order of the file."""
+    """Return the part of the cross-validation that a question belongs to. It depends only on the question's id."""
     return crc32(question_id.encode()) % FOLDS
 
 
 async def _play_episode(
     source: BridgeSource, question: Question, policy: BridgePolicy, budget: Budget, renderer: Renderer
 ) -> BridgeEpisode | None:
-    """Play an episode to its end. Return None if it saw nothing."""
+    """Play an episode to its end. If it saw no passage, return None."""
     actor = await play(question.question, source.corpus, policy, budget, renderer)
     if not len(actor.notes):
         return None
@@ -142,7 +176,7 @@ async def _play_episode(
 
 
 async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budget, renderer: Renderer) -> BridgeActor:
-    """Return the actor of an episode after its end."""
+    """Play an episode to its end and return its actor."""
     actor = policy.open(question, corpus, profile=renderer.profile)
     episode = Episode(question, corpus, budget=budget, renderer=renderer, instructions="")
     view = episode.open()
@@ -152,7 +186,7 @@ async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budg
 
 
 def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:
-    """Return which of the lookups brought up gold."""
+    """Return 1 for each lookup that found gold and 0 for the others."""
     labels = np.zeros(len(actor.lookups), dtype=np.float32)
     for candidate in actor.notes.candidates:
         if candidate.lookup >= 0 and candidate.document_id in gold:
@@ -161,8 +195,16 @@ def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:
 
 
 def check_source(source: BridgeSource) -> BridgeSource:
-    """Return the source's questions that name gold. Raises `DataError` if none does, or if the corpus does not hold
-    it.
+    """Return the source with only the questions that name gold.
+
+    Args:
+        source: The source.
+
+    Returns:
+        A changed copy.
+
+    Raises:
+        DataError: If no question names gold, or the corpus has none of a question's gold documents.
     """
     with_gold = [question for question in source.questions if question.gold]
     if not with_gold:

@@ -27,7 +27,7 @@ except ImportError:
 MAX_GRADIENT_NORM = 1.0
 """Norm to which the gradient of a batch is clipped."""
 WARMUP_SHARE = 0.15
-"""Share of the steps in which the learning rate rises."""
+"""Share of the steps during which the learning rate rises."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ListwiseGroup:
     """Rows that compete with each other.
 
     Attributes:
-        rows: Features, shape (n, inputs); NaN where a feature is missing.
+        rows: Features, shape (n, inputs). NaN for a missing feature.
         labels: 1 for a right row, 0 for a wrong one, shape (n,).
         weight: Weight of the group in the loss.
     """
@@ -47,21 +47,23 @@ class ListwiseGroup:
 
 @dataclass(frozen=True)
 class FitRecipe:
-    """How a network is trained. The values were chosen by five-fold cross-validation over the three benchmark sets.
+    """The hyperparameters of a network's training.
+
+    Five-fold cross-validation over the three benchmark sets chose the values.
 
     Attributes:
         hidden: Widths of the hidden layers.
-        members: Networks whose mean is the result.
+        members: Number of networks. The result is their mean.
         epochs: Passes over the groups.
-        steps: Fewest and most optimizer steps, however many groups there are.
+        steps: Smallest and largest number of optimizer steps, whatever the number of groups.
         batch: Groups of a step.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay of AdamW.
         dropout: Probability that a hidden unit is dropped.
-        input_dropout: Probability that an input is missing from a whole batch, so that no feature alone carries the
+        input_dropout: Probability that an input is dropped from a whole batch, so that no feature alone determines the
             ranking.
-        optional_dropout: Probability that all optional inputs are missing from a batch, as they are where vectors are
-            useless.
+        optional_dropout: Probability that all optional inputs are missing from a batch, as on a corpus without useful
+            vectors.
         cross_entropy: Weight of the binary cross entropy.
     """
 
@@ -86,11 +88,11 @@ def fit(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Network:
-    """Train a network on groups of rows. Equal arguments give equal networks on one machine.
+    """Train a network on groups of rows. On one machine, equal arguments give equal networks.
 
     Args:
         groups: The groups. Those without a right or without a wrong row teach nothing and are left out.
-        recipe: How to train.
+        recipe: The hyperparameters.
         optional: Indices of the inputs that may all be missing at once.
         seed: Seed of the initial weights, the order of the groups and the dropout.
         progress: Receives the share of the members that are trained.
@@ -161,7 +163,7 @@ def initial_network(widths: Sequence[int], dropout: float) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class _FitData:
-    """All rows, scaled, and where each group begins. `blank` and `flags` are the columns of optional inputs."""
+    """All rows, scaled, with the start of each group. `blank` and `flags` are the columns of optional inputs."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -187,7 +189,9 @@ class _FitData:
         )
 
     def batch(self, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the row of each place of some groups, and whether there is one, both of shape (groups, longest)."""
+        """Return the row indices of some groups, and a mask of the positions that have a row, both of shape (groups,
+        longest).
+        """
         sizes = self.sizes[chosen, None]
         places = torch.arange(int(sizes.max()))
         return (self.starts[chosen, None] + places).clamp(max=len(self.labels) - 1), places < sizes
@@ -222,7 +226,7 @@ def _fit_member(data: _FitData, recipe: FitRecipe) -> Layers:
 
 
 def _drop_inputs(inputs: torch.Tensor, data: _FitData, recipe: FitRecipe) -> torch.Tensor:
-    """Return the inputs of a batch, shape (groups, longest, inputs), with some columns missing."""
+    """Return the inputs of a batch, shape (groups, longest, inputs), with some columns set to missing."""
     inputs = inputs * (torch.rand(inputs.shape[-1]) >= recipe.input_dropout)
     if data.blank and torch.rand(()) < recipe.optional_dropout:
         inputs[..., data.blank] = 0
@@ -231,6 +235,6 @@ def _drop_inputs(inputs: torch.Tensor, data: _FitData, recipe: FitRecipe) -> tor
 
 
 def _rate_share(step: int, steps: int) -> float:
-    """Return the share of the peak learning rate: a linear warm-up, then a cosine to zero."""
+    """Return the share of the peak learning rate at a step: linear warm-up, then a cosine to zero."""
     warm = max(1, int(WARMUP_SHARE * steps))
     return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))

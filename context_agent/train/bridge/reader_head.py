@@ -1,4 +1,4 @@
-"""The linear correction of the reader's log-odds on a corpus."""
+"""Fits a linear correction of the reader's log-odds to a corpus."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from context_agent.policies.bridge.reader import read_odds
 from context_agent.train.bridge.episodes import FOLDS, BridgeEpisode
 
 HEAD_PENALTIES = (math.inf, 300.0, 30.0)
-"""Penalties of the reader's correction to choose from; infinity leaves the reader as it is."""
+"""Penalties of the correction among which cross-validation chooses. With infinity the reader stays as it is."""
 
 
 NEWTON_STEPS = 8
+"""Number of steps of Newton's method."""
 
 
 def head_penalty(episodes: Sequence[BridgeEpisode]) -> float:
-    """Return the penalty of the reader's correction with the lowest cross-validated loss; infinity for no
-    correction.
-    """
+    """Return the penalty of the correction that has the lowest cross-validated loss. Infinity means no correction."""
     rows, labels, fold = _rows_read(episodes)
     losses = {penalty: _held_out_loss(rows, labels, fold, penalty) for penalty in HEAD_PENALTIES}
     return min(losses, key=losses.__getitem__)
 
 
 def _heads(episodes: Sequence[BridgeEpisode], penalty: float) -> tuple[Floats | None, dict[int, Floats | None]]:
-    """Return the correction that all episodes give, and for each fold the one that the others give."""
+    """Return the correction fitted to all episodes, and for each fold the one fitted to the other folds."""
     rows, labels, fold = _rows_read(episodes)
     by_fold = {part: fit_head(rows[fold != part], labels[fold != part], penalty) for part in range(FOLDS)}
     return fit_head(rows, labels, penalty), by_fold
 
 
 def _rows_read(episodes: Sequence[BridgeEpisode]) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Return the reader's rows, shape (n, width), their labels and their folds, both of shape (n,)."""
+    """Return the reader's rows, shape (n, width), with their labels and their folds, each of shape (n,)."""
     read = [np.isfinite(episode.rows[:, 0]) for episode in episodes]
     rows = np.concatenate([episode.rows[mask] for episode, mask in zip(episodes, read, strict=True)])
     labels = np.concatenate([episode.labels[mask] for episode, mask in zip(episodes, read, strict=True)])
@@ -55,11 +54,11 @@ def _held_out_loss(rows: Floats, labels: Floats, fold: NDArray[np.int64], penalt
 def fit_head(rows: Floats, labels: Floats, penalty: float) -> Floats | None:
     """Fit a ridge logistic regression that corrects the reader's log-odds, by Newton's method.
 
-    The penalty is on the squared weights, not on the constant. If it is infinite, return None.
+    The penalty applies to the squared weights. The constant has almost none. If the penalty is infinite, return None.
 
     Args:
-        rows: What the reader returned, shape (n, width).
-        labels: 1 for gold, else 0, shape (n,).
+        rows: The reader's output, shape (n, width). The first column is its log-odds.
+        labels: 1 for gold, otherwise 0, shape (n,).
         penalty: The ridge penalty.
 
     Returns:

@@ -1,14 +1,15 @@
-"""Trains the embedded policy's networks on a corpus and questions with gold documents. Needs no GPU.
+"""Trains the embedded policy's networks on a corpus and on questions with gold documents. Needs no GPU.
 
-1. Episodes are played on every question in the production harness. The given policy plays the first round (rules of
-   thumb if it has no weights); in later rounds, a question is played by networks that were not trained on it.
-2. Five-fold cross-validation trains on four parts and ranks the candidates of the fifth; its recall is reported.
-3. The saved networks are trained on all parts. The second network learns from scores that the first gave to questions
-   it was not trained on, as in production, and the one that combines its scores with the reader's in the same way.
-4. The reader stays as it ships, except for a linear correction of its log-odds (`reader_head`) if that lowers the
-   cross-validated loss.
+1. Episodes are played on every question in the production harness. The given policy plays the first round. Without
+   weights it follows rules of thumb. In later rounds, a question is played by networks that were not trained on it.
+2. Five-fold cross-validation trains on four parts and ranks the candidates of the fifth. Its recall is reported.
+3. The saved networks are trained on all parts. The second network learns from scores that the first one gave to
+   questions it was not trained on, as in production. The same holds for the network that combines the second network's
+   scores with the reader's.
+4. The reader stays as it ships, unless a linear correction of its log-odds (`reader_head`) lowers the cross-validated
+   loss.
 
-The networks are small; `bridge.listwise` fits them.
+The networks are small, and `bridge.listwise` fits them:
 
     ctx1 train bridge CORPUS questions.jsonl --out weights.safetensors
 """
@@ -42,14 +43,15 @@ from context_agent.train.bridge.listwise import FitRecipe, ListwiseGroup, fit
 from context_agent.train.bridge.reader_head import _heads, head_penalty
 
 ROUNDS = 2
+"""Number of rounds of episodes and training."""
 
 
 MIN_QUESTIONS = 60
-"""Networks that learn from fewer questions with gold do not hold on others."""
+"""Smallest number of questions with gold. Networks that learn from fewer do not generalize to other questions."""
 
 
 COSINES = ("cosine_z", "cosine_gap", "clause_cosine", "clause_cosine_gap", "rest_cosine", "rest_cosine_z")
-"""Inputs that are missing where the corpus has no useful vectors."""
+"""Inputs that are missing if the corpus has no useful vectors."""
 
 
 READING_LAYERS = (24, 12)
@@ -60,10 +62,15 @@ EXPANSION_RECIPE = FitRecipe(hidden=(32,), members=2, epochs=15, cross_entropy=0
 
 @dataclass(frozen=True)
 class TrainedBridge:
-    """The networks, and by source the recall@5 of cross-validation and the share of gold that was ever seen.
+    """The trained networks and their cross-validated measures.
 
-    `unread` is the recall@5 without the reader. `folds` has for each fold a policy that learned nothing from its
-    questions.
+    Attributes:
+        scorer: The networks.
+        recall: Recall at `CUTOFF` by source, cross-validated.
+        unread: The same without the reader.
+        seen: Share of the gold documents that the episodes saw, by source.
+        folds: For each fold, a policy that learned nothing from its questions.
+        kept: True if the networks are those of the fallback.
     """
 
     scorer: Scorer
@@ -72,14 +79,13 @@ class TrainedBridge:
     seen: Mapping[str, Figure]
     folds: Mapping[int, BridgePolicy] = field(default_factory=dict)
     kept: bool = False
-    """Whether the networks are those of the fallback."""
 
     def mean_recall(self) -> float:
-        """Return the mean over the sources."""
+        """Return the mean recall over the sources."""
         return float(np.mean([figure.mean for figure in self.recall.values()]))
 
     def notes(self) -> dict[str, str]:
-        """Return what the weights' file says of its making."""
+        """Return the metadata for the file of weights: the cross-validated recall by source."""
         figures = {name: [round(part, 4) for part in (f.mean, f.low, f.high)] for name, f in self.recall.items()}
         return {"cross_validated_recall_at_5": json.dumps(figures)}
 
@@ -97,12 +103,28 @@ def train(
     fallback: Scorer | None = None,
     report: OnBridgeProgress | None = None,
 ) -> TrainedBridge:
-    """Train on the sources. `policy` explores in the first round; `windows` are budgets to run each question under.
+    """Train the networks of the embedded policy.
 
-    A window of 0 is the default one. `readers` has for each fold a reader that was not trained on its questions; by
-    default the shipped one reads all. The networks of `fallback` are kept if there are fewer than `MIN_QUESTIONS`
-    questions, or if they rank these better than the new ones rank questions that they did not learn from. Raises
-    `DataError` if no question names gold, or if there are too few and no fallback.
+    If there are fewer than `MIN_QUESTIONS` questions, the networks of `fallback` are kept. They are also kept if their
+    recall is higher than the cross-validated recall of the new networks.
+
+    Args:
+        sources: The sources.
+        policy: The policy that explores in the first round. By default it follows rules of thumb.
+        effort: The effort of the exploring policies. Defaults to that of `policy`.
+        windows: Sizes of the window, in tokens, in which each question is played. 0 for the default.
+        rounds: Number of rounds of episodes and training.
+        recipe: The hyperparameters of the networks.
+        seed: The seed of training.
+        readers: For each fold, a reader that was not trained on its questions. By default the shipped one reads all.
+        fallback: Networks that may be kept.
+        report: Receives the progress.
+
+    Returns:
+        The networks and their measures.
+
+    Raises:
+        DataError: If no question names gold, or there are too few questions and no fallback.
     """
     sources = [check_source(source) for source in sources]
     recipe, report = recipe or FitRecipe(), report or _no_progress
@@ -170,7 +192,7 @@ def _read(
     readers: Mapping[int, PairModel],
     progress: Callable[[float], None],
 ) -> None:
-    """Give every episode scores of networks, and rows of a reader, that did not learn from its question."""
+    """Give each episode scores by networks, and rows by a reader, that did not learn from its question."""
     for done, episode in enumerate(episodes, start=1):
         odds = folds[episode.fold]["second"].logits(episode.second())
         episode.read(readers.get(episode.fold) or shipped_reader(), odds)
@@ -183,7 +205,10 @@ def _fit_reading(episodes: Sequence[BridgeEpisode], head: Floats | None, recipe:
 
 
 class _NetworkTrainer:
-    """Fits the networks to a round's experiences. Construction gives every experience its first scores."""
+    """A trainer of the networks on one round of episodes.
+
+    Its construction trains the first networks, and gives every episode its first scores.
+    """
 
     def __init__(
         self, experiences: Sequence[BridgeEpisode], recipe: FitRecipe, seed: int, progress: Callable[[float], None]
@@ -204,7 +229,9 @@ class _NetworkTrainer:
         }
 
     def folds(self) -> dict[int, dict[str, Network]]:
-        """For each fold the networks that did not learn from it, one member each: for measuring and exploring."""
+        """Return for each fold the networks that did not learn from it, with one member each. They measure and
+        explore.
+        """
         by_fold = {}
         for fold in range(FOLDS):
             training = [episode for episode in self._all if episode.fold != fold]
@@ -213,7 +240,7 @@ class _NetworkTrainer:
         return by_fold
 
     def final(self) -> dict[str, Network]:
-        """Return the networks that learned from everything."""
+        """Return the networks that learned from all episodes."""
         first, second = self._fit_first(self._all), self._fit_second(self._all, self._recipe)
         return {"first": first, "second": second, "expansion": self._fit_expansion(self._all)}
 
@@ -251,4 +278,4 @@ def _by_source(experiences: Iterable[BridgeEpisode], measure: Callable[[BridgeEp
 
 
 def _no_progress(what: str, share: float) -> None:
-    """Report nothing."""
+    """Ignore the progress."""

@@ -1,4 +1,4 @@
-"""A corpus without some of its documents, for questions that it then cannot answer."""
+"""A corpus without some of its documents, so that it cannot answer certain questions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from context_agent.types import Chunk, Hit
 
 
 class WithheldCorpus:
-    """A corpus without some of its documents, as if it had never had them."""
+    """A corpus that behaves as if it had never contained some of its documents."""
 
     def __init__(self, corpus: Corpus, document_ids: Iterable[str]) -> None:
         self._corpus = corpus
@@ -25,17 +25,17 @@ class WithheldCorpus:
 
     @property
     def name(self) -> str:
-        """The corpus's name."""
+        """Name of the corpus."""
         return self._corpus.name
 
     @property
     def blocking(self) -> bool:
-        """Whether the corpus's calls wait."""
+        """True if the corpus's calls block."""
         return self._corpus.blocking
 
     @property
     def calibration(self) -> object:
-        """The corpus's weights of its retrievers; None without any."""
+        """Weights of the corpus's retrievers. None if it has none."""
         return getattr(self._corpus, "calibration", None)
 
     def count(self) -> int:

@@ -1,9 +1,10 @@
-"""The demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the window.
+"""Runs the demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the
+window.
 
-OUT/material.json     a language model's documents, questions and lessons are made
+OUT/material.json     the settings of a language model's documents, questions and lessons
 OUT/sft, OUT/rl       the two runs, as `ctx1 train sft` and `ctx1 train rl` leave them
 OUT/evaluations/      a score for each held-out question, by model, window and temperature
-OUT/trajectories/     some of the episodes, and OUT/questions.jsonl with their gold, for `ctx1 view`
+OUT/trajectories/     some of the episodes; with OUT/questions.jsonl and its gold, `ctx1 view` shows them
 OUT/report.json, report.html, plot.svg, plot.png
 
 An interrupted demo resumes in the phase in which it stopped.
@@ -50,41 +51,54 @@ except ImportError:
     raise MissingExtraError("transformers", "train") from None
 
 SAVED_EPISODES = 24
-"""Episodes of an evaluation that are kept for `ctx1 view`."""
+"""Number of episodes of an evaluation that are saved for `ctx1 view`."""
 ONE_SHOT_DEPTH = 5
-"""Documents of a one-shot search."""
+"""Number of documents that a one-shot search returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoEvaluation:
-    """One evaluation: the model, the harness, and whether prunes are carried out."""
+    """One evaluation of a model.
+
+    Attributes:
+        name: The name of the evaluation.
+        model: The folder of the model.
+        trained: Digest of the run that made the model.
+        episodes: The harness settings.
+        prunes: False if the model's prunes are not carried out.
+    """
 
     name: str
     model: Path
     trained: str
-    """Digest of the run that made the model."""
     episodes: EpisodeConfig
     prunes: bool = True
 
 
 DemoScores = dict[str, list[DemoScore]]
-"""By `greedy` or `t1`."""
+"""Scores by the name of their temperature, such as `greedy` or `t1`."""
 
 
 class DemoEvaluator:
-    """Plays the same questions with the same seeds each time. Stored scores are read instead."""
+    """An evaluator that plays the same questions with the same seeds each time. It reads stored scores if they
+    exist.
+    """
 
     def __init__(self, plan: DemoPlan, world: ToyEnvironment | None, note: Notify) -> None:
         self._plan, self._world, self._note = plan, world, note
         self._questions = plan.test_questions(world)
 
     def read(self, evaluation: DemoEvaluation) -> DemoScores | None:
-        """Return the scores of every temperature, None where one was not asked yet."""
+        """Return the stored scores of every temperature. If any temperature was not evaluated yet, return None."""
         scores = self._known(evaluation)
         return scores if len(scores) == len(self._plan.temperatures) else None
 
     def evaluate(self, evaluation: DemoEvaluation, advance: OnUpdate) -> DemoScores:
-        """Return the scores of every temperature. Raises `DataError` where an episode could not be run to an end."""
+        """Return the scores of every temperature, and play the episodes whose scores are not stored.
+
+        Raises:
+            DataError: If an episode was aborted.
+        """
         scores = self._known(evaluation)
         missing = [
             temperature for temperature in self._plan.temperatures if temperature_name(temperature) not in scores
@@ -128,7 +142,7 @@ class DemoEvaluator:
         return self._plan.out / "evaluations" / f"{evaluation.name}-{temperature_name(temperature)}.jsonl"
 
     def _about(self, evaluation: DemoEvaluation, temperature: float) -> dict[str, object]:
-        """Return the settings that decide the scores."""
+        """Return the settings that determine the scores."""
         return {
             "trained": evaluation.trained,
             "questions": len(self._questions),
@@ -140,7 +154,7 @@ class DemoEvaluator:
 
     @contextmanager
     def _agents(self, evaluation: DemoEvaluation, temperatures: Sequence[float]) -> Iterator[list[SearchAgent]]:
-        """Yield an agent for each temperature on one model."""
+        """Yield one agent for each temperature. All of them use one model."""
         rl = self._plan.rl
         run = replace(rl, model=self._plan.trained_model(evaluation.model), episodes=evaluation.episodes)
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call, unused-ignore]
@@ -158,7 +172,7 @@ class DemoEvaluator:
 
 
 ProgressBar = Callable[[str, str], AbstractContextManager[OnUpdate]]
-"""(title, unit) -> a progress bar, called with the finished and the total number."""
+"""A function from a title and a unit to a progress bar. The bar receives the finished and the total number."""
 
 
 class DemoCourse:
@@ -171,7 +185,8 @@ class DemoCourse:
     def run(self) -> DemoReport:
         """Run all remaining phases and write the report.
 
-        Raises `ConfigError` for a folder with another demo or one that is not resumed, and what the phases raise.
+        Raises:
+            ConfigError: If the folder holds another demo, or one that is not resumed.
         """
         plan = self._plan
         # The demo writes to files of these names, and a link would lead it out of the folder.
@@ -212,14 +227,14 @@ class DemoCourse:
             material.make(self._note, advance)
 
     def _one_shot(self) -> list[float]:
-        """Return the recall of one search for each held-out question of a language model, as a reference."""
+        """Return the recall of one search for each held-out question, as a reference for a language model."""
         if self._plan.material is None:
             return []
         with open_corpus(self._plan.rl.data) as corpus:
             return one_shot_recalls(corpus, self._plan.test_questions(None))
 
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
-        """Trains, unless the model exists."""
+        """Train, unless the final model exists."""
         if self._resume and is_trained(run):
             self._note(f"{name}: trained earlier ({run.out})")
             return
@@ -246,7 +261,7 @@ class DemoCourse:
 
     @contextmanager
     def _timed(self, name: str, *, complete: bool = True) -> Iterator[None]:
-        """Keep what the phase took; `whole` is False where an earlier process had done a part of it."""
+        """Record the time of the phase. `complete` is False if an earlier process did a part of it."""
         began = time.perf_counter()
         yield
         spent = self._spent() | {name: {"seconds": time.perf_counter() - began, "whole": complete}}
@@ -257,13 +272,15 @@ class DemoCourse:
 
 
 def _write_questions(path: Path, questions: Sequence[Question]) -> None:
-    """The questions with their gold, as `ctx1 view --gold` reads them."""
+    """Write the questions with their gold, as `ctx1 view --gold` reads them."""
     lines = ({"id": question.id, "question": question.question, "gold": list(question.gold)} for question in questions)
     replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def is_trained(run: RunConfig) -> bool:
-    """Return whether the run's folder holds its final model. Raises `ConfigError` if it holds another run's."""
+    """Return True if the run's folder contains its final model. Raise `ConfigError` if the folder belongs to another
+    run.
+    """
     out = Path(run.out)
     if not (out / "final").is_dir():
         return False
@@ -277,7 +294,7 @@ def is_trained(run: RunConfig) -> bool:
 
 
 def one_shot_recalls(corpus: Corpus, questions: Sequence[Question]) -> list[float]:
-    """Return the share of each question's gold among the first documents of one search with the question itself."""
+    """Return the share of each question's gold that one search with the question finds among its first documents."""
     recalls = []
     for question in questions:
         hits = corpus.search(question.question, k=ONE_SHOT_DEPTH * 10)

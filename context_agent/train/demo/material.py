@@ -1,12 +1,13 @@
-"""What the demo's language model learns from: documents, questions, an index, and demonstrations by the oracle.
+"""The material from which the demo's language model learns: documents, questions, an index, and demonstrations.
 
 OUT/data/            an invented world, unless a folder of documents and questions is given
 OUT/index/           the index of the documents
 OUT/lessons/WINDOW/  the oracle's episodes in that window, as `ctx1 synth trajectories` leaves them
 OUT/material.json    the settings of all this; written last
 
-The folder is laid out as `ctx1 synth split` and `ctx1 synth world` write it: corpus.jsonl.gz (or corpus.jsonl) and
-queries.<split>.jsonl. The split `test` is held out. Without one, `dev` is, and no question is asked during training.
+The folder of documents has the layout of `ctx1 synth split` and `ctx1 synth world`: corpus.jsonl.gz (or corpus.jsonl)
+and queries.<split>.jsonl. The split `test` is held out. If there is none, `dev` is held out, and training does not
+evaluate.
 """
 
 from __future__ import annotations
@@ -41,32 +42,44 @@ from context_agent.train.data import open_corpus
 from context_agent.types import Question
 
 MATERIAL_FILE = "material.json"
+"""The file that records the settings. Its presence marks complete material."""
 
 
 HOPS = (2, 3)
+"""Smallest and largest number of hops of a question about the invented world."""
 
 
 QUESTIONS_PER_ENTITY = 4
-"""Questions about the invented world; a tenth of them are held out."""
+"""Questions per entity of the invented world. A tenth of them are held out."""
 
 
 ORACLE = OracleSettings(pace=1, prune_at=1.0, batch=2, keep=3, hedge=1, names_only=True)
-"""Searches for the question, then for names, one a turn; prunes from half of the window on, but leaves three passages;
-ranks what is gold: the profile `lean` fills the rest of a ranking with what else was seen.
+"""Settings of the oracle that plays the demonstrations.
+
+It searches for the question first and then for names, one per turn. Once half of the window is full it prunes, but
+keeps three passages. It ranks only gold. The profile `lean` fills the rest of a ranking with other documents that were
+seen.
 """
 
 
 FILTERS = DemonstrationFilters(min_output_recall=0.99, low_rate=0.0, short_rate=0.3)
-"""Episodes that rank all gold; few of a single search, so that the model learns to go on."""
+"""Filters of the demonstrations. They keep episodes that rank all gold, and few with a single search, so that the model
+learns to continue.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoMaterial:
-    """The material of a demo in the folder `out`. Equal settings give equal lessons.
+    """The material of a demo. Equal settings give equal lessons.
 
-    `source` is the folder of documents and questions, None for an invented world. The oracle plays the first `tasks`
-    train questions in each of the `windows`, counted by the vocabulary of `model`. The invented world has so many
-    `entities`.
+    Attributes:
+        out: The folder of the material.
+        model: The model whose vocabulary counts tokens.
+        windows: Sizes of the window, in tokens, in which the oracle plays.
+        tasks: Number of train questions that the oracle plays in each window.
+        source: The folder of documents and questions. None for an invented world.
+        profile: The harness profile.
+        entities: Number of entities in the invented world.
     """
 
     out: Path
@@ -79,17 +92,17 @@ class DemoMaterial:
 
     @property
     def folder(self) -> Path:
-        """The folder of documents and questions."""
+        """Folder of the documents and questions."""
         return self.source or self.out / "data"
 
     @property
     def index(self) -> Path:
-        """The folder of the index."""
+        """Folder of the index."""
         return self.out / "index"
 
     @property
     def lessons(self) -> tuple[Path, ...]:
-        """The folder of lessons of each window."""
+        """Folder of the lessons of each window."""
         return tuple(self.out / "lessons" / str(window) for window in self.windows)
 
     def data(self) -> dict[str, Any]:
@@ -104,14 +117,16 @@ class DemoMaterial:
         }
 
     def held_out(self) -> list[Question]:
-        """Return the questions with gold that select nothing."""
+        """Return the held-out questions with gold, which training never uses."""
         test = queries_path(self.folder, "test")
         questions = load_questions(test if test.is_file() else queries_path(self.folder, "dev"))
         return [question for question in questions if question.gold]
 
     def is_made(self) -> bool:
-        """Return whether `out` holds all of it. Raises `ConfigError` if it holds other material or the source is
-        invalid.
+        """Return True if `out` contains all of the material.
+
+        Raises:
+            ConfigError: If `out` contains other material, or the source is invalid.
         """
         settings = self._settings()
         about = self.out / MATERIAL_FILE
@@ -123,9 +138,15 @@ class DemoMaterial:
         return about.is_file()
 
     def make(self, note: Notify, advance: OnUpdate) -> None:
-        """Make all of it; an interrupted call resumes.
+        """Make all of the material. If an earlier call was interrupted, continue it.
 
-        Raises `ConfigError` for a folder without documents or a model that is not installed, and `MissingExtraError`.
+        Args:
+            note: Receives messages for the user.
+            advance: Receives the number of finished windows and of all windows.
+
+        Raises:
+            ConfigError: If the folder has no documents, or the model is not installed.
+            MissingExtraError: If an extra is missing.
         """
         counter = VocabularyCounter(templated(self.model))
         if self.source is None and not self.folder.is_dir():

@@ -1,7 +1,7 @@
 """The plan of the demo: its two runs and its targets. No torch.
 
-The settings are two run files in this folder, with the changes of the command: `sft.toml` and `rl.toml` for the tiny
-model in the toy environment, `smollm2-sft.toml` and `smollm2-rl.toml` for SmolLM2 on questions about text.
+The settings are two run files in this folder, with the changes of the command. `sft.toml` and `rl.toml` are for the
+tiny model in the toy environment. `smollm2-sft.toml` and `smollm2-rl.toml` are for SmolLM2 on questions about text.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.types import Question
 
 ABLATION = "-without-trajectory-reward"
+"""Suffix of the files of the variant that trains without the trajectory reward."""
 
 
 LESSONS, DEMONSTRATIONS, BEFORE = "lessons", "demonstrations", "asking before"
@@ -53,24 +54,28 @@ QUICK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "rl": {"rollouts.steps": 4, "rollouts.groups": 2, "evaluation.every": 0},
     },
 }
-"""What `--quick` changes, by model: less data, a smaller model if that can be chosen, fewer steps.
+"""Changes of `--quick` to the run files, by model: less data, fewer steps, and a smaller model if its size can be
+chosen.
 
-The tiny model then has a single large window: learning in several small ones takes 40 minutes.
+The tiny model then has a single large window. Learning in several small windows would take 40 minutes.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DemoTargets:
-    """What a demo should reach.
+    """The results that a demo should reach.
 
     Attributes:
-        gain, sure: Recall after the rewards less that after the demonstrations, and what its interval leaves out; no
-            `gain` where the updates are too few to tell.
-        accuracy: Share of the pruned chunks that are not gold.
-        half: In half the window, recall with prunes less that without; the interval leaves out 0. None: not judged.
-        minutes: Time of all phases.
-        one_shot: Whether recall after the demonstrations should be above that of one search, its interval above 0.
-        temperature: The sampling temperature of the answers that all this is about.
+        gain: Smallest gain in recall from reinforcement learning, over the recall after the demonstrations. None if
+            there are too few updates to tell.
+        sure: Smallest lower bound of the gain's interval.
+        accuracy: Smallest share of the pruned chunks that are not gold.
+        half: Smallest gain in recall from pruning, in half the window, with an interval above 0. None if it is not
+            judged.
+        minutes: Longest time of all phases.
+        one_shot: True if the recall after the demonstrations should be above that of one search, with an interval above
+            0.
+        temperature: Sampling temperature of the evaluations to which the targets apply.
     """
 
     gain: float | None = 0.15
@@ -84,16 +89,23 @@ class DemoTargets:
 
 @dataclass(frozen=True, slots=True)
 class DemoRecipe:
-    """A demo's run files, targets, sampling temperatures of evaluations, and held-out questions (None: all)."""
+    """The run files, targets and evaluation settings of a demo.
+
+    Attributes:
+        prefix: Prefix of the names of the run files.
+        targets: The targets of the whole demo.
+        quick: The targets of the quick demo.
+        temperatures: Sampling temperatures of evaluations.
+        questions: Number of held-out questions, of the whole demo and of the quick one. None for all.
+        tasks: Number of train questions, in each window, from which the oracle makes lessons.
+    """
 
     prefix: str
     targets: DemoTargets
     quick: DemoTargets
     temperatures: tuple[float, ...]
     questions: tuple[int | None, int | None] = (None, None)
-    """Of the whole demo and of the quick one."""
     tasks: int = 0
-    """Train questions from which the oracle makes lessons, in each window."""
 
 
 _ANSWERS = DemoTargets(gain=0.05, sure=0.0, minutes=300.0, one_shot=True, temperature=0.0)
@@ -115,17 +127,28 @@ RECIPES: Mapping[str, DemoRecipe] = {
         tasks=200,
     ),
 }
-"""By model. The tiny model is measured as it is trained, at temperature 1; quick demos and SmolLM2 as they answer,
-greedily.
+"""The recipes by model.
+
+The tiny model is measured at temperature 1, at which it is trained. Quick demos and SmolLM2 are measured at temperature
+0, at which they answer.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of the command; None takes the run files' values. `questions` are those asked of the test split.
+    """The options of the command. None takes the value of the run files.
 
-    `demonstrations` are the expert's episodes, or the questions that the oracle plays. `data` is the folder of a
-    language model's documents and questions, None for an invented world.
+    Attributes:
+        out: The folder of the demo.
+        seed: Random seed.
+        steps: Steps of reinforcement learning.
+        demonstrations: Number of the expert's episodes, or of the questions that the oracle plays.
+        threads: Number of torch threads.
+        questions: Number of test questions.
+        trajectory_reward: False to train without the trajectory reward.
+        quick: True for the quick demo.
+        model: The model.
+        data: The folder of a language model's documents and questions. None for an invented world.
     """
 
     out: Path
@@ -142,51 +165,66 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """Both runs, and where everything goes. The ablation shares the demonstrations; all else of it has names of its
+    """The two runs of a demo, and the paths of everything that it writes.
+
+    A demo without the trajectory reward shares the demonstrations of the full demo. Its other files have names of their
     own.
+
+    Attributes:
+        out: The folder of the demo.
+        sft: The run on demonstrations.
+        rl: The run of reinforcement learning.
+        judged: The reward settings of every evaluation. They do not depend on training, so figures are comparable.
+        questions: Number of test questions. None for all.
+        ablation: True for the demo without the trajectory reward.
+        targets: The targets.
+        temperatures: Sampling temperatures of the evaluations.
+        material: Documents, questions and lessons of a language model. None in the toy environment.
     """
 
     out: Path
     sft: RunConfig
     rl: RunConfig
     judged: RewardConfig
-    """Rewards of every evaluation, whatever training used, so that figures are comparable."""
     questions: int | None
     ablation: bool
     targets: DemoTargets = field(default_factory=DemoTargets)
     temperatures: tuple[float, ...] = (1.0, 0.0)
-    """Sampling temperatures of the evaluations."""
     material: DemoMaterial | None = None
-    """Documents, questions and lessons of a language model; None in the toy environment."""
 
     @property
     def suffix(self) -> str:
-        """Ends the names of what only this variant has."""
+        """Suffix of the names of files that only this variant has."""
         return ABLATION if self.ablation else ""
 
     def has(self, phase: str) -> bool:
-        """Return whether the phase is this variant's, or both variants'."""
+        """Return True if the phase belongs to this variant or to both variants."""
         return phase in (LESSONS, DEMONSTRATIONS, BEFORE) or phase.endswith(ABLATION) == self.ablation
 
     def path(self, name: str) -> Path:
-        """Return the file or folder of that name: `report.json`, or `report-without-trajectory-reward.json`."""
+        """Return the file or folder of that name, with the suffix of the variant."""
         path = self.out / name
         return path.with_name(f"{path.stem}{self.suffix}{path.suffix}")
 
     def trained_model(self, folder: Path) -> ModelConfig:
-        """Return the model that a run left in that folder: all weights, or adapters for the same base."""
+        """Return the settings of the model that a run left in a folder: whole weights, or adapters for the same
+        base.
+        """
         if self.material is not None:
             return replace(self.rl.model, adapter=str(folder))
         return replace(self.rl.model, name=str(folder))
 
     def half(self, placed: Sequence[int]) -> EpisodeConfig:
-        """Return the harness with half the window: a language model's own, else half of what episodes placed in it."""
+        """Return the harness settings with half the window.
+
+        For a language model it is half of the run's window. Otherwise it is half of what the episodes placed in it.
+        """
         if self.material is not None:
             return replace(self.rl.episodes, window=self.rl.episodes.window // 2, windows=())
         return half_window(placed, self.rl.episodes)
 
     def test_questions(self, world: ToyEnvironment | None) -> list[Question]:
-        """Return the test questions, which select nothing. Raises `ConfigError` if there is none."""
+        """Return the test questions, which training never uses. Raise `ConfigError` if there are none."""
         held_out = world.questions["test"] if world is not None else self.material.held_out() if self.material else []
         questions = held_out[: self.questions]
         if not questions:
@@ -198,7 +236,17 @@ class DemoPlan:
 
 
 def make_plan(options: DemoOptions) -> DemoPlan:
-    """Return the runs as they will be. Raises `ConfigError` for values that no run takes."""
+    """Return the plan of a demo.
+
+    Args:
+        options: The options of the command.
+
+    Returns:
+        The plan.
+
+    Raises:
+        ConfigError: If no run accepts a value.
+    """
     recipe = RECIPES[options.model]
     quick = QUICK[options.model] if options.quick else {}
     if options.data is not None and not recipe.tasks:
@@ -235,7 +283,7 @@ def make_plan(options: DemoOptions) -> DemoPlan:
 def _demonstrations(
     options: DemoOptions, recipe: DemoRecipe, quick: Mapping[str, Mapping[str, Any]]
 ) -> tuple[DemoMaterial | None, RunConfig]:
-    """Return the run on demonstrations, and the material of a language model."""
+    """Return the run on demonstrations, and the material if the model is a language model."""
     own = _without_none({"seed": options.seed, "threads": options.threads})
     changes = {**quick.get("sft", {}), "out": str(options.out / "sft"), **own}
     name = f"{recipe.prefix}sft"
@@ -258,11 +306,17 @@ def _read_demo_run(name: str, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig:
-    """Return the harness with half the window that the median episode would have filled had nothing been pruned.
+    """Return the harness settings with half the window that the median episode would have filled without prunes.
 
-    `placed` is how many tokens that is, for each episode.
-    A call may show what it could before, as far as the hard cutoff allows. Never less than the least window that the
-    reserve needs, and never more than the window there was.
+    The window is never below the smallest that the reserve allows, and never above the present one. A call may show as
+    much as before, as far as the hard cutoff allows.
+
+    Args:
+        placed: For each episode, the tokens that it would have had without prunes.
+        episodes: The harness settings.
+
+    Returns:
+        A changed copy.
     """
     least = RESERVES * episodes.reserve
     window = min(episodes.window, max(least, int(median(placed)) // 2))

@@ -1,4 +1,4 @@
-"""Plots of a training run's metrics against updates. Needs the extra `plots`."""
+"""Plots a training run's metrics against updates. Needs the extra `plots`."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ PANELS = {
     "prune_accuracy": "prune accuracy",
     "entropy": "entropy, nats a token",
 }
-"""Metrics of a training run, and what they are called."""
+"""Metrics of a training run that are plotted, and their titles."""
 
 
 EXPLORATION_PANELS = {"searches": "searches an episode", "pruning": "episodes that prune"}
-"""Where a policy that collapses shows it."""
+"""Metrics that show whether a policy collapses, and their titles."""
 
 
 HELD_OUT_NAMES = {"trajectory_recall": "seen"}
-"""What held-out figures call a metric, where that is another name."""
+"""Names of metrics in held-out figures, where they differ."""
 
 
 SMOOTH = 20
-"""A line is the running mean over this part of the run."""
+"""Share of the run over which a line's running mean is taken."""
 
 
 COLUMNS = 3
+"""Number of panels side by side."""
 
 
 MetricsLine = Mapping[str, Any]
@@ -49,7 +50,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PlottedRuns:
-    """Runs that differ in their seed alone: the lines of each one's metrics, and what held-out questions gave."""
+    """Runs that differ only in their seed.
+
+    Attributes:
+        label: The name in the legend.
+        runs: The lines of each run's metrics.
+        before: Held-out figures before the runs.
+        after: Held-out figures after the runs.
+    """
 
     label: str
     runs: tuple[Sequence[MetricsLine], ...]
@@ -58,8 +66,18 @@ class PlottedRuns:
 
 
 def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | None = None) -> str:
-    """Return the plot as SVG text, a panel a metric; also written as a PNG. Raises `MissingExtraError` without
-    matplotlib.
+    """Plot metrics, one panel per metric.
+
+    Args:
+        groups: The runs.
+        panels: The metrics and their titles.
+        png: A file that also receives the plot as PNG.
+
+    Returns:
+        The plot as SVG text.
+
+    Raises:
+        MissingExtraError: If matplotlib is missing.
     """
     with canvas() as figure_type:
         from matplotlib.ticker import MaxNLocator
@@ -85,13 +103,13 @@ def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | N
 
 
 def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Floats]:
-    """Return the updates and values of the lines that have the metric, without nulls."""
+    """Return the updates and the values of the lines that have the metric. Null values are left out."""
     points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
     return np.array([item for item, _ in points], dtype=float), np.array([item for _, item in points], dtype=float)
 
 
 def running_mean(values: Floats) -> Floats:
-    """Return the running mean over a part of the run, at its ends over as much of that as there is."""
+    """Return the running mean over a part of the run. At the ends it covers only the values that exist."""
     if not len(values):
         return values
     window = np.ones(max(1, len(values) // SMOOTH))

@@ -1,4 +1,4 @@
-"""The report of the demo: figures, targets, and a page in HTML."""
+"""The report of the demo: figures, targets, and an HTML page."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ LEGEND = (
     "the lowest to the highest of several seeds. Small circles: questions of the dev split, asked while it trained. "
     "The dashed level: held-out questions after the demonstrations; the square at the end: the same after the rewards."
 )
+"""The explanation below the plot."""
 
 
 TEMPERATURE_LABELS = {"t1": "sampled", "greedy": "greedy"}
+"""Labels of the temperatures."""
 
 
 REPORTED = {
@@ -45,7 +47,7 @@ REPORTED = {
     "mistakes": "mistakes",
     "violations": "violations",
 }
-"""Figures of an evaluation that are shown, by what they are called."""
+"""Figures of an evaluation that are shown, and their labels."""
 
 
 EVALUATION_LABELS = {
@@ -54,15 +56,23 @@ EVALUATION_LABELS = {
     "half": "half window",
     "half_unpruned": "unpruned",
 }
+"""Labels of the evaluations."""
 
 
 ScoresByTemperature = Mapping[str, Sequence[DemoScore]]
-"""By sampling temperature."""
+"""Scores by sampling temperature."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoTarget:
-    """A figure with its target."""
+    """A measured figure and its target.
+
+    Attributes:
+        name: The name of the figure.
+        result: The measured figure.
+        target: The target.
+        reached: True if the figure reaches the target.
+    """
 
     name: str
     result: str
@@ -72,13 +82,18 @@ class DemoTarget:
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """`data` is what report.json holds."""
+    """The report of a demo.
+
+    Attributes:
+        data: The content of report.json.
+        targets: The targets with their results.
+    """
 
     data: dict[str, Any]
     targets: tuple[DemoTarget, ...]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield a row for each evaluation, under `head`."""
+        """Yield a table row for each evaluation, with the columns of `head`."""
         for name, by_temperature in self.data["evaluations"].items():
             for temperature, figures in by_temperature.items():
                 yield (
@@ -89,7 +104,7 @@ class DemoReport:
 
     @property
     def head(self) -> tuple[str, ...]:
-        """What the columns of `rows` are called."""
+        """Names of the columns of `rows`."""
         return ("policy", "asked", *REPORTED.values())
 
 
@@ -100,9 +115,17 @@ def write_report(
     seconds: Mapping[str, Any],
     one_shot: Sequence[float] = (),
 ) -> DemoReport:
-    """Return the report, written into the demo's folder: report.json, report.html, plot.svg and plot.png.
+    """Write the report into the demo's folder: report.json, report.html, plot.svg and plot.png.
 
-    `one_shot` has the recall of one search for each question, if that is a reference.
+    Args:
+        plan: The plan of the demo.
+        scores: The scores of each evaluation.
+        half: The harness settings with half the window.
+        seconds: The time of each phase.
+        one_shot: The recall of one search for each question, if it is a reference.
+
+    Returns:
+        The report.
     """
     report = make_report(scores, half, seconds, plan.targets, one_shot)
     head = temperature_name(plan.targets.temperature)
@@ -143,7 +166,18 @@ def make_report(
     limits: DemoTargets,
     one_shot: Sequence[float] = (),
 ) -> DemoReport:
-    """Return all figures from the scores of `before`, `after`, `half` and `half_unpruned`, each by temperature."""
+    """Compute all figures of the report.
+
+    Args:
+        scores: The scores of `before`, `after`, `half` and `half_unpruned`, each by temperature.
+        half: The harness settings with half the window.
+        seconds: The time of each phase.
+        limits: The targets.
+        one_shot: The recall of one search for each question, if it is a reference.
+
+    Returns:
+        The report.
+    """
     head = temperature_name(limits.temperature)
     gains = _paired_gains(scores["after"], scores["before"])
     halves = _paired_gains(scores["half"], scores["half_unpruned"])
@@ -181,13 +215,13 @@ def _paired_gains(scores: ScoresByTemperature, reference: ScoresByTemperature) -
 
 
 def one_shot_target(before: Sequence[DemoScore], one_shot: Sequence[float]) -> DemoTarget:
-    """Return the target for the demonstrations against one search with the question."""
+    """Return the target that compares the demonstrations with one search with the question."""
     gain = Figure.of([score.recall - recall for score, recall in zip(before, one_shot, strict=True)])
     return DemoTarget("recall, demonstrations less one search", format_difference(gain), "low > 0", gain.low > 0)
 
 
 def gain_target(gain: Figure, least: float, sure: float) -> DemoTarget:
-    """Return the target for the gain of output recall, and for the low end of its interval."""
+    """Return the target for the gain in output recall and for the lower bound of its interval."""
     reached = gain.mean >= least and gain.low > sure
     target = f">= +{least:.3f}, low > +{sure:.3f}"
     return DemoTarget("recall, rewards less demonstrations", format_difference(gain), target, reached)
@@ -200,14 +234,14 @@ def accuracy_target(accuracy: float | None, limits: DemoTargets) -> DemoTarget:
 
 
 def half_window_target(gain: Figure, least: float) -> DemoTarget:
-    """Return the target for half the window."""
+    """Return the target for pruning in half the window."""
     target = f">= +{least:.3f}, low > 0" if least else "low > 0"
     reached = gain.mean >= least and gain.low > 0
     return DemoTarget("half window, pruning less not", format_difference(gain), target, reached)
 
 
 def time_target(minutes: float, limits: DemoTargets, *, complete: bool) -> DemoTarget:
-    """Return the target for the time of a seed; it is missed if not all of it was measured."""
+    """Return the target for the time of a seed. If not all of the time was measured, the target is missed."""
     elapsed = f"{'' if complete else 'more than '}{minutes:.1f}"
     return DemoTarget("minutes", elapsed, f"<= {limits.minutes:.0f}", complete and minutes <= limits.minutes)
 
@@ -218,7 +252,7 @@ def format_difference(difference: Figure) -> str:
 
 
 def format_figure(value: Any) -> str:
-    """Return a figure as a table has it."""
+    """Return a figure as text for a table."""
     if value is None:
         return "none"
     if isinstance(value, Mapping):
@@ -229,9 +263,17 @@ def format_figure(value: Any) -> str:
 def report_page(
     report: DemoReport, drawing: str, notice: str, episodes: Sequence[Trajectory] = (), *, table: str
 ) -> str:
-    """Return the page: targets, evaluations, plot, episodes, seconds. It needs no server and no network.
+    """Return the HTML page: targets, evaluations, plot, episodes and times. It needs no server and no network.
 
-    `table` is the address of the page with all episodes that training sampled.
+    Args:
+        report: The report.
+        drawing: The plot as SVG.
+        notice: The explanation below the plot.
+        episodes: Episodes to show.
+        table: The address of the page with all sampled episodes.
+
+    Returns:
+        The page.
     """
     targets = [(row.name, row.result, row.target, "reached" if row.reached else "missed") for row in report.targets]
     seconds = [
@@ -259,11 +301,11 @@ def report_page(
 
 
 PAGE_EPISODES = 8
-"""Episodes on the page."""
+"""Number of episodes on the page."""
 
 
 def _episode(trajectory: Trajectory) -> str:
-    """Return the question and what the policy did, turn by turn."""
+    """Return an episode as HTML: the question, and the policy's actions turn by turn."""
     turns = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     items = "".join(f"<li>{escape('; '.join(_steps(action)))}</li>" for action in turns)
     return f"<details><summary>{escape(trajectory.header.question)}</summary><ol>{items}</ol></details>"

@@ -23,14 +23,29 @@ from context_agent.train.rewards import RewardConfig, compute_reward
 from context_agent.types import Question
 
 MEANS = ("reward", "recall", "seen", "precision", "turns", "searches", "calls", "mistakes", "placed")
+"""Measures whose means are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScore:
-    """One episode. `recall` and `precision` are the ranking's, `seen` is recall over all that was encountered.
+    """The measures of one episode.
 
-    `placed` counts the tokens that the view would have had without any prune, `violations` the moments in which view
-    and sampled output together passed the window.
+    Attributes:
+        question: The id of the question.
+        hops: Number of hops of the question.
+        ending: How the episode ended.
+        reward: The reward.
+        recall: Recall of the ranking.
+        seen: Recall over everything that was encountered.
+        precision: Precision of the ranking.
+        pruned: Number of pruned chunks.
+        pruned_gold: Number of pruned chunks that are gold.
+        turns: Number of turns.
+        searches: Number of searches.
+        calls: Number of tool calls.
+        mistakes: Number of calls that could not run.
+        placed: Tokens that the view would have had without any prune.
+        violations: Number of moments in which view and sampled output together exceeded the window.
     """
 
     question: str
@@ -51,7 +66,20 @@ class DemoScore:
 
 
 def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, rewards: RewardConfig) -> DemoScore:
-    """Return the measures of a whole episode. Raises `DataError` for one that something other than its policy ended."""
+    """Return the measures of a whole episode.
+
+    Args:
+        trajectory: The record of the episode.
+        question: The question.
+        corpus: The corpus.
+        rewards: The reward settings.
+
+    Returns:
+        The measures.
+
+    Raises:
+        DataError: If the episode was aborted.
+    """
     outcome = measure_outcome(trajectory, question, gold_of(question, corpus))
     assert trajectory.end is not None
     return DemoScore(
@@ -76,7 +104,7 @@ def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, re
 def budget_violations(trajectory: Trajectory) -> int:
     """Replay an episode and count the moments in which its view and the sampled output exceeded the window.
 
-    An action that says which ids were sampled counts by these, and its prompt by its own length too.
+    If an action records its sampled ids, their number counts, and so does the length of its prompt.
     """
     window, count, tokens = trajectory.header.budget.window, 0, 0
     for event, after in trajectory.replay():
@@ -91,7 +119,7 @@ def budget_violations(trajectory: Trajectory) -> int:
 
 
 def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
-    """Means with their 95 % intervals over tasks, and what is counted over all episodes together."""
+    """Return means with their 95 % intervals over tasks, and counts over all episodes."""
     pruned = sum(score.pruned for score in scores)
     means: dict[str, Any] = {
         name: asdict(Figure.of([float(getattr(score, name)) for score in scores])) for name in MEANS
@@ -107,7 +135,7 @@ def summarize(scores: Sequence[DemoScore]) -> dict[str, Any]:
 
 
 def paired_gain(scores: Sequence[DemoScore], reference: Sequence[DemoScore]) -> Figure:
-    """Return the paired difference of recall over the same tasks. Raises `DataError` if the tasks differ."""
+    """Return the mean paired difference in recall, with its interval. Raise `DataError` if the tasks differ."""
     return Figure.of(paired_differences(scores, reference))
 
 
@@ -121,14 +149,25 @@ def paired_differences(
 
 
 def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
-    """Write an evaluation, all or nothing; `about` has its settings."""
+    """Write the scores of an evaluation, completely or not at all. `about` has its settings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"about": about}, *(asdict(score) for score in scores)]
     replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def load_scores(path: Path, about: Mapping[str, Any] | None = None) -> list[DemoScore] | None:
-    """Return the scores of a file, None where there is none or it is of another evaluation. Raises `DataError`."""
+    """Return the scores in a file.
+
+    Args:
+        path: The file.
+        about: The settings of the evaluation. None accepts any.
+
+    Returns:
+        The scores. None if the file does not exist or belongs to another evaluation.
+
+    Raises:
+        DataError: If the file is damaged.
+    """
     if not path.is_file():
         return None
     try:

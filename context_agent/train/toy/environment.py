@@ -1,7 +1,8 @@
 """The toy environment: a generated corpus with questions, for models of a few hundred thousand weights.
 
-Such a model cannot copy numbers that it has never seen, so the id of a document is its title, and the gold ids of
-questions are changed alike. `toy.words` spells its prompts, and `toy.expert` demonstrates its episodes.
+Such a model cannot copy numbers that it has never seen. Therefore the id of each document is its title, and the
+questions' gold ids are changed in the same way. `toy.words` writes its prompts, and `toy.expert` demonstrates its
+episodes.
 """
 
 from __future__ import annotations
@@ -18,27 +19,29 @@ from context_agent.train.toy.words import SWARM_WORDS
 from context_agent.types import Document, Question
 
 TYPES = ("single", "bridge")
-"""Kinds of question asked here: chains of documents, each of which names the next."""
+"""Kinds of questions in this environment. Both follow chains of documents, each of which names the next."""
 
 
 SPLITS = ("train", "dev", "test")
+"""Names of the sets of questions."""
 
 
 BRANCH_SEPARATOR = " , "
-"""Stands between the branches of a question, each of which can be followed without the others."""
+"""The text between the branches of a question. Each branch can be followed without the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorldConfig:
-    """A toy environment made when the run starts: corpus and questions (`train.environment`).
+    """A toy environment of a corpus and questions, generated when the run starts.
 
     Attributes:
         entities: Documents of the corpus.
         tasks: Questions of all splits and types.
         seed: Random seed.
-        hops: Fewest and most documents that a question leads through.
-        worlds: Environments of consecutive seeds for demonstrations; questions for rewards use the first one.
-        branches: Chains of documents that a question asks for at once.
+        hops: Smallest and largest number of documents in a question's chain.
+        worlds: Environments of consecutive seeds for demonstrations. Reinforcement learning uses the questions of the
+            first.
+        branches: Number of chains that a question asks for at once.
     """
 
     entities: PositiveInt = 800
@@ -51,24 +54,35 @@ class WorldConfig:
 
 @dataclass(frozen=True, slots=True)
 class ToyEnvironment:
-    """A corpus, and for each split questions whose gold is in hop order. No gold of one split is gold of another.
+    """A corpus with questions. No gold document of one split is gold in another.
 
-    `others` are further environments, in which the same names mean something else.
+    Attributes:
+        corpus: The corpus.
+        questions: The questions of each split. Their gold is in hop order.
+        titles: The title of each document, by id.
+        others: Further environments, in which the same names have other meanings.
     """
 
     corpus: MemoryCorpus
     questions: dict[str, list[Question]]
     titles: dict[str, str]
-    """By document id."""
     others: tuple[ToyEnvironment, ...] = ()
 
 
 def make_environment(config: WorldConfig) -> ToyEnvironment:
-    """Return a toy environment with the questions of the supported `TYPES`. Equal settings give equal environments.
+    """Generate a toy environment with the questions of the supported `TYPES`. Equal settings give equal environments.
 
-    Demonstrations in several worlds teach a policy to read names; demonstrations in one teach it to remember them. With
-    more than one of the `branches` each question asks for several chains at once (`join_questions`). Raises
-    `ConfigError` for more questions than such a world has.
+    Demonstrations in several worlds teach a policy to read names. Demonstrations in one world teach it to remember
+    them. If `branches` is above 1, each question asks for several chains at once (`join_questions`).
+
+    Args:
+        config: The settings.
+
+    Returns:
+        The environment.
+
+    Raises:
+        ConfigError: If such a world does not have enough questions.
     """
     generated = make_world(
         entities=config.entities,
@@ -94,10 +108,19 @@ def make_environment(config: WorldConfig) -> ToyEnvironment:
 
 
 def join_questions(questions: Sequence[Question], branches: int, *, seed: int = 0) -> list[Question]:
-    """Questions that ask for so many chains at once: `ruler of garth coast , craft of the scene of dark bell ?`.
+    """Return questions that each ask for several chains: `ruler of garth coast , craft of the scene of dark bell ?`.
 
-    A branch is a chain without what is asked about its last document, so its gold is what its words lead to. As many
-    questions as were given, of branches without a document in common. Questions of one document make no branch.
+    A branch is a chain of documents without the question about its last document. Its words lead to its gold. Questions
+    of one document have no branch. The branches of a joined question share no document. At most as many questions are
+    returned as were given.
+
+    Args:
+        questions: The questions to join.
+        branches: Number of chains in a joined question.
+        seed: Seed of the draws.
+
+    Returns:
+        The joined questions.
     """
     branches_of = list({_branch(question): question for question in questions if len(question.gold) > 1}.items())
     rng = random.Random(f"joined/{seed}/{branches}")
@@ -113,8 +136,9 @@ def join_questions(questions: Sequence[Question], branches: int, *, seed: int = 
 
 
 def split_branches(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the branches of a question with the gold of each, in hop order; the question itself where it has but
-    one.
+    """Yield the branches of a question with the gold of each, in hop order.
+
+    If the question has only one branch, yield the question itself.
     """
     if question.type != "joined":
         yield question.question, question.gold
@@ -125,12 +149,14 @@ def split_branches(question: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _branch(question: Question) -> str:
-    """`What is the house of the ruler of Garth Coast ?` is `ruler of garth coast`."""
+    """Return the branch of a question. For `What is the house of the ruler of Garth Coast ?` it is `ruler of garth
+    coast`.
+    """
     return question.question.lower().removesuffix(" ?").partition(" of ")[2].removeprefix("the ")
 
 
 def environment_texts(world: ToyEnvironment, *, swarm: bool = False) -> Iterator[str]:
-    """Yield the texts that a vocabulary of whole words must cover; with `swarm` also those about sub-agents."""
+    """Yield the texts that a vocabulary of whole words must cover. With `swarm`, include those about sub-agents."""
     if swarm:
         yield SWARM_WORDS
     for item in (world, *world.others):

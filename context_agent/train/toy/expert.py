@@ -1,11 +1,11 @@
 """The noisy expert of the toy environment, whose episodes are demonstrations.
 
 The expert searches the chain of documents name by name, prunes, and ranks what it retrieved. It states the relation
-that it follows before it searches for the name at its end, so that each word of a demonstration can be derived from the
-words before it. It is noisy on purpose, since a perfect expert would leave nothing to learn from rewards: at each turn
-it may stop early, search for something else in view, or skip a prune. It searches a question of several branches branch
-by branch, or it leads: it starts a sub-agent for each branch and ranks their results, sometimes after a search for what
-they missed.
+that it follows before it searches for the name at its end. Each word of a demonstration can therefore be derived from
+the words before it. The expert is noisy on purpose, because a perfect expert would leave nothing to learn from rewards.
+In each turn it may stop early, search for something else in view, or skip a prune. If a question has several branches,
+it searches them one after another, or it leads. To lead, it starts a sub-agent for each branch and ranks their results,
+sometimes after searching for what they missed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ from context_agent.types import Action, Question, RankedId, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ExpertNoise:
-    """Probabilities in a turn: to end before the chain is complete, to search for something else, to skip a prune.
+    """Probabilities of the expert's mistakes and choices.
 
-    `leads` is the probability of an episode with sub-agents, `trust` that of ranking their results as they are.
+    Attributes:
+        stop: Probability in each turn to end before the chain is complete.
+        stray: Probability in each turn to search for something else.
+        untidy: Probability in each turn to skip a prune.
+        trust: Probability of an episode that ranks the sub-agents' results unchanged.
+        leads: Probability of an episode with sub-agents.
     """
 
     stop: float = 0.5
@@ -39,15 +44,15 @@ class ExpertNoise:
 
 
 LEADING_NOISE = ExpertNoise(stop=0.1, stray=0.0, untidy=1.0, trust=0.7, leads=0.5)
-"""For an expert that demonstrates episodes with and without sub-agents; both find about as much."""
+"""Noise of an expert that demonstrates episodes with and without sub-agents. Both kinds find about as much."""
 
 
 SUBAGENT_NOISE = ExpertNoise(stop=0.5, stray=0.0, untidy=1.0)
-"""For its sub-agents, which rank half of their chains too soon."""
+"""Noise of that expert's sub-agents, which rank half of their chains too early."""
 
 
 class NoisyExpert:
-    """A policy that knows each question's gold, in hop order, and the titles by which documents name each other."""
+    """A policy that knows each question's gold in hop order, and the titles by which documents name each other."""
 
     name = "expert"
 
@@ -67,11 +72,11 @@ class NoisyExpert:
         self.counter = counter
 
     def instructions(self, profile: Profile) -> str:
-        """Return no instructions: the expert needs none."""
+        """Return no instructions. The expert needs none."""
         return ""
 
     def open(self, question: str, corpus: Corpus, *, profile: Profile, seed: int = 0) -> NoisyExpertActor:
-        """Return an actor that follows the question's chain, or that of one branch of a question."""
+        """Return an actor that follows the chain of a question, or of one branch of a question."""
         return NoisyExpertActor(
             self._branches[question], self._titles, self._noise, random.Random(f"{seed}:{question}")
         )
@@ -96,7 +101,9 @@ class NoisyExpertActor:
         self._trusts = self._leads and rng.random() < noise.trust
 
     async def act(self, view: View) -> Action:
-        """Prune and search on, or rank what of the chain is in view. A leader starts sub-agents first."""
+        """Prune and continue the search, or rank the documents of the chain that are in view. A leader starts
+        sub-agents first.
+        """
         if self._leads:
             self._leads = False
             return Action((ToolCall(SPAWN, {"tasks": [branch for branch, _ in self._branches]}),))
@@ -121,9 +128,7 @@ class NoisyExpertActor:
         return Action((*prune, search), text=thought)
 
     def _thought(self, target: str) -> str:
-        """Return the relation that leads to that document: `What is the home of the maker of X ?` is read from its
-        end.
-        """
+        """Return the relation that leads to a document. `What is the home of the maker of X ?` is read from its end."""
         question, chain = next(branch for branch in self._branches if target in branch[1])
         hop = chain.index(target)
         relations = question.split(" of ")[:-1]

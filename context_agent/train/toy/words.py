@@ -41,7 +41,7 @@ SPAWN_WORD = "spawn"
 SWARM_WORDS = (
     f"{SPAWN_WORD} searchers document documents nothing failed out time no were started tasks not given before empty"
 )
-"""More words for a swarm: the call, and the words of its results."""
+"""Further words that a swarm needs: the call, and the words of its results."""
 
 
 _COMMON = (THOUGHT, "no", "results", "found", "error", *VERBS, *"0123456789", *".,:;?[]/")
@@ -59,7 +59,7 @@ _EDITS = {"keep": ("prune_chunks", "all_but"), "prune": ("prune_chunks", "chunk_
 
 
 def words_profile() -> Profile:
-    """Return the harness profile for such a model: no instructions, a name as header, short refusals."""
+    """Return the harness profile for a tiny model: no instructions, a name as header, and short refusals."""
     return Profile(
         name="words",
         tools=("search_corpus", "prune_chunks", "restore_chunks"),
@@ -75,13 +75,13 @@ def words_profile() -> Profile:
 
 
 class WordRenderer:
-    """Spells prompts and reads replies in whole words."""
+    """A renderer that writes prompts and parses replies in whole words."""
 
     name = "words"
     parallel = True
 
     def __init__(self, texts: Iterable[str]) -> None:
-        """The vocabulary is the words of the texts; any other reads as unknown."""
+        """Build the vocabulary from the words of the texts. All other words are read as unknown."""
         words = sorted({word for text in texts for word in _split_words(text)} | set(_COMMON))
         self.words = (*SPECIALS, *words)
         self._ids = {word: index for index, word in enumerate(self.words)}
@@ -90,11 +90,11 @@ class WordRenderer:
 
     @property
     def padding(self) -> int:
-        """The id that fills a batch."""
+        """Id that fills a batch."""
         return self._ids[PAD]
 
     def tokenizer(self) -> Any:
-        """Return the vocabulary as transformers has it, for a trainer that saves and pads with it."""
+        """Return the vocabulary as a tokenizer of transformers, with which a trainer saves and pads."""
         from tokenizers import Tokenizer, models, pre_tokenizers
         from transformers import PreTrainedTokenizerFast
 
@@ -104,7 +104,7 @@ class WordRenderer:
         return result(tokenizer_object=inner, pad_token=PAD, unk_token=UNKNOWN, bos_token=GO, eos_token=END)
 
     def encode(self, text: str) -> Ids:
-        """Return the text's words, without the chunk marks of ids."""
+        """Return the ids of the text's words. Chunk marks such as `_0` in ids are left out."""
         return tuple(self._ids.get(word, self._ids[UNKNOWN]) for word in _split_words(text))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -116,12 +116,12 @@ class WordRenderer:
         return Opening((self._ids[OPEN],), (self._ids[GO],), OPEN)
 
     def frame(self, reply: Sequence[int], names: Sequence[str]) -> tuple[Ids, ...]:
-        """Return the end of a reply where it was cut, nothing between results, and the mark of the next reply."""
+        """Return the end of a truncated reply, nothing between results, and the mark of the next reply."""
         closed = bool(reply) and reply[-1] in self.stop
         return (() if closed else self.stop, *(() for _ in names[1:]), (self._ids[GO],))
 
     def reply(self, action: Action) -> Ids:
-        """Return a thought if there is one, then calls with semicolons between them, or the ranking."""
+        """Return an action as ids: a thought if there is one, then calls separated by semicolons, or the ranking."""
         thought = action.text.partition(";")[0].strip() if action.text.startswith(f"{THOUGHT} ") else ""
         text = [_spell_call(call) for call in action.calls]
         if not text:
@@ -131,7 +131,7 @@ class WordRenderer:
         return (*self.encode(" ; ".join(text)), *self.stop)
 
     def parse(self, ids: Sequence[int]) -> Action:
-        """Return the calls of a reply; its ranking only if there is no call. Thoughts stay in the text."""
+        """Return the calls of a reply. If there are none, return its ranking. Thoughts stay in the text."""
         end = next((index for index, item in enumerate(ids) if item in self.stop), len(ids))
         text = self.decode(ids[:end])
         parts = [part.split() for part in text.split(";") if part.strip()]
