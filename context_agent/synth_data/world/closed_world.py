@@ -1,6 +1,6 @@
 """A closed world of invented people, places and works, in which every answer is provably unique.
 
-A world is a value; its documents and tasks are made on demand.
+A world is a value. Its documents and tasks are made on demand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ MOST_HOPS = 4
 class WorldSettings:
     """The settings that determine a world byte for byte.
 
-    `tasks=None` makes two for each entity, or as many as possible.
+    Attributes:
+        entities: Number of entities, and thus of documents.
+        seed: Seed of everything that is random.
+        tasks: Number of tasks. None makes two per entity, or as many as possible.
+        hops: The smallest and the largest number of documents that a question needs.
+        distractors: Number of distractors per task.
+        vocabulary: `full`, or `small` for about two hundred words and documents of one sentence.
     """
 
     entities: int
@@ -40,7 +46,11 @@ class WorldSettings:
     vocabulary: str = "full"
 
     def check(self) -> None:
-        """Raise `ConfigError` for invalid hops or numbers."""
+        """Check the settings.
+
+        Raises:
+            ConfigError: If the hops or a number is invalid.
+        """
         first, last = self.hops
         if not 1 <= first <= last <= MOST_HOPS:
             raise ConfigError(
@@ -56,34 +66,46 @@ class ClosedWorld:
     """Invented entities with their relations, documents and tasks."""
 
     def __init__(self, settings: WorldSettings) -> None:
-        """Raises `ConfigError` for settings that no world can meet."""
+        """Build the entities and their relations.
+
+        Raises:
+            ConfigError: If no world can have these settings.
+        """
         settings.check()
         self.settings = settings
         self.graph: Graph = build_graph(settings.entities, settings.seed, settings.vocabulary)
 
     @property
     def name(self) -> str:
-        """The prefix of the tasks' ids."""
+        """The start of every task's id."""
         small = "-small" if self.settings.vocabulary == "small" else ""
         return f"world{small}-{self.settings.entities}-{self.settings.seed}"
 
     @cached_property
     def entity_documents(self) -> list[EntityDocument]:
-        """The document of each entity with its quotes, by the entity's number."""
+        """The document of each entity with its quotes, in the order of the entities' numbers."""
         return [write_document(self.graph, entity, self.settings.seed) for entity in self.graph.entities]
 
     @property
     def documents(self) -> list[Document]:
-        """The corpus."""
+        """The documents of the corpus."""
         return [entity_document.document for entity_document in self.entity_documents]
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """The tasks of all splits. Raises `ConfigError` if fewer can be made than the settings require."""
+        """The tasks of all splits.
+
+        Raises:
+            ConfigError: If the world has fewer tasks than the settings require.
+        """
         return [task for split in SPLITS for task in self.stream(split)]
 
     def stream(self, split: str) -> Iterator[Task]:
-        """Yield a split's tasks one by one; raises the error of `tasks` at the end."""
+        """Yield a split's tasks one by one.
+
+        Raises:
+            ConfigError: At the end, if the split has fewer tasks than the settings require.
+        """
         target, count = self._share(split), 0
         for task in islice(self._generate(split), target):
             count += 1
@@ -104,7 +126,10 @@ class ClosedWorld:
         return maker.tasks(range(first, last + 1))
 
     def _shortage(self) -> str:
-        """Return the error message, with the number of tasks that could be made if each split had its share."""
+        """Return the error message for a world with too few tasks.
+
+        It names the number of tasks that the world can have.
+        """
         available = [sum(1 for _ in islice(self._generate(split), self._share(split))) for split in SPLITS]
         most = min(int(count / share) for count, share in zip(available, SPLIT_SHARES, strict=True))
         first, last = self.settings.hops
@@ -114,7 +139,7 @@ class ClosedWorld:
         )
 
     def _share(self, split: str) -> int:
-        """Return the number of tasks of a split."""
+        """Return the number of tasks that a split should get."""
         total = self.settings.tasks or TASKS_PER_ENTITY * self.settings.entities
         small = {
             small_split: max(1, round(total * share))
@@ -123,7 +148,7 @@ class ClosedWorld:
         return small.get(split, total - sum(small.values()))
 
     def describe(self) -> dict[str, Any]:
-        """Return settings and counts, without those of the tasks."""
+        """Return the settings and the numbers of entities and relations. Tasks are not counted."""
         kinds = Counter(entity.kind for entity in self.graph.entities)
         facts = {f"{relation.source}.{relation.name}": 0 for relation in self.graph.wording.relations}
         for entity in self.graph.entities:
@@ -143,7 +168,15 @@ def make_world(
 ) -> ClosedWorld:
     """Return a closed world of invented entities. Equal arguments give equal documents and tasks, byte for byte.
 
-    `hops` is the smallest and the largest number of documents that a question needs. `vocabulary="small"` uses about
-    two hundred words and documents of one sentence. Raises `ConfigError`.
+    Args:
+        entities: Number of entities, and thus of documents.
+        seed: Seed of everything that is random.
+        tasks: Number of tasks. None makes two per entity, or as many as possible.
+        hops: The smallest and the largest number of documents that a question needs.
+        distractors: Number of distractors per task.
+        vocabulary: `full`, or `small` for about two hundred words and documents of one sentence.
+
+    Raises:
+        ConfigError: If no world can have these settings.
     """
     return ClosedWorld(WorldSettings(entities, seed, tasks, hops, distractors, vocabulary))

@@ -10,15 +10,15 @@ from random import Random
 from context_agent.synth_data.world.graph import Entity, Graph
 
 RANDOM_PER_DOCUMENT = 12
-"""Random documents of the same kind, offered after all closer ones."""
+"""The number of random documents of the same kind for each gold document. They come after all closer documents."""
 
 
 _MOST_PER_SORT = 30
-"""Candidates of one sort for one document."""
+"""The largest number of candidates of one sort for one document."""
 
 
 class DistractorFinder:
-    """Finds entities that resemble others in a world."""
+    """A finder of entities that resemble others in a world."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -30,10 +30,11 @@ class DistractorFinder:
                 self._sharing[entity.kind, word].append(entity.number)
 
     def near(self, gold: Sequence[int], rng: Random) -> Iterator[int]:
-        """Numbers of other entities, the most similar first, each once.
+        """Yield the numbers of other entities, the most similar first, each once.
 
-        For each gold document in turn: namesakes and entities that share a word of the name, then entities with the
-        same object of a relation (another work by that author); last, any entities of the same kind.
+        For each gold document in turn, the first are namesakes and entities that share a word of the name. Entities
+        with the same object of a relation follow, such as another work by the same author. Random entities of the same
+        kind come last.
         """
         excluded = set(gold)
         entities = [self._graph.entities[number] for number in gold]
@@ -53,7 +54,7 @@ class DistractorFinder:
         return sharing if len(sharing) <= _MOST_PER_SORT else rng.sample(sharing, _MOST_PER_SORT)
 
     def _alike(self, entity: Entity, rng: Random) -> list[int]:
-        """Other subjects of the same relations to the same objects."""
+        """Return the other subjects that have the same objects of the same relations."""
         subjects = [
             subject
             for relation in self._graph.wording.of(entity.kind)

@@ -12,19 +12,19 @@ from context_agent.synth_data.world.schema import SMALL, Relation
 from context_agent.types import Document
 
 _NAME_RATE = 0.2
-"""Probability that a later sentence repeats the subject's name."""
+"""The probability that a sentence after the first repeats the subject's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityDocument:
-    """A document, and the part of it that states each relation."""
+    """An entity's document, and the part of it that states each relation."""
 
     document: Document
     quotes: Mapping[str, str]
 
 
 def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
-    """Return the document of an entity; the same seed gives the same words."""
+    """Return the document of an entity. The same seed gives the same words."""
     rng = Random(f"prose/{seed}/{entity.number}")
     relations = [relation for relation in graph.wording.of(entity.kind) if relation.name in entity.objects]
     rng.shuffle(relations)
@@ -38,7 +38,7 @@ def write_document(graph: Graph, entity: Entity, seed: int) -> EntityDocument:
 
 
 def _write_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relation]) -> EntityDocument:
-    """`Ada Burr has the home Old Elm , has the prize Cole Cup and has the house the Abel Bank .`"""
+    """Return a document of one sentence: `Ada Burr has the home Old Elm , has the prize Cole Cup and has the … .`"""
     quotes = {}
     for relation in relations:
         predicate = relation.says[0].removeprefix("{x} ").removesuffix(" .")
@@ -49,7 +49,10 @@ def _write_one_sentence(graph: Graph, entity: Entity, relations: Sequence[Relati
 
 
 def _sentence(graph: Graph, entity: Entity, relation: Relation, rng: Random, *, first: bool) -> str:
-    """Return a sentence that names its subject, or mostly uses a pronoun if it is not the first."""
+    """Return a sentence that states a relation.
+
+    After the first sentence, a pronoun mostly replaces the subject's name.
+    """
     by_name = first or rng.random() < _NAME_RATE
     pronoun = ("He" if entity.number % 2 else "She") if entity.kind == "person" else "It"
     return rng.choice(relation.says).format(x=entity.mention if by_name else pronoun, y=graph.written(entity, relation))

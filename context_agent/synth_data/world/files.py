@@ -1,4 +1,4 @@
-"""Writes a world to a folder: corpus.jsonl.gz, queries.<split>.jsonl, world.json and README.md."""
+"""The files of a world in a folder: corpus.jsonl.gz, queries.<split>.jsonl, world.json and README.md."""
 
 from __future__ import annotations
 
@@ -26,11 +26,19 @@ Progress = Callable[[int, int | None], None]
 def write_world(
     world: ClosedWorld, folder: Path, *, force: bool = False, report: Progress | None = None
 ) -> dict[str, Any]:
-    """Write the world and return the content of `world.json`. `report` is called with (tasks written, total).
+    """Write the world to a folder, and return the content of `world.json`.
 
-    A folder that is not empty is refused without `force`, which replaces a world's files and leaves other files alone.
-    The files are written beside the folder and moved when they are complete, so a killed run leaves nothing behind.
-    Raises `ConfigError`.
+    The files are written beside the folder, and moved into it when they are complete. So a killed run leaves no
+    incomplete files in the folder.
+
+    Args:
+        world: The world.
+        folder: The folder to write.
+        force: Whether to replace a world's files in a folder that is not empty. Other files in it stay.
+        report: A function that is called with the number of tasks written and the total.
+
+    Raises:
+        ConfigError: If the folder is a file, or if it is not empty and `force` is False.
     """
     _check_folder(folder, force)
     target = folder.resolve()
@@ -68,7 +76,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 def _rows(
     world: ClosedWorld, split: str, counted: Mapping[str, Counter[str]], report: Progress | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield a split's tasks as rows, counted by type and hops."""
+    """Yield a split's tasks as rows, and count them by type and hops."""
     for task in world.stream(split):
         counted[split][f"{task.type}, {task.hops}"] += 1
         if report is not None:

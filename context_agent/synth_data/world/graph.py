@@ -1,7 +1,7 @@
-"""Entities of an invented world with their relations. The graph answers queries exactly.
+"""The entities of an invented world with their relations. The graph answers queries exactly.
 
-A world has three parts, one for each split, and no relation crosses between them, so no test question needs a training
-document. All parts share one corpus and one vocabulary, and therefore near-namesakes.
+A world has three parts, one for each split. No relation crosses between parts, so no test question needs a training
+document. All parts share one corpus and one vocabulary, so names in different parts can be nearly the same.
 """
 
 from __future__ import annotations
@@ -24,34 +24,43 @@ SPLIT_SHARES = (0.8, 0.1, 0.1)
 
 
 SMALLEST_PART = 12
-"""Entities of the smallest part: fewer hold no chain of four hops."""
+"""The number of entities of the smallest part. Fewer entities have no chain of four hops."""
 
 
 FEWEST_ENTITIES = 50
-"""Entities of the smallest world."""
+"""The number of entities of the smallest world."""
 
 
 VOCABULARIES = ("full", "small")
 
 
 _RELATION_RATE = 0.92
-"""Probability that an entity has a relation."""
+"""The probability that an entity has a given relation."""
 
 
 _PRIZE_RATE = 0.5
 
 
 _SHORT_RELATIONS = 3
-"""Relations of an entity in a world of short documents."""
+"""The number of relations of an entity in a world of short documents."""
 
 
 _NAMESAKE_SHARE = 0.02
-"""Share of persons with the same name as another person, in a world with the full vocabulary."""
+"""The share of persons who get the name of another person, in a world with the full vocabulary."""
 
 
 @dataclass(slots=True)
 class Entity:
-    """An invented entity. `objects` maps a relation's name to an entity's number, a year or a word."""
+    """An invented entity.
+
+    Attributes:
+        number: The entity's number, which identifies it.
+        kind: The kind of the entity.
+        name: The entity's name.
+        split: The part of the world that it belongs to.
+        objects: The objects of its relations by name. An object is an entity's number, a year or a word.
+        ambiguous: True if another entity has the same name. Texts then add its trade.
+    """
 
     number: int
     kind: str
@@ -59,21 +68,20 @@ class Entity:
     split: str
     objects: dict[str, int | str] = field(default_factory=dict)
     ambiguous: bool = False
-    """Whether another entity has the same name; texts then add its trade."""
 
     @property
     def id(self) -> str:
-        """The id of its document."""
+        """The id of the entity's document."""
         return f"w-{self.number:06d}"
 
     @property
     def title(self) -> str:
-        """The title of its document."""
+        """The title of the entity's document."""
         return f"{self.name} ({self.objects['trade']})" if self.ambiguous else self.name
 
     @property
     def mention(self) -> str:
-        """How texts name it."""
+        """The name by which texts mention the entity."""
         if self.ambiguous:
             return f"the {self.objects['trade']} {self.name}"
         return f"the {self.name}" if self.kind in {"institution", "prize"} else self.name
@@ -81,7 +89,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Graph:
-    """Entities by number, and the wording of their relations."""
+    """The entities by number, and the wording of their relations."""
 
     entities: Sequence[Entity]
     wording: Wording
@@ -89,7 +97,7 @@ class Graph:
 
     @cached_property
     def sources(self) -> Mapping[int, Sequence[tuple[int, str]]]:
-        """For each entity the (subject, relation) pairs that lead to it."""
+        """The (subject, relation) pairs that lead to each entity."""
         sources: dict[int, list[tuple[int, str]]] = defaultdict(list)
         for entity in self.entities:
             for relation in self.wording.of(entity.kind):
@@ -104,7 +112,7 @@ class Graph:
 
     @cached_property
     def by_kind(self) -> Mapping[tuple[str, str], list[Entity]]:
-        """Kind and split to entities."""
+        """The entities by kind and split."""
         by_kind: dict[tuple[str, str], list[Entity]] = defaultdict(list)
         for entity in self.entities:
             by_kind[entity.kind, entity.split].append(entity)
@@ -117,7 +125,16 @@ class Graph:
 
 
 def build_graph(entities: int, seed: int, vocabulary: str) -> Graph:
-    """Return a world of this many entities. Raises `ConfigError` for an invalid size or vocabulary."""
+    """Return a world of this many entities.
+
+    Args:
+        entities: Number of entities.
+        seed: Seed of everything that is random.
+        vocabulary: `full` or `small`.
+
+    Raises:
+        ConfigError: If the size or the vocabulary is invalid.
+    """
     if vocabulary not in VOCABULARIES:
         raise ConfigError(f"unknown vocabulary {vocabulary!r}: choose {' or '.join(VOCABULARIES)}")
     if entities < FEWEST_ENTITIES:
@@ -146,13 +163,17 @@ def _sizes(entities: int) -> list[int]:
 
 
 def _counts(size: int) -> dict[str, int]:
-    """Return the number of entities of each kind: at least one of each, most of them persons."""
+    """Return the number of entities of each kind. Each kind has at least one, and most entities are persons."""
     counts = {kind: max(1, int(size * share)) for kind, share in SHARES.items()}
     return {"person": size - sum(counts.values()), **counts}
 
 
 def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> None:
-    """Raise `ConfigError` if the lexicon has too few names, with the largest possible world."""
+    """Raise an error if the lexicon has too few names.
+
+    Raises:
+        ConfigError: If there are too few names. The message states the largest possible world.
+    """
     most, kind = min((entities * len(lexicon.names[kind]) // count, kind) for kind, count in totals.items())
     if most < entities:
         raise ConfigError(
@@ -175,7 +196,7 @@ def _entities(parts: Sequence[Mapping[str, int]], lexicon: Lexicon, rng: Random)
 
 
 class _Relations:
-    """Draws the relations of the entities of one part."""
+    """The random choice of relations for the entities of one part."""
 
     def __init__(self, graph: Graph, split: str, rng: Random) -> None:
         self._graph, self._split, self._rng = graph, split, rng
@@ -184,7 +205,7 @@ class _Relations:
         self._births: list[int] = []
 
     def draw(self) -> None:
-        """Draw years first: a teacher is older than a pupil, a work is younger than its maker."""
+        """Draw all relations, years first. A teacher is older than a pupil, and a work is younger than its maker."""
         for kind in KINDS:
             for entity in self._graph.members(kind, self._split):
                 self._year(entity)
@@ -227,7 +248,7 @@ class _Relations:
                 self._after(entity, self._born(target))
 
     def _older(self, entity: Entity) -> list[Entity]:
-        """Up to thirty persons born in earlier years than this one, the nearest in time."""
+        """Return up to thirty persons who were born in earlier years than this one, the nearest in time."""
         position = bisect_left(self._births, self._born(entity))
         return self._people[max(0, position - 30) : position]
 
@@ -250,7 +271,7 @@ class _Relations:
 
 
 def _make_namesakes(graph: Graph, rng: Random) -> None:
-    """Give some persons the name of a person with another trade, in any part."""
+    """Give some persons the name of a person with another trade, who may be in any part."""
     people = [entity for entity in graph.entities if entity.kind == "person"]
     rng.shuffle(people)
     pairs = int(len(people) * _NAMESAKE_SHARE)
@@ -261,7 +282,7 @@ def _make_namesakes(graph: Graph, rng: Random) -> None:
 
 
 def _keep_few_relations(graph: Graph, rng: Random) -> None:
-    """Leave each entity a few of its relations, so that one sentence can state them."""
+    """Reduce each entity to a few of its relations, so that one sentence can state them."""
     for entity in graph.entities:
         names = rng.sample(list(entity.objects), min(_SHORT_RELATIONS, len(entity.objects)))
         entity.objects = {name: value for name, value in entity.objects.items() if name in names}

@@ -1,7 +1,7 @@
 """The invented names of a world, and its words for trades, crafts and sorts of works.
 
-No name contains another whole name of its kind. Persons share given and family names, towns and works share a word,
-institutions and prizes share a family name, so a search by name returns several documents.
+No name contains another whole name of its kind. Persons share given and family names, towns and works share a word, and
+institutions and prizes share a family name. So a search by name returns several documents.
 """
 
 from __future__ import annotations
@@ -55,7 +55,15 @@ _NOUNS = """Anchor Barge Bell Bridge Cloister Compass Crown Door Ferry Fountain 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """The words of a world: possible names by kind in random order, and words for trades, crafts and sorts of works."""
+    """The words of a world.
+
+    Attributes:
+        names: The possible names by kind, in random order.
+        trades: Words for trades.
+        crafts: Words for crafts.
+        sorts: Words for sorts of works.
+        years: The period in which the world's events take place.
+    """
 
     names: Mapping[str, Sequence[str]]
     trades: Sequence[str]
@@ -111,7 +119,7 @@ SMALL_WORDS = {
 
 
 def small_lexicon(rng: Random) -> Lexicon:
-    """Return every name that the short lists allow, which limits the size of such a world."""
+    """Return a lexicon with every name that the short lists permit. Their number limits the size of the world."""
     part = SMALL_WORDS
     every = {
         "person": _all_pairs(part["given"], part["family"]),
@@ -133,7 +141,10 @@ def small_lexicon(rng: Random) -> Lexicon:
 
 
 def _name_part_count(count: int) -> int:
-    """Return the number of given or family names for which each is shared and a third of the pairs is used."""
+    """Return the number of given or family names at which a third of all pairs is used.
+
+    Then several persons share each name.
+    """
     return max(8, math.ceil(math.sqrt(3 * count)))
 
 

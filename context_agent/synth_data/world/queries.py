@@ -1,4 +1,4 @@
-"""Queries over a world: their exact answers, and their wording."""
+"""Queries over a world, their exact answers, and their wording."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Answers = frozenset[int | str]
 
 @dataclass(frozen=True, slots=True)
 class NamedEntity:
-    """An entity by its name."""
+    """A query for an entity by its name."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """The object of a relation whose subject is described."""
+    """A query for the object of a relation whose subject is described by another query."""
 
     of: Query
     relation: Relation
@@ -30,7 +30,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Intersection:
-    """The entities of one kind with two relations, each to a described entity."""
+    """A query for the entities of one kind that have two relations, each to a described entity."""
 
     kind: str
     first: tuple[Relation, Query]
@@ -39,7 +39,7 @@ class Intersection:
 
 @dataclass(frozen=True, slots=True)
 class YearComparison:
-    """The one of two entities whose year is smaller."""
+    """A query for the one of two entities whose year is earlier."""
 
     relation: Relation
     a: Query
@@ -50,7 +50,10 @@ Query = NamedEntity | Follow | Intersection | YearComparison
 
 
 def evaluate(graph: Graph, query: Query) -> Answers:
-    """Return everything that fits the query, entities by number. An ambiguous description has several answers."""
+    """Return everything that fits the query. Entities are given by number.
+
+    An ambiguous description has several answers.
+    """
     match query:
         case NamedEntity(number):
             return frozenset({number})
@@ -79,7 +82,13 @@ def _subjects(graph: Graph, kind: str, relation: Relation, query: Query) -> Answ
 
 @dataclass(frozen=True, slots=True)
 class QueryStep:
-    """A document on the path to the answer: its entity, the relations it is read for, and their clues."""
+    """A document on the path to the answer.
+
+    Attributes:
+        number: The number of the document's entity.
+        relations: The relations that the document is read for.
+        clues: The clues that describe these relations.
+    """
 
     number: int
     relations: tuple[Relation, ...]
@@ -87,8 +96,9 @@ class QueryStep:
 
 
 def describe_query(graph: Graph, query: Query, rng: Random) -> tuple[str, list[QueryStep]]:
-    """Return a description of the query's unique answer that names only where it starts, and the documents in hop
-    order.
+    """Return a description of the query's unique answer, and the documents on the path in hop order.
+
+    The description names only the entities where it starts.
     """
     match query:
         case NamedEntity(number):
@@ -154,21 +164,26 @@ def _single_entity(graph: Graph, query: Query) -> int:
 
 
 COMPARED_WITH = 8
-"""Most entities that one entity is compared with."""
+"""The largest number of entities that one entity is compared with."""
 
 
 _DEPTHS = {1: ((0, 0),), 2: ((0, 1), (1, 0)), 3: ((1, 1), (0, 2)), 4: ((1, 2), (2, 1))}
-"""For an intersection over this many documents: how many documents lead to each of its two ends."""
+"""The numbers of documents that lead to each of the two ends of an intersection, by its total number of documents."""
 
 
 class QueryStreams:
-    """The streams of queries over one part, in the order that the seed determines."""
+    """The streams of queries over one part. The seed determines their order."""
 
     def __init__(self, graph: Graph, split: str, seed: int) -> None:
         self._graph, self._split, self._seed = graph, split, seed
 
     def stream(self, kind: str, hops: int) -> Iterator[Query]:
-        """Queries of a type (`single`, `bridge`, `comparison`, `intersection`) over this many documents."""
+        """Yield the queries of a type over this many documents.
+
+        Args:
+            kind: The type: `single`, `bridge`, `comparison` or `intersection`.
+            hops: Number of documents.
+        """
         rng = Random(f"candidates/{self._seed}/{self._split}/{kind}/{hops}")
         if kind == "comparison":
             return self._comparisons(hops, rng)
@@ -180,7 +195,10 @@ class QueryStreams:
         return entities
 
     def _chains(self, hops: int, rng: Random) -> Iterator[Query]:
-        """Yield every start with every path of relations: first each start once, then each again with another path."""
+        """Yield chains from every start along every path of relations.
+
+        Each start comes once before any start comes again with another path.
+        """
         paths = {kind: self._paths(kind, hops) for kind in KINDS}
         for every in paths.values():
             rng.shuffle(every)
@@ -204,7 +222,7 @@ class QueryStreams:
         return paths
 
     def _path_exists(self, start: Entity, path: tuple[Relation, ...]) -> bool:
-        """Return whether the entity has every relation of the path."""
+        """Return True if the path can be followed from this entity: every entity on the way has the next relation."""
         here = start
         for relation in path:
             if relation.name not in here.objects:
@@ -214,7 +232,7 @@ class QueryStreams:
         return True
 
     def _comparisons(self, hops: int, rng: Random) -> Iterator[Query]:
-        """Two entities of a kind compared by year: both named, one named, or none."""
+        """Yield comparisons of two entities of a kind by year, in which both, one or neither is named."""
         years = [relation for relation in self._graph.wording.relations if relation.target == YEAR]
         streams = [self._compared(hops, relation, rng) for relation in years] if hops > 1 else []
         for row in zip_longest(*streams):
@@ -235,7 +253,7 @@ class QueryStreams:
                     yield YearComparison(year, query, second_query)
 
     def _described(self, year: Relation, rng: Random) -> list[tuple[int, Query]]:
-        """Entities with this year, each described by one subject that leads to it."""
+        """Return the entities with this year, each with a description by one subject that leads to it."""
         graph = self._graph
         described: list[tuple[int, Query]] = []
         for subject in self._shuffled(KINDS, rng):
@@ -248,7 +266,7 @@ class QueryStreams:
         return described
 
     def _intersections(self, hops: int, rng: Random) -> Iterator[Query]:
-        """Entities with two relations, each of whose objects is named or described."""
+        """Yield queries for entities with two relations, each with an object that is named or described."""
         for depths in _DEPTHS[hops]:
             for entity in self._shuffled(KINDS, rng):
                 relations = [r for r in self._graph.wording.of(entity.kind) if r.to_entity and r.name in entity.objects]
@@ -262,8 +280,9 @@ class QueryStreams:
                             yield Intersection(entity.kind, (first, ends[0]), (second, ends[1]))
 
     def _describe(self, number: int, depth: int, without: int, rng: Random) -> Query | None:
-        """Return a description of an entity over `depth` documents that avoids the entity `without`; None if there is
-        none.
+        """Return a description of an entity over `depth` documents that avoids the entity `without`.
+
+        If there is no such description, return None.
         """
         if depth == 0:
             return NamedEntity(number)

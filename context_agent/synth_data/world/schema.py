@@ -1,7 +1,8 @@
-"""What can be true in an invented world: kinds of entities, relations between them, and their wording.
+"""The rules of an invented world: kinds of entities, relations between them, and their wording.
 
-A relation has one object for each subject (a person has one birthplace). Only the subject's document states it, in
-other words than a question asks for it, so a search for the question's words finds the first hop and no further.
+A relation has one object for each subject: a person has one birthplace, for example. Only the subject's document states
+it. The document and the question use different words. So a search for the question's words finds the first hop and no
+further one.
 """
 
 from __future__ import annotations
@@ -11,17 +12,27 @@ from types import MappingProxyType
 
 KINDS = ("person", "town", "work", "institution", "region", "prize")
 SHARES = MappingProxyType({"town": 0.18, "work": 0.22, "institution": 0.09, "region": 0.05, "prize": 0.04})
-"""Share of each kind; the rest are persons."""
+"""The share of each kind among the entities. The rest are persons."""
 YEAR, WORD = "year", "word"
-"""What a relation leads to if not to an entity."""
+"""The targets of relations that do not lead to an entity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation from one kind to another, to a year or to a word.
+    """A relation from one kind of entity to another, to a year or to a word.
 
-    In `says`, `noun`, `asks` and `clause` {x} stands for the subject and {y} for the object: sentences of a
-    document, a description of the object by its subject, a question for the object, and a property of the subject.
+    In the texts, {x} is the subject and {y} is the object.
+
+    Attributes:
+        name: The name of the relation.
+        source: The kind of the subject.
+        target: The kind of the object, `year` or `word`.
+        says: Sentences of a document that state the relation.
+        asks: Questions for the object.
+        noun: Descriptions of the object by its subject. The first one can be nested: `the N of {x}`.
+        clause: Properties of the subject.
+        earlier: The question that compares two subjects, {a} and {b}, by this year.
+        hidden: The words of a clue in place of the object.
     """
 
     name: str
@@ -30,16 +41,13 @@ class Relation:
     says: tuple[str, ...]
     asks: tuple[str, ...]
     noun: tuple[str, ...] = ()
-    """The first one can be nested: `the N of {x}`."""
     clause: tuple[str, ...] = ()
     earlier: str = ""
-    """The question that compares two subjects by this year, with {a} and {b}."""
     hidden: str = ""
-    """What a clue says instead of the object."""
 
     @property
     def to_entity(self) -> bool:
-        """Whether another hop can start from the object."""
+        """True if the object is an entity, from which another hop can start."""
         return self.target in KINDS
 
 
@@ -58,7 +66,7 @@ class Wording:
         return next(relation for relation in self.relations if relation.source == source and relation.name == name)
 
     def words(self) -> set[str]:
-        """Return every lower-case word of the sentences: no invented name may be one of them."""
+        """Return every word of the sentences in lower case. Invented names must avoid these words."""
         texts = [
             text
             for relation in self.relations
@@ -208,13 +216,13 @@ FULL = Wording(
         ),
     ),
 )  # fmt: skip
-"""The wording with a free vocabulary: several ways to state and to ask for each relation."""
+"""The wording with a free vocabulary. It has several ways to state each relation and to ask for it."""
 
 
 def _small_relation(name: str, source: str, target: str, *, noun: str = "", earlier: str = "") -> Relation:
-    """Return a relation in few words, stated as `x has the noun y` and queried as `who (what) is the noun of x`.
+    """Return a relation in few words, stated as `x has the noun y` and asked as `who (what) is the noun of x`.
 
-    The same word states and asks: a small model need not learn synonyms.
+    Statement and question use the same word, so a small model need not learn synonyms.
     """
     what = noun or name
     asks = f"{'Who' if target == 'person' else 'What'} is the {what} of {{x}} ?"
@@ -263,4 +271,4 @@ SMALL = Wording(
         _small_relation("award", "prize", YEAR, noun="award year", earlier="Which prize is older , {a} or {b} ?"),
     ),
 )
-"""The wording for small models: one way to state and one way to ask, with punctuation separated from words."""
+"""The wording for small models. It has one way to state and one way to ask, with punctuation separated from words."""

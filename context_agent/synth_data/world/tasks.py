@@ -1,8 +1,11 @@
 """The tasks of a world: queries in words, checked against the graph, with gold, quotes and distractors.
 
-A query becomes a task only if the graph gives exactly one answer, all documents on the path differ, the answer is not
-in the question (except as an option of a comparison), no document before the last one states it, and no other entity
-has the answer's name.
+A query becomes a task only if it passes these checks:
+
+- The graph gives exactly one answer, and no other entity has the answer's name.
+- All documents on the path differ.
+- The answer is not in the question, except as an option of a comparison.
+- No document before the last one states the answer.
 """
 
 from __future__ import annotations
@@ -30,12 +33,18 @@ from context_agent.synth_data.world.queries import (
 )
 
 TURNS = ("bridge", "comparison", "bridge", "intersection")
-"""The order in which the types take turns; a chain over one document has the type `single`."""
+"""The order in which the types alternate. A chain over one document has the type `single`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """An answer as text, its kind (an entity's kind, `year` or `word`), and the entity's number if it is one."""
+    """An answer.
+
+    Attributes:
+        text: The answer as text.
+        kind: The kind of the entity, `year` or `word`.
+        number: The entity's number. None for a year or a word.
+    """
 
     text: str
     kind: str
@@ -43,18 +52,27 @@ class _Answer:
 
 
 class TaskGenerator:
-    """Makes the tasks of one part of a world from its documents, which are indexed by entity number."""
+    """A generator of the tasks of one part of a world."""
 
     def __init__(
         self, graph: Graph, documents: Sequence[EntityDocument], split: str, *, seed: int, name: str, distractors: int
     ) -> None:
-        """`name` starts every id; `distractors` is their number for each task."""
+        """Create a generator.
+
+        Args:
+            graph: The world.
+            documents: The documents of all entities, indexed by entity number.
+            split: The part of the world.
+            seed: Seed of everything that is random.
+            name: The start of every task's id.
+            distractors: Number of distractors per task.
+        """
         self._graph, self._documents, self._split, self._seed = graph, documents, split, seed
         self._name, self._distractor_count = name, distractors
         self._distractors = DistractorFinder(graph)
 
     def tasks(self, hops: range) -> Iterator[Task]:
-        """Tasks until no more can be made: hops take turns, and within them the types."""
+        """Yield tasks until no more can be made. The numbers of hops alternate, and for each of them the types do."""
         rng = Random(f"tasks/{self._seed}/{self._split}")
         lanes = [self._lane(n, rng) for n in hops]
         seen: set[str] = set()
@@ -69,7 +87,7 @@ class TaskGenerator:
                 yield self._finish(task, next(numbers), rng)
 
     def _lane(self, hops: int, rng: Random) -> Iterator[Task]:
-        """Yield the tasks over this many documents; the types take turns until each is exhausted."""
+        """Yield the tasks over this many documents. The types alternate until each is exhausted."""
         candidates = QueryStreams(self._graph, self._split, self._seed)
         streams = {kind: candidates.stream(kind, hops) for kind in TURNS}
         turns = list(TURNS)
@@ -84,7 +102,7 @@ class TaskGenerator:
                     yield task
 
     def task(self, query: Query, rng: Random) -> Task | None:
-        """Return the task of a query, without id and distractors; None if a check fails."""
+        """Return the task of a query, without its id and distractors. If a check fails, return None."""
         matches = evaluate(self._graph, query)
         if len(matches) != 1:
             return None
@@ -166,6 +184,6 @@ class TaskGenerator:
 
 
 def contains_words(text: str, answer: str) -> bool:
-    """Return whether the text contains the answer at word boundaries, in any case."""
+    """Return True if the text contains the answer at word boundaries, in any case."""
     low, sought = text.lower(), answer.lower()
     return sought in low and re.search(rf"(?<!\w){re.escape(sought)}(?!\w)", low) is not None
