@@ -1,4 +1,4 @@
-"""Plays episodes in a thread while the policy is trained."""
+"""Plays episodes in a background thread while the policy is trained."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ POLL_SECONDS = 1.0
 
 
 class BackgroundRollouts:
-    """Plays the offered requests in a thread, in order, at most `concurrency` episodes at a time.
+    """A thread that plays the requested episodes in order, with at most `concurrency` episodes at a time.
 
-    An episode has ended once its trajectory is in the log; an episode that the log already has is not played again.
-    `offer`, `wait`, `take` and `between_turns` are for the trainer's thread.
+    An episode has ended once its trajectory is in the log. An episode that the log already has is not played again.
+    Only the trainer's thread calls `offer`, `wait`, `take` and `between_turns`.
+
+    Attributes:
+        paused: Number of episodes that were unfinished when weights changed, summed over all changes.
+        mixed: Number of episodes that more than one policy version sampled.
     """
 
     def __init__(
@@ -42,7 +46,14 @@ class BackgroundRollouts:
         concurrency: int,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Only the thread uses the `worker`."""
+        """Set up the thread. It starts when the context is entered.
+
+        Args:
+            worker: Plays the episodes. Only the thread uses it.
+            log: Stores the episodes.
+            concurrency: Largest number of episodes that run concurrently.
+            note: Receives messages for the user.
+        """
         self._worker, self._log = worker, log
         self._concurrency, self._note = concurrency, note
         self._waiting: deque[RolloutRequest] = deque()
@@ -63,7 +74,7 @@ class BackgroundRollouts:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds without a running episode, since the start."""
+        """Seconds since the start in which no episode was running."""
         return self._idle.seconds
 
     def __enter__(self) -> Self:
@@ -75,19 +86,26 @@ class BackgroundRollouts:
         self.close()
 
     def close(self) -> None:
-        """Stop the thread and log the calls of unfinished episodes. Safe to call twice."""
+        """Stop the thread, and log the calls of unfinished episodes. A second call does nothing."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
 
     def offer(self, requests: Sequence[RolloutRequest]) -> None:
-        """Queue the requests behind those that were offered before."""
+        """Append the requests to the queue."""
         self._loop.call_soon_threadsafe(self._accept, requests)
 
     def wait(self, ready: Callable[[], T | None]) -> T:
-        """Wait until `ready`, which is called whenever an episode ends, returns a value.
+        """Wait until `ready` returns a value, and return the value.
 
-        Raises the error that ended the thread.
+        Args:
+            ready: A function that is called whenever an episode ends. It returns None as long as the caller must wait.
+
+        Returns:
+            The value.
+
+        Raises:
+            PolicyError: If the thread has ended. If an error ended it, that error is raised.
         """
         with self._changed:
             while True:
@@ -100,12 +118,13 @@ class BackgroundRollouts:
                     raise PolicyError("the rollout thread has ended")
 
     def has_ended(self, episode: str) -> bool:
-        """Return whether the episode has ended."""
+        """Return True if the episode has ended."""
         return episode in self._ended
 
     def oldest_version(self, episode: str) -> int | None:
-        """Return the oldest policy version in the episode; None before its first call and for versions without a
-        number.
+        """Return the oldest policy version that sampled in the episode.
+
+        If the episode has no call yet, or no version is a number, return None.
         """
         if (ended := self._ended.get(episode)) is not None:
             return ended[1]
@@ -113,13 +132,16 @@ class BackgroundRollouts:
         return running.oldest_version if running is not None else None
 
     def take(self, episode: str) -> EpisodeResult:
-        """Return the result of an ended episode, which is then forgotten."""
+        """Return the result of an ended episode, and forget it."""
         with self._changed:
             return self._ended.pop(episode)[0]
 
     @contextmanager
     def between_turns(self, *, drain: bool) -> Iterator[None]:
-        """Pause the episodes for the block, in which weights change. With `drain` no call is in progress inside it."""
+        """Pause the episodes within the block, in which weights change.
+
+        With `drain`, no call is in progress inside the block.
+        """
         self._call(self._pause(drain=drain))
         try:
             yield
@@ -127,7 +149,7 @@ class BackgroundRollouts:
             self._loop.call_soon_threadsafe(self._worker.resume)
 
     def score(self, ids: Sequence[int]) -> Future[Score]:
-        """Ask the worker for its score of the ids. Returns at once."""
+        """Request the worker's score of the ids, and return at once."""
         return asyncio.run_coroutine_threadsafe(self._worker.score(ids), self._loop)
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
@@ -210,7 +232,10 @@ class BackgroundRollouts:
             self._changed.notify_all()
 
     async def _pause(self, *, drain: bool) -> None:
-        """Logs the calls of unfinished episodes; the trainer does not wait for the disk."""
+        """Log the calls of unfinished episodes. With `drain`, first wait until no call is in progress.
+
+        The trainer does not wait for the disk.
+        """
         if drain:
             await self._worker.pause()
         self._log_unfinished()
@@ -225,7 +250,7 @@ class BackgroundRollouts:
                 running.logged += len(fresh)
 
     async def _log_and_wait(self, record: JsonObject) -> None:
-        """Returns when the record is on disk."""
+        """Log a record, and return when it is on disk."""
         written = self._loop.create_future()
         self._write(record, written)
         await written
@@ -236,7 +261,7 @@ class BackgroundRollouts:
             self._writing = self._loop.create_task(self._write_all())
 
     async def _write_all(self) -> None:
-        """Write the records that have accumulated, several with one sync."""
+        """Write the records that have accumulated. Several records share one sync."""
         while self._records:
             batch, self._records = self._records, []
             try:
@@ -250,7 +275,7 @@ class BackgroundRollouts:
 
 
 class _IdleClock:
-    """Sums the seconds of idleness; starts idle."""
+    """A clock that sums the seconds of idleness. It starts idle."""
 
     def __init__(self) -> None:
         self._sum = 0.0

@@ -1,9 +1,9 @@
-"""An engine whose episodes pause and continue between turns, under new weights or in another process.
+"""An engine whose episodes pause between turns, and continue under new weights or in another process.
 
 `PausableEngine` wraps an engine. It records each call of the running episodes, holds calls back while it is paused, and
-replays the recorded calls of an episode. The harness is deterministic over the same corpus, so an episode that is
-opened again and given its recorded replies reaches the point where it was paused. Each replayed call checks this: its
-prompt must be the recorded one.
+replays the recorded calls of an episode. The harness is deterministic over the same corpus. An episode that is opened
+again and receives its recorded replies therefore reaches the point where it was paused. Each replayed call checks this
+by comparing its prompt with the recorded one.
 """
 
 from __future__ import annotations
@@ -24,10 +24,17 @@ from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest, play_
 
 
 class RunningEpisode:
-    """A running episode: its calls so far, and the recorded ones that it starts with."""
+    """A running episode: its calls so far, and the recorded calls that it replays first.
+
+    Attributes:
+        calls: The calls so far.
+        logged: Number of calls that are on disk.
+        ended: True if the episode has ended.
+        diverged: True if the harness did not reproduce the recorded prompts.
+    """
 
     def __init__(self, recorded: Sequence[RecordedCall] = ()) -> None:
-        """`recorded` are its calls in an earlier process, which are on disk."""
+        """Start with the calls that an earlier process recorded on disk."""
         self.calls: list[RecordedCall] = list(recorded)
         self.logged = len(self.calls)
         """How many of the calls are on disk."""
@@ -38,9 +45,13 @@ class RunningEpisode:
         self._recorded = self.logged
 
     def replay(self, prompt: str) -> Sample | None:
-        """Return the recorded reply of the next call; None after the last one.
+        """Return the recorded reply of the next call. After the last recorded call, return None.
 
-        Raises `PolicyError` if it was sampled on another prompt.
+        Args:
+            prompt: The digest of the call's prompt.
+
+        Raises:
+            PolicyError: If the recorded call has another prompt.
         """
         if self._played >= self._recorded:
             return None
@@ -57,20 +68,20 @@ class RunningEpisode:
 
     @property
     def oldest_version(self) -> int | None:
-        """The oldest version of its calls; None if no version is a number."""
+        """Oldest policy version of its calls. None if no version is a number."""
         versions = (update_number(call.sample.version) for call in self.calls)
         return min((version for version in versions if version is not None), default=None)
 
 
 CURRENT_EPISODE: ContextVar[RunningEpisode | None] = ContextVar("running episode", default=None)
-"""The episode of the current task."""
+"""The episode that the current task plays."""
 
 
 class PausableEngine:
-    """An engine whose calls can be held back. For one event loop, whose thread alone pauses and resumes it.
+    """An engine whose calls can be held back. It belongs to one event loop, whose thread alone pauses and resumes it.
 
-    It starts paused, since there is nothing to sample with before the first weights arrive. Do not pause an engine that
-    waits for the episodes that it expects: it would wait for the held-back ones.
+    It starts paused, because there is nothing to sample with before the first weights arrive. Do not pause an engine
+    that waits for a full batch of expected episodes. It would wait for the calls that are held back.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -82,11 +93,15 @@ class PausableEngine:
 
     @property
     def name(self) -> str:
-        """Do what the engine does."""
+        """Name of the wrapped engine."""
         return self.engine.name
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """Return the recorded reply, or the engine's. Raises `PolicyError` if the record does not fit."""
+        """Return the recorded reply, or let the engine sample one.
+
+        Raises:
+            PolicyError: If the recorded call has another prompt.
+        """
         running, digest = CURRENT_EPISODE.get(), prompt_digest(request.prompt)
         if running is not None and (recorded := running.replay(digest)) is not None:
             return recorded
@@ -100,13 +115,13 @@ class PausableEngine:
         return sample
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return the engine's score, also while calls are held back."""
+        """Return the engine's score of the ids, even while calls are held back."""
         if not isinstance(self.engine, ScoringEngine):
             raise PolicyError(f"the engine {self.engine.name} does not score given ids, which training needs")
         return await self.engine.score(ids)
 
     def expect(self, episodes: int) -> None:
-        """Report to a batching engine how many more episodes are running."""
+        """Tell a batching engine how many more episodes are running."""
         if isinstance(self.engine, BatchingEngine):
             self.engine.expect(episodes)
 
@@ -137,11 +152,12 @@ def prompt_digest(prompt: Sequence[int]) -> str:
 
 
 class RolloutWorker(Protocol):
-    """Plays episodes for one event loop. It starts paused: no policy call goes through before `resume`."""
+    """A player of episodes for one event loop. It starts paused: no policy call goes through before `resume`."""
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """Return the result of an episode. Its recorded calls are replayed; each new one is added to `running` at
-        once.
+        """Replay the recorded calls of an episode, play it to its end, and return its result.
+
+        Each new call is added to `running` at once.
         """
 
     async def pause(self) -> None:
@@ -151,18 +167,18 @@ class RolloutWorker(Protocol):
         """Let calls through again."""
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return what the weights that sample find of the ids."""
+        """Return the log-probabilities of the ids under the weights that sample."""
 
 
 class LocalWorker:
-    """Plays in this process."""
+    """A worker that plays episodes in this process."""
 
     def __init__(self, agent: SearchAgent, engine: PausableEngine) -> None:
-        """The agent's policy samples through the `engine`."""
+        """Use an agent whose policy samples through the `engine`."""
         self._agent, self._engine = agent, engine
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """As `RolloutWorker.play`. Raises only `ConfigError`."""
+        """Play an episode as `RolloutWorker.play` does. Raise only `ConfigError`."""
         CURRENT_EPISODE.set(running)
         self._engine.expect(1)
         try:
@@ -171,13 +187,13 @@ class LocalWorker:
             self._engine.expect(-1)
 
     async def pause(self) -> None:
-        """Do what the engine does."""
+        """Pause the engine."""
         await self._engine.pause()
 
     def resume(self) -> None:
-        """Do what the engine does."""
+        """Resume the engine."""
         self._engine.resume()
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """Return the engine's."""
+        """Return the engine's score of the ids."""
         return await self._engine.score(ids)

@@ -1,16 +1,16 @@
-"""The log of asynchronous rollouts: what was sampled and not yet trained survives a kill at any moment.
+"""The log of asynchronous rollouts. What was sampled and not yet trained survives a kill at any moment.
 
-`buffer-0.jsonl` in the run's folder (one file a rank) is an append-only log with checksums. Its records:
+`buffer-0.jsonl` in the run's folder (one file per rank) is an append-only log with checksums. It has these records:
 
 head        the settings, and the update that the file begins with
-parked      the calls so far of an unfinished episode, from the call `first` on
-done        the trajectory of a finished episode
+paused      the calls so far of an unfinished episode, from the call `first` on
+finished    the trajectory of a finished episode
 consumed    the groups that a step trains on, written before it is trained, and those that later steps will train on
 resumed     a process resumed from the checkpoint of an update: what was consumed after it counts as not trained
 
-A step consumes an episode at most once, so no episode is trained twice. A finished episode that no step consumed is
-there when the run resumes, so none is lost. The questions of a step are a function of the settings and the step and
-need no record. `compact` drops the episodes that every kept checkpoint has already trained on.
+A step consumes an episode at most once, so no episode is trained twice. If no step consumed a finished episode, the
+episode is available when the run resumes, so none is lost. The questions of a step depend only on the settings and the
+step, and need no record. `compact` drops the episodes that every kept checkpoint has already trained on.
 """
 
 from __future__ import annotations
@@ -35,19 +35,24 @@ FORMAT = 1
 
 
 COMPACT_BYTES = 1_000_000
-"""Smaller files are not compacted."""
+"""Smallest size of a file that is compacted, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One reply of a paused episode, with the digest of the prompt that it was sampled on."""
+    """One reply of a paused episode.
+
+    Attributes:
+        prompt: The digest of the prompt.
+        sample: The reply.
+    """
 
     prompt: str
     sample: Sample
 
     @staticmethod
     def of(data: JsonObject) -> RecordedCall:
-        """Return the call of a record's plain data."""
+        """Return the call from a record's plain data."""
         sample = dict(data["sample"])
         sample |= {"ids": tuple(sample["ids"]), "logprobs": tuple(sample["logprobs"])}
         return RecordedCall(data["prompt"], Sample(**{**sample, "finish": Finish(sample["finish"])}))
@@ -55,7 +60,13 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedGroups:
-    """The groups that a step trains on, and the earlier requested groups that are left to later steps (`left`)."""
+    """The groups that a step consumes.
+
+    Attributes:
+        step: The step.
+        groups: The groups that it trains on.
+        left: Groups that were requested so far and are left to later steps.
+    """
 
     step: int
     groups: tuple[str, ...]
@@ -63,9 +74,14 @@ class ConsumedGroups:
 
 
 class RolloutLog:
-    """The rollouts of a run on disk. Open in one process at a time; safe to share between its threads.
+    """The rollouts of a run on disk. One process at a time can open it. Its threads may share it.
 
-    `finished` and `paused` hold episodes by id, `consumed` the groups by step.
+    Attributes:
+        path: The file.
+        finished: Trajectories of finished episodes, by id.
+        paused: Calls of unfinished episodes, by id.
+        consumed: The consumed groups, by step.
+        first_update: The update that the file begins with.
     """
 
     def __init__(
@@ -79,10 +95,22 @@ class RolloutLog:
         ranks: int = 1,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Opens the log of a run that resumes from `update`, or creates one. `settings` are `RunConfig.plain`.
+        """Open the log of a run that resumes from an update, or create it.
 
-        An incomplete last line is dropped and reported. Raises `ConfigError` for the log of another run and for one
-        that another process has open, `DataError` for a damaged log and for one that does not reach back to `update`.
+        An incomplete last line is dropped and reported.
+
+        Args:
+            path: The file.
+            settings: The settings of the run (`RunConfig.plain`).
+            substeps: Updates of a step.
+            update: The update from which the run resumes.
+            rank: The number of this rank.
+            ranks: The number of ranks.
+            note: Receives messages for the user.
+
+        Raises:
+            ConfigError: If the log belongs to another run, or another process has it open.
+            DataError: If the log is damaged, or does not reach back to `update`.
         """
         self.path = path
         self._settings, self._substeps, self._update = dict(settings), substeps, update
@@ -103,30 +131,42 @@ class RolloutLog:
 
     @property
     def next_step(self) -> int:
-        """The step whose rollouts are consumed next."""
+        """Next step that will consume rollouts."""
         return -(-self._update // self._substeps)
 
     @property
     def left(self) -> tuple[str, ...]:
-        """Groups that earlier steps requested and left, oldest first."""
+        """Groups that earlier steps requested and did not train on, oldest first."""
         before = self.consumed.get(self.next_step - 1)
         return before.left if before is not None else ()
 
     def write(self, records: Sequence[JsonObject]) -> None:
-        """Append records of `finished_record` and `paused_record`; on disk when it returns. Raises `DataError`."""
+        """Append records made by `finished_record` and `paused_record`. They are on disk when this returns.
+
+        Raises:
+            DataError: If the records cannot be written.
+        """
         with self._lock:
             self._log.append(*records)
 
     def consume(self, consumed: ConsumedGroups) -> None:
-        """Record what a step trains on; call it before the step is trained."""
+        """Record the groups that a step trains on. Call this before the step is trained."""
         with self._lock:
             self._log.append({"kind": "consumed", **asdict(consumed)})
             self.consumed[consumed.step] = consumed
 
     def compact(self, update: int, least: int = COMPACT_BYTES) -> bool:
-        """Drop what no checkpoint from `update` on needs if that is at least half of the file. True if it did.
+        """Drop what no checkpoint from an update on needs, if that is at least half of the file.
 
-        Raises `DataError`; the log is then as it was.
+        Args:
+            update: The update of the oldest kept checkpoint.
+            least: Smallest size of a file that is compacted, in bytes.
+
+        Returns:
+            True if the file was compacted.
+
+        Raises:
+            DataError: If the file cannot be replaced. The log then stays as it was.
         """
         with self._lock:
             if self._log.size < least:
@@ -139,7 +179,7 @@ class RolloutLog:
             return True
 
     def close(self) -> None:
-        """Close the log; safe to call twice."""
+        """Close the log. A second call does nothing."""
         with self._lock:
             self._log.close()
 
@@ -171,7 +211,7 @@ class RolloutLog:
         return encode_line(head, checksum=True)
 
     def _check_head(self, head: JsonObject) -> None:
-        """Raise an error for the log of another run."""
+        """Raise `DataError` if the log has another format, and `ConfigError` if it belongs to another run."""
         if head.get("kind") != "head" or head.get("form") != FORMAT:
             raise DataError(
                 f"{self.path} is not a rollout log of this version: its first line is not a head of format {FORMAT}. "
@@ -203,7 +243,7 @@ class RolloutLog:
             )
 
     def _apply(self, record: JsonObject) -> None:
-        """Update the episodes and groups by one record."""
+        """Update the episodes and groups with one record."""
         match record["kind"]:
             case "finished":
                 trajectory = Trajectory(decode_header(dict(record["header"])), tuple(map(decode, record["events"])))
@@ -220,7 +260,7 @@ class RolloutLog:
                     del self.consumed[step]
 
     def _needed_lines(self, step: int) -> list[bytes]:
-        """Return the lines that a process needs which consumes the rollouts of `step`, or of a later step, next."""
+        """Return the lines that are needed by a process whose next step is `step` or a later one."""
         trained = {group for consumed in self.consumed.values() if consumed.step < step for group in consumed.groups}
 
         def is_needed(record: JsonObject) -> bool:
@@ -246,5 +286,5 @@ def finished_record(trajectory: Trajectory) -> JsonObject:
 
 
 def paused_record(episode: str, first: int, calls: Sequence[RecordedCall]) -> JsonObject:
-    """Return the record of an unfinished episode: its calls from the `first` on, which the log does not have yet."""
+    """Return the record of an unfinished episode, with its calls from index `first` on."""
     return {"kind": "paused", "episode": episode, "first": first, "calls": [asdict(call) for call in calls]}

@@ -1,8 +1,8 @@
 """A worker that plays episodes in a process of its own, beside the trainer.
 
-In one process, a trainer and a sampler compete for Python's interpreter lock. With a `RolloutProcess` the trainer sends
-requests and receives replies and trajectories. The model is not sent: its tensors are in memory that both processes
-share. New weights come as a file of what changed (`weight_delta`).
+In one process, a trainer and a sampler compete for Python's interpreter lock. With a `RolloutProcess`, the trainer
+sends requests, and receives replies and trajectories. The model itself is not sent, because both processes share the
+memory of its tensors. New weights arrive as a file that contains what changed (`weight_delta`).
 """
 
 from __future__ import annotations
@@ -43,17 +43,22 @@ POLL_SECONDS = 1.0
 
 
 CLOSE_TIMEOUT = 10.0
-"""Seconds for the last batch of a process that is closed."""
+"""Seconds that closing waits for the last batch of the process."""
 
 
 class RolloutProcess:
-    """A `RolloutWorker` whose episodes are played by another process, once it has a model.
+    """A `RolloutWorker` whose episodes are played by another process. It needs a model first (`load_model`).
 
-    The process also ends with this one.
+    If this process ends, the other one ends too.
     """
 
     def __init__(self, run: RunConfig, *, version: str = "0") -> None:
-        """Plays with the run's settings and corpus; `version` names the initial weights."""
+        """Set up the worker without starting the process.
+
+        Args:
+            run: The run, whose settings and corpus the process uses.
+            version: The name of the initial weights.
+        """
         self._run, self._version = run, version
         # A forked process would inherit locks of threads that it lacks.
         self._context = processes.get_context("spawn")
@@ -71,10 +76,15 @@ class RolloutProcess:
         self._has_ended = False
 
     def load_model(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Sample with this model, whose tensors move to shared memory. `put` brings new values of those `trained`.
+        """Start the process with a model, and return when it is ready. The model's tensors move to shared memory.
 
-        Returns when the process is ready. Raises `ConfigError` for a model that cannot be sent to it, and `PolicyError`
-        if it ends at once.
+        Args:
+            model: The model.
+            trained: Indices of the parameters whose new values `put` sends.
+
+        Raises:
+            ConfigError: If the model cannot be sent to the process.
+            PolicyError: If the process ends at once.
         """
         self._folder = TemporaryDirectory(prefix="ctx1-weights-")
         channel = WeightChannel(self._context, Path(self._folder.name) / "changes", self._version)
@@ -98,9 +108,19 @@ class RolloutProcess:
             raise self._gone() from None
 
     def put(self, model: Any, version: str) -> int:
-        """Send the model's current weights, which sample from the next batch on. Return the bytes that were sent.
+        """Send the model's current weights. The process samples with them from its next batch on.
 
-        The call does not wait for the current batch. Raises `PolicyError` if the process has ended.
+        The call does not wait until the current batch is done.
+
+        Args:
+            model: The model.
+            version: The name of its weights.
+
+        Returns:
+            The number of bytes that were sent.
+
+        Raises:
+            PolicyError: If the process has ended.
         """
         if self._staged is None or not self._is_alive():
             raise self._gone()
@@ -114,7 +134,12 @@ class RolloutProcess:
             self._staged.lock.release()
 
     async def play(self, request: RolloutRequest, running: RunningEpisode) -> EpisodeResult:
-        """As `RolloutWorker.play`. Raises `ConfigError`, and `PolicyError` if the process has ended."""
+        """Play an episode as `RolloutWorker.play` does.
+
+        Raises:
+            ConfigError: If the agent's settings cannot work.
+            PolicyError: If the process has ended.
+        """
         number = next(self._numbers)
         ended: asyncio.Future[EpisodeResult] = self._listening().create_future()
         self._playing[number] = running, ended
@@ -125,19 +150,23 @@ class RolloutProcess:
             del self._playing[number]
 
     async def pause(self) -> None:
-        """As `RolloutWorker.pause`."""
+        """Hold back new calls, and return when no call is in progress."""
         number, done = next(self._numbers), self._listening().create_future()
         self._pausing[number] = done
         self._send(("pause", number))
         await done
 
     def resume(self) -> None:
-        """As `RolloutWorker.resume`. Waiting episodes learn of a process that has ended."""
+        """Let calls through again. If the process has ended, do nothing: the waiting episodes receive the error."""
         with suppress(PolicyError):
             self._send(("resume",))
 
     async def score(self, ids: Sequence[int]) -> Score:
-        """As `RolloutWorker.score`. Raises `PolicyError` if the model fails, or the process has ended."""
+        """Return the log-probabilities of the ids under the weights that sample.
+
+        Raises:
+            PolicyError: If the model fails, or the process has ended.
+        """
         number = next(self._numbers)
         done: asyncio.Future[Score] = self._listening().create_future()
         self._scoring[number] = done
@@ -145,7 +174,7 @@ class RolloutProcess:
         return await done
 
     def close(self) -> None:
-        """End the process after the current batch. Safe to call twice."""
+        """End the process after its current batch. A second call does nothing."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -168,7 +197,7 @@ class RolloutProcess:
             raise self._gone() from None
 
     def _listening(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of the episodes; the first call starts the thread that delivers messages to it."""
+        """Return the event loop of the episodes. The first call starts the thread that delivers messages to it."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             threading.Thread(target=self._hear, args=(self._loop,), name="ctx1-hear", daemon=True).start()
@@ -228,7 +257,7 @@ class RolloutProcess:
 
 
 class _ReportedEpisode(RunningEpisode):
-    """An episode that reports each new call."""
+    """An episode that reports each new call to the trainer."""
 
     def __init__(self, recorded: Sequence[RecordedCall], remote: Any, number: int) -> None:
         super().__init__(recorded)
@@ -240,7 +269,7 @@ class _ReportedEpisode(RunningEpisode):
 
 
 def _serve(run: RunConfig, model: Any, staged: WeightReceiver, remote: Any, threads: int) -> None:
-    """Play until the trainer closes it or ends."""
+    """Play episodes until the trainer closes the connection or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The source of a step's episodes in an asynchronous run: they were sampled while earlier steps were trained."""
+"""The source of a step's episodes in an asynchronous run. They are sampled while earlier steps are trained."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ from context_agent.train.training_run import TrainingRun
 
 @dataclass(frozen=True, slots=True)
 class AsyncLimits:
-    """How far sampling may run ahead of training.
+    """Limits on how far sampling may run ahead of training.
 
-    `ahead`: steps; `quota`: the share of its groups that a step waits for; `staleness`: the most updates that a row may
-    be old when it is trained.
+    Attributes:
+        ahead: Number of steps that are sampled in advance.
+        quota: Share of its groups that a step waits for.
+        staleness: Largest age of a row when it is trained, in updates.
     """
 
     ahead: int
@@ -42,11 +44,12 @@ class AsyncLimits:
 
 
 class AsyncRollouts:
-    """A `RolloutSource` whose episodes are played in the background, while earlier steps are trained.
+    """A `RolloutSource` whose episodes are played in the background while earlier steps are trained.
 
     While step n is trained, the episodes of up to `ahead` later steps are sampled. A step trains on the groups that it
-    asked for. With a `quota` below 1 it does not wait for the last of them: those continue under newer weights, and a
-    later step trains on them. No group is left so long that its rows would be older than `staleness`.
+    requested. With a `quota` below 1, it does not wait for the last of them. These continue under newer weights, and a
+    later step trains on them. If waiting longer would make a group's rows older than `staleness`, the step waits for
+    the group.
     """
 
     def __init__(
@@ -61,10 +64,17 @@ class AsyncRollouts:
         oldest_checkpoint: Callable[[], int | None] = lambda: None,
         note: Notify = lambda _: None,
     ) -> None:
-        """`rollouts` draws the requests of a step.
+        """Set up the source.
 
-        `sync_seconds` is the time that weight syncs have taken so far, `oldest_checkpoint` the oldest update that a run
-        may resume from.
+        Args:
+            rollouts: Draws the requests of a step.
+            config: The rollout settings.
+            background: Plays the episodes.
+            log: Stores the episodes.
+            limits: How far sampling may run ahead.
+            sync_seconds: Returns the time that weight syncs have taken so far.
+            oldest_checkpoint: Returns the oldest update from which the run may resume.
+            note: Receives messages for the user.
         """
         self._rollouts, self._config = rollouts, config
         self._background, self._log, self._limits = background, log, limits
@@ -75,17 +85,17 @@ class AsyncRollouts:
         self._left = log.left
 
     def score(self, ids: Sequence[int]) -> Future[Score]:
-        """Ask the sampler in the background for its score of the ids."""
+        """Request the background sampler's score of the ids, and return at once."""
         return self._background.score(ids)
 
     def refill(self, step: int, first: int, count: int) -> list[RolloutRequest]:
-        """Return nothing: the questions of later steps are already being sampled."""
+        """Return no requests. The questions of later steps are already being sampled."""
         return []
 
     def draw(self, step: int) -> list[RolloutRequest]:
-        """Return the requests of the step; those of later steps start in the background.
+        """Return the requests of the step, and start those of later steps in the background.
 
-        The first call also starts the groups that an interrupted run has left: before it the sampler has no model.
+        The first call also starts the groups that an interrupted run left. Before that call the sampler has no model.
         """
         left, self._left = self._left, ()
         for earlier in sorted(set(map(_step_of, left))):
@@ -97,7 +107,7 @@ class AsyncRollouts:
         return self._rollouts.draw(step)
 
     def play(self, step: int, requests: Sequence[RolloutRequest]) -> PlayedEpisodes:
-        """Return the groups that are ready, of this step and of earlier ones; waits until there are enough of them."""
+        """Return the finished groups of this step and of earlier ones. Wait until there are enough of them."""
         started = time.perf_counter()
         ready = self._background.wait(lambda: self._ready_groups(step))
         waited = time.perf_counter() - started
@@ -114,7 +124,7 @@ class AsyncRollouts:
         return PlayedEpisodes(requests_taken, results, waited, metrics)
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
-        """Return how many sampled rows have which age, and how many episodes were paused for new weights."""
+        """Return the number of sampled rows by age, and the number of episodes that were paused for new weights."""
         # Weights that an interrupted run has lost were newer than those now trained: such a row counts as fresh.
         ages = [max(0, row_age(item.row, update)) for item in rows if not item.demonstrated]
         metrics = {f"staleness/{age}": float(count) for age, count in sorted(Counter(ages).items())}
@@ -123,7 +133,7 @@ class AsyncRollouts:
         return metrics | {"episodes_paused": self._increase("paused", self._background.paused)}
 
     def checkpointed(self) -> None:
-        """Compact the log; if that fails, the log stays as it is."""
+        """Compact the log. If that fails, report it. The log then stays as it is."""
         oldest = self._oldest_checkpoint()
         if oldest is None:
             return
@@ -142,7 +152,7 @@ class AsyncRollouts:
         return [group for group in self._groups if _step_of(group) <= step]
 
     def _ready_groups(self, step: int) -> list[str] | None:
-        """Return the groups that the step trains on; None while it has to wait."""
+        """Return the groups that the step trains on. If it must wait, return None."""
         due = self._due(step)
         ready = [group for group in due if all(self._background.has_ended(r.episode) for r in self._groups[group])]
         late = set(due).difference(ready)
@@ -153,14 +163,14 @@ class AsyncRollouts:
         return None if any(self._is_stale_after(group, step) for group in late) else ready
 
     def _is_stale_after(self, group: str, step: int) -> bool:
-        """Return whether the group's rows would be too old in the last update of the next step."""
+        """Return True if the group's rows would be too old in the last update of the next step."""
         versions = [self._background.oldest_version(request.episode) for request in self._groups[group]]
         oldest = min((version for version in versions if version is not None), default=None)
         last_update = (step + 2) * self._config.substeps - 1
         return oldest is not None and last_update - oldest > self._limits.staleness
 
     def _increase(self, name: str, total: float) -> float:
-        """Return how much a total has grown since the last call."""
+        """Return the growth of a total since the last call."""
         before, self._totals[name] = self._totals.get(name, 0.0), float(total)
         return float(total) - before
 
@@ -180,10 +190,23 @@ def open_async_rollouts(
     open_agent: Callable[[Engine], AbstractContextManager[SearchAgent]],
     resume: bool,
 ) -> Iterator[tuple[AsyncRollouts, WeightSync]]:
-    """Asynchronous rollouts, and what brings new weights to their sampler.
+    """Open the asynchronous rollouts of a run, with the weight sync of their sampler.
 
-    `sampler` is the engine of the synchronous loop with its weight sync; evaluation uses it. Raises `ConfigError` and
-    `DataError` for a log that the run cannot resume from.
+    Args:
+        config: The run file.
+        run: The run in its folder.
+        rollouts: Draws the requests of a step.
+        loaded: The trainer's model.
+        sampler: The engine of the synchronous loop with its weight sync. Evaluations use it.
+        open_agent: Opens an agent that samples from an engine.
+        resume: True if the run resumes.
+
+    Yields:
+        The source of episodes, and the weight sync.
+
+    Raises:
+        ConfigError: If the log belongs to another run, or to a run that is not resumed.
+        DataError: If the log is damaged or does not fit the checkpoint.
     """
     assert config.async_rollouts is not None
     path = run.out / f"buffer-{run.rank}.jsonl"
@@ -228,9 +251,10 @@ def _open_worker(
     engine: Engine,
     weights: WeightSync,
 ) -> Iterator[tuple[RolloutWorker, WeightSync]]:
-    """Yield the worker with its weight sync: this process with a server, else a copy of the model.
+    """Yield the worker with its weight sync.
 
-    The copy is in a process of its own or in a thread.
+    With a server, this process plays the episodes. Otherwise a copy of the model does, in its own process or in a
+    thread.
     """
     assert config.async_rollouts is not None
     location = config.async_rollouts.sampler or _default_location()

@@ -1,12 +1,12 @@
-"""What changed in a model's weights since the receiver's version, as a file that the receiver checks.
+"""Sends what changed in a model's weights, as a file that the receiver checks.
 
-A sender keeps the weights that the receiver is known to have. It writes the bits that differ to a file that it replaces
-whole. The receiver takes the file only if its digest fits and it builds on the very weights that the receiver has. A
-half-written or damaged file, and one that builds on weights that never arrived, is refused. The sender sees that, and
-sends all weights the next time.
+The sender keeps the weights that the receiver is known to have. It writes the bits that differ to a file, which it
+replaces as a whole. The receiver accepts the file only if its digest is right and it builds on the weights that the
+receiver has. Otherwise the file is half-written or damaged, or builds on weights that never arrived. The sender sees
+the refusal and sends all weights the next time.
 
-The digest of a version covers the file, and the file names the digest that it builds on. So equal digests mean that
-sender and receiver have applied the same files since all weights were sent.
+The digest of a version covers the file, and the file names the digest that it builds on. Equal digests therefore mean
+that sender and receiver have applied the same files since all weights were sent.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ START = hashlib.sha256(b"the weights that both began with").digest()
 
 
 WHOLE = b""
-"""What a file builds on that has all weights."""
+"""The base of a file that contains all weights."""
 
 
 MOSTLY_ZERO = 0.5
-"""Bytes are compressed if at most this share of them is not 0; others would not become smaller."""
+"""Largest share of nonzero bytes at which bytes are compressed. Others would not become smaller."""
 
 
 DIGEST_BYTES = hashlib.sha256().digest_size
+"""Length of a digest, in bytes."""
 
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -53,7 +54,14 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """A file that was written: the version and digest of the weights that it leads to, and its size in bytes."""
+    """A file of weights that was written.
+
+    Attributes:
+        path: The file.
+        version: The version of the weights after the file is applied.
+        digest: The digest of these weights.
+        size: The size of the file, in bytes.
+    """
 
     path: Path
     version: str
@@ -64,14 +72,17 @@ class WeightFile:
 def write_changes(
     path: Path, weights: Sequence[torch.Tensor], known: Sequence[torch.Tensor], *, version: str, base: bytes
 ) -> WeightFile:
-    """Write what leads from the known weights to the present ones. A file that was there is replaced.
+    """Write a file that turns the known weights into the present ones. An existing file is replaced.
 
     Args:
         path: The file.
         weights: The present weights.
-        known: The receiver's weights, of the same shapes. Not read if all weights are written.
+        known: The receiver's weights, of the same shapes. They are not read if all weights are written.
         version: The name of the present weights.
-        base: The digest of the receiver's weights; `WHOLE` writes all of the present ones.
+        base: The digest of the receiver's weights. `WHOLE` writes all of the present weights.
+
+    Returns:
+        The written file.
     """
     tensors: dict[str, torch.Tensor] = {}
     for index, tensor in enumerate(weights):
@@ -88,18 +99,18 @@ def write_changes(
 
 
 def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) -> tuple[str, bytes]:
-    """Change the weights in place as a file says.
+    """Apply a file of changes to the weights, in place.
 
     Args:
         path: A file of `write_changes`.
-        weights: The weights to change. They are changed only if all of the file is valid.
-        base: The digest of the weights as they are.
+        weights: The weights to change. They are changed only if the whole file is valid.
+        base: The digest of the weights before the change.
 
     Returns:
-        The version that the weights now are, and its digest.
+        The version of the changed weights, and its digest.
 
     Raises:
-        DataError: If the file is not there, not whole, or builds on other weights.
+        DataError: If the file is missing, incomplete, or builds on other weights.
     """
     try:
         data = path.read_bytes()
@@ -128,16 +139,15 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers as integers, which differ wherever the numbers do in any bit, shape (numbers,)."""
+    """Return the numbers as integers that differ wherever any bit of the numbers differs, shape (numbers,)."""
     return tensor.detach().reshape(-1).contiguous().view(_BITS[tensor.element_size()])
 
 
 def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the bytes that differ, as an exclusive or: first bytes of all numbers together, then the second ones, and
-    so on.
+    """Return the bits that differ, as an exclusive or. Bytes are grouped by their place in a number.
 
-    An update moves a number by little, so its high bytes mostly stay. What is mostly 0 is compressed (`z`), and bytes
-    that are 0 throughout are left out.
+    An update moves a number by little, so its high bytes mostly stay the same. Bytes that are mostly 0 are compressed
+    (`z`). Bytes that are all 0 are left out.
     """
     differing = (_bits(tensor) ^ _bits(known)).cpu().numpy().view(np.uint8).reshape(-1, tensor.element_size())
     parts = {}
@@ -153,7 +163,7 @@ def _changed_bytes(tensor: torch.Tensor, known: torch.Tensor) -> dict[str, torch
 
 
 def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) -> tuple[bool, torch.Tensor]:
-    """Return whether a file has all numbers of a tensor, and their bits: those that they have, or those that flip."""
+    """Return whether a file has all numbers of a tensor, and the bits: those of the numbers, or those to flip."""
     values = tensors.get(f"{index}")
     if values is not None:
         if len(values) != tensor.numel() or values.dtype != tensor.dtype:
@@ -175,25 +185,30 @@ def _change(tensors: dict[str, torch.Tensor], index: int, tensor: torch.Tensor) 
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """Return the metadata of a safetensors file: its JSON header begins behind 8 bytes that tell the header's
-    length.
-    """
+    """Return the metadata of a safetensors file. Its JSON header follows 8 bytes that give the header's length."""
     (length,) = struct.unpack_from("<Q", content)
     metadata: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
     return metadata
 
 
 VERSION_BYTES = 64
+"""Longest name of a version, in bytes."""
 
 
 class WeightChannel:
-    """What both processes see besides the file: the newest version, and what became of the last one.
+    """The memory that both processes share besides the file: the newest version, and whether the last one was accepted.
 
-    Hold `lock` to write and to read the file.
+    Hold `lock` to write or read the file.
     """
 
     def __init__(self, context: Any, path: Path, version: str) -> None:
-        """`context` is that of the process which receives; `version` names the weights that both have."""
+        """Create the channel.
+
+        Args:
+            context: The multiprocessing context of the receiving process.
+            path: The file.
+            version: The name of the weights that both processes have.
+        """
         self.path = path
         self.lock = context.Lock()
         self.version = context.Array("c", VERSION_BYTES, lock=False)
@@ -204,17 +219,25 @@ class WeightChannel:
 
 
 class WeightSender:
-    """Sends what changes in some of a model's weights. It keeps a copy of the weights that the receiver has."""
+    """A sender of changes in some of a model's weights. It keeps a copy of the weights that the receiver has."""
 
     def __init__(self, model: Any, indices: Sequence[int], channel: WeightChannel) -> None:
-        """`indices` select from `model.parameters()`; the receiver has their present values."""
+        """Copy the weights that the receiver has.
+
+        Args:
+            model: The model.
+            indices: Indices of the sent weights in `model.parameters()`. The receiver has their present values.
+            channel: The channel to the receiver.
+        """
         self.lock, self._channel, self._indices = channel.lock, channel, list(indices)
         self._known = [tensor.clone() for tensor in selected(model, self._indices)]
         self._base = START
         self._pending: WeightFile | None = None
 
     def put(self, model: Any, version: str) -> int:
-        """Write what has changed since the receiver's version. Return the bytes; hold the lock."""
+        """Write what has changed since the receiver's version, and return the size in bytes. The caller holds the
+        lock.
+        """
         if self._pending is not None and self._channel.taken.value == self._pending.digest.hex().encode():
             self._base = self._confirmed()
         base = WHOLE if self._channel.refused.value else self._base
@@ -225,7 +248,7 @@ class WeightSender:
         return self._pending.size
 
     def _confirmed(self) -> bytes:
-        """Return the digest of the weights that the receiver has taken, which are known from now on."""
+        """Mark the weights that the receiver has accepted as known, and return their digest."""
         try:
             return read_changes(self._channel.path, self._known, base=self._base)[1]
         except DataError:
@@ -233,7 +256,7 @@ class WeightSender:
 
 
 class WeightReceiver:
-    """Takes the weights that a `WeightSender` sends. It can be sent to the process of the model."""
+    """A receiver of the weights that a `WeightSender` sends. It can be sent to the process of the model."""
 
     def __init__(self, indices: Sequence[int], channel: WeightChannel) -> None:
         self.lock, self._channel, self._indices = channel.lock, channel, list(indices)
@@ -242,7 +265,10 @@ class WeightReceiver:
         self._digest = START
 
     def take(self, model: Any) -> str:
-        """Bring the model's weights up to date. Return their version, the earlier one if the file is refused."""
+        """Bring the model's weights up to date, and return their version.
+
+        If the file is refused, the weights and the version stay the same.
+        """
         if self._channel.version.value != self._seen:
             self._seen = self._channel.version.value
             try:
@@ -256,6 +282,6 @@ class WeightReceiver:
 
 
 def selected(model: Any, indices: Sequence[int]) -> list[torch.Tensor]:
-    """Return some of a model's parameters, by index."""
+    """Return the parameters of a model that have these indices."""
     parameters = list(model.parameters())
     return [parameters[index].detach() for index in indices]

@@ -1,4 +1,4 @@
-"""Weight syncs of background rollouts: to a copy of the model, and while episodes pause."""
+"""Weight syncs for background rollouts: to a copy of the model, and while episodes pause."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ except ImportError as error:
 
 
 def sampling_copy(model: Any) -> Any:
-    """Return a copy of a trainer's model to sample with. Weights that are not trained are shared, not copied.
+    """Return a copy of a trainer's model for sampling. Weights that are not trained are shared instead of copied.
 
-    TRL and accelerate give the model a `forward` of its own, a closure over the model. A copy of it would compute with
-    the trainer's weights at any moment of an update. The copy has the `forward` of its class.
+    TRL and accelerate give the model a `forward` of its own, which is a closure over the model. A copy of that closure
+    would compute with the trainer's weights, even during an update. The copy therefore uses the `forward` of its class.
     """
     frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
     copied = copy.deepcopy(model, frozen).eval()
@@ -35,23 +35,23 @@ def sampling_copy(model: Any) -> Any:
 
 
 class ModelHolder(Protocol):
-    """Samples with a model, in this process or another."""
+    """An object that samples with a model, in this process or another."""
 
     def load_model(self, model: Any, trained: Sequence[int] = ()) -> None:
-        """Sample with this model from now on. `put` brings new values of its `trained` parameters, by index."""
+        """Sample with this model from now on. `put` sends new values of its `trained` parameters, given by index."""
 
     def put(self, model: Any, version: str) -> int:
-        """Send the model's current weights, which sample from the next batch on. Return the bytes that were sent.
+        """Send the model's current weights, and return the number of bytes. They sample from the next batch on.
 
-        The call does not wait for the current batch.
+        The call does not wait until the current batch is done.
         """
 
 
 class CopySync(SeparateWeights):
-    """The sampler has a copy of the trainer's model, so that neither waits for the other.
+    """A weight sync for a sampler with a copy of the trainer's model, so that neither waits for the other.
 
-    Weights that are not trained (a base model under adapters) are shared, not copied. A batch is sampled by one
-    version: the sampler adopts new weights between two.
+    Weights that are not trained, such as a base model under adapters, are shared instead of copied. One version samples
+    a whole batch, because the sampler takes new weights only between batches.
     """
 
     def __init__(self, sampler: ModelHolder) -> None:
@@ -59,7 +59,7 @@ class CopySync(SeparateWeights):
         self._pushed = -1
 
     def attach(self, trainer: Any) -> None:
-        """Make the copy of the model as the trainer has it, with its adapters."""
+        """Give the sampler a copy of the trainer's model, with its adapters."""
         model = trainer.accelerator.unwrap_model(trainer.model)
         trained = [index for index, parameter in enumerate(model.parameters()) if parameter.requires_grad]
         self._sampler.load_model(sampling_copy(model), trained)
@@ -75,32 +75,43 @@ class CopySync(SeparateWeights):
 
 
 class PausableRollouts(Protocol):
-    """Episodes in the background that can be paused between two turns."""
+    """Background episodes that can be paused between two turns."""
 
     def between_turns(self, *, drain: bool) -> AbstractContextManager[None]:
-        """Pause the episodes for the block. With `drain` no call is in progress inside it."""
+        """Pause the episodes within the block. With `drain`, no call is in progress inside it."""
 
 
 class PausingSync:
-    """A weight sync during background rollouts, which pause between two turns."""
+    """A weight sync that pauses background episodes between two turns.
+
+    Attributes:
+        seconds: Time that weight syncs have taken, including waiting.
+    """
 
     def __init__(self, weights: WeightSync, rollouts: PausableRollouts, *, drain: bool) -> None:
-        """With `drain` no call is in progress when weights change, as a server that unloads the last adapter needs."""
+        """Wrap a weight sync.
+
+        Args:
+            weights: The weight sync.
+            rollouts: The episodes to pause.
+            drain: If True, no call is in progress when weights change. A server that unloads the last adapter needs
+                this.
+        """
         self._weights, self._rollouts, self._drain = weights, rollouts, drain
         self._pushed = -1
         self.seconds = 0.0
         """Seconds that weight syncs have taken, waiting included."""
 
     def attach(self, trainer: Any) -> None:
-        """As the weights do."""
+        """Attach the wrapped sync to the trainer."""
         self._weights.attach(trainer)
 
     def before_update(self) -> None:
-        """As the weights do."""
+        """Prepare the wrapped sync for a change of weights."""
         self._weights.before_update()
 
     def after_update(self) -> None:
-        """As the weights do."""
+        """Let the wrapped sync continue after a change of weights."""
         self._weights.after_update()
 
     def push(self, trainer: Any, step: int) -> SentWeights:
@@ -116,26 +127,26 @@ class PausingSync:
 
 
 class CombinedSync:
-    """Several weight syncs as one."""
+    """Several weight syncs that act as one."""
 
     def __init__(self, every: Sequence[WeightSync]) -> None:
         self._every = every
 
     def attach(self, trainer: Any) -> None:
-        """As each does."""
+        """Attach each sync to the trainer."""
         for sync in self._every:
             sync.attach(trainer)
 
     def before_update(self) -> None:
-        """As each does."""
+        """Prepare each sync for a change of weights."""
         for sync in self._every:
             sync.before_update()
 
     def after_update(self) -> None:
-        """As each does."""
+        """Let each sync continue after a change of weights."""
         for sync in self._every:
             sync.after_update()
 
     def push(self, trainer: Any, step: int) -> SentWeights:
-        """As each does."""
+        """Send the weights with each sync, and return the total size."""
         return sum((sync.push(trainer, step) for sync in self._every), NOTHING_SENT)

@@ -1,8 +1,8 @@
-"""Calibration of a judge: its scores against gold.
+"""Calibration of a judge: compares its scores with gold.
 
-Confidence intervals are over questions: the rankings of a question are resampled together. Sources: J. Cohen (1960) for
-kappa; J. Hanley and B. McNeil (1982) for the area under the curve, the probability that a good ranking scores above a
-bad one, ties counting half; C. Spearman (1904).
+Confidence intervals are over questions, so the rankings of a question are resampled together. The statistics are kappa
+(J. Cohen, 1960), the area under the curve (J. Hanley and B. McNeil, 1982) and rank correlation (C. Spearman, 1904). The
+area under the curve is the probability that a good ranking scores above a bad one. Ties count half.
 """
 
 from __future__ import annotations
@@ -25,20 +25,28 @@ from context_agent.train.experimental.judge.judge import YES_SCORE, JudgeVerdict
 from context_agent.train.experimental.judge.labelled_rankings import LabelledRanking
 
 MIN_RANKINGS = 10
-"""Good and bad rankings that a calibration needs of each, at least."""
+"""Smallest number of good rankings, and of bad rankings, that a calibration needs."""
 
 
 ALWAYS_YES = 0.9
-"""Share of the bad rankings from which on a judge that accepts them is said to say always yes."""
+"""Share of accepted bad rankings from which on the report warns that the judge always says yes."""
 
 
 RECALL_BINS = {"none": (0.0, 0.0), "some": (0.0, 1.0), "all": (1.0, 1.0)}
-"""Shares of the gold found, as the table has them."""
+"""Bins of recall in the report's table, as lower and upper bounds. The bounds of `some` are exclusive."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
-    """A label and a score; `good` is what the gold says, `yes` what the judge says."""
+    """A ranking's label and the judge's score of it.
+
+    Attributes:
+        recall: Recall of the ranking.
+        f1: F1 of the ranking.
+        score: The judge's score, from 0 to 1.
+        good: True if the ranking is good according to the gold.
+        yes: True if the judge accepts the ranking.
+    """
 
     recall: float
     f1: float
@@ -49,7 +57,14 @@ class JudgedPair:
 
 @dataclass(frozen=True, slots=True)
 class RecallBin:
-    """Rankings that found none, some or all of the gold: how many, their mean score, and the share of yes."""
+    """The rankings that found none, some or all of the gold.
+
+    Attributes:
+        found: The name of the bin.
+        rankings: Number of rankings.
+        score: Their mean score. None if there are none.
+        yes: Share of them that the judge accepts. None if there are none.
+    """
 
     found: str
     rankings: int
@@ -59,10 +74,20 @@ class RecallBin:
 
 @dataclass(frozen=True, slots=True)
 class JudgeCalibration:
-    """The report. `problems` are reasons not to trust the judge, `warnings` what should be known of it.
+    """The report of a calibration.
 
-    `figures` have their interval over questions: accuracy, kappa, auc, the rank correlation with recall and with F1,
-    and the shares of yes to good and to bad rankings.
+    Attributes:
+        identity: The settings that the judge's verdicts depend on.
+        questions: Number of questions with a verdict.
+        rankings: Number of rankings with a verdict.
+        absent: Number of absent verdicts, by reason.
+        good: Number of good rankings.
+        figures: Statistics with intervals over questions: accuracy, kappa, AUC, rank correlation with recall and with
+            F1, and the shares of good and of bad rankings that the judge accepts.
+        table: The rankings by recall.
+        problems: Reasons not to trust the judge.
+        warnings: Facts that a user of the judge should know.
+        cost: Calls, tokens and cost of the calibration.
     """
 
     identity: Mapping[str, Any]
@@ -78,11 +103,11 @@ class JudgeCalibration:
 
     @property
     def discriminates(self) -> bool:
-        """Whether a trainer takes the judge."""
+        """True if a trainer accepts the judge."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain data."""
+        """Return the report as plain data, with keys in a fixed order."""
         return {"schema": SCHEMA, "discriminates": self.discriminates, **asdict(self)}
 
 
@@ -94,9 +119,20 @@ def calibrate(
     yes: float = YES_SCORE,
     seed: int = 0,
 ) -> JudgeCalibration:
-    """Ask the judge about every ranking. One with a recall of at least `good` is good; a score from `yes` on says so.
+    """Let the judge score every ranking, and compare its scores with the gold.
 
-    Raises `DataError` where there is nothing to ask about, or not one verdict came.
+    Args:
+        labelled: The rankings with their labels.
+        judge: The judge.
+        good: Smallest recall of a good ranking.
+        yes: Smallest score with which the judge accepts a ranking.
+        seed: Seed of the resampling for intervals.
+
+    Returns:
+        The report.
+
+    Raises:
+        DataError: If there is no ranking, or the judge gives no verdict at all.
     """
     if not labelled:
         raise DataError("there is no labelled ranking to compare the judge with")
@@ -123,7 +159,7 @@ def calibrate(
 
 
 def save_calibration(path: Path, result: JudgeCalibration) -> None:
-    """Write the report, all or nothing."""
+    """Write the report, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result.to_json())
 
@@ -182,7 +218,7 @@ STATISTICS: Mapping[str, Callable[[Sequence[JudgedPair]], float | None]] = {
     "yes_to_good": _share_of_yes(good=True),
     "yes_to_bad": _share_of_yes(good=False),
 }
-"""What is computed of all pairs; None where it is not defined."""
+"""The statistics of the report. A statistic that is not defined for the pairs is None."""
 
 
 def _over_units(

@@ -1,4 +1,4 @@
-"""The gate that admits a judge to training: a calibration must vouch for it."""
+"""The check that admits a judge to training only if a calibration shows that it can be trusted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_
 from context_agent.types import Question
 
 SCHEMA = 1
+"""Version of the report's format."""
 
 
 def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str]:
-    """Return the warnings of a calibration that vouches for a judge.
+    """Check that a calibration report vouches for a judge.
 
-    Raises `ConfigError` for a file that is none, is of another judge, or says that the judge cannot be trusted.
+    Args:
+        path: The report.
+        identity: The identity of the judge.
+
+    Returns:
+        The warnings of the report.
+
+    Raises:
+        ConfigError: If the file is not a report, belongs to another judge, or says that the judge cannot be trusted.
     """
     try:
         result = read_json(path)
@@ -41,7 +50,7 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
 
 
 REPLIES_FOLDER = "judge"
-"""In a run's folder: the judge's replies, a file for each rank."""
+"""The folder of the judge's replies in a run's folder. It has one file per rank."""
 
 
 @contextmanager
@@ -54,9 +63,21 @@ def open_judge(
     rank: int = 0,
     ranks: int = 1,
 ) -> Iterator[JudgePool]:
-    """Yield the judge of a run with this folder.
+    """Open the judge of a run.
 
-    Raises `ConfigError` if no calibration vouches for the judge, or if it would be the only reward.
+    Args:
+        settings: The settings of the judge.
+        folder: The folder of the run.
+        questions: The questions of the run.
+        note: Receives the warnings about the judge.
+        rank: The number of this rank.
+        ranks: The number of ranks, which share the spending cap.
+
+    Yields:
+        The judge.
+
+    Raises:
+        ConfigError: If no calibration vouches for the judge, or it would be the only reward.
     """
     refuse_judge_alone(settings, questions)
     with RankingJudge(settings, Path(folder) / REPLIES_FOLDER / f"replies-{rank}.jsonl", ranks=ranks) as judge:
@@ -66,7 +87,7 @@ def open_judge(
 
 
 def _gate_warnings(judge: RankingJudge) -> list[str]:
-    """Return what should be known of the judge. Raises `ConfigError` where it is not to be trusted."""
+    """Return the warnings about the judge. Raise `ConfigError` if it cannot be trusted."""
     settings = judge.settings
     if settings.uncalibrated:
         return ["it was never compared with gold (judge.uncalibrated)"]

@@ -1,7 +1,7 @@
 """A language model that judges rankings by a rubric.
 
-Every reply is stored, so the same ranking is never paid for twice. A verdict can be absent: the server is down, the
-model writes prose, the cap is reached. An absent verdict is a value, not an error.
+Every reply is stored, so the same ranking is never paid for twice. A verdict can be absent, for example because the
+server is down, the model writes prose, or the cap is reached. An absent verdict is a value, not an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from context_agent.train.experimental.judge.rubric import Rubric, load_rubric
 from context_agent.types import RankedDocument
 
 CALIBRATED_SETTINGS = ("model", "reference", "passages", "characters", "temperature", "max_tokens", "reasoning_effort")
-"""Settings that a calibration and its judge must share, besides the rubric."""
+"""Settings that a calibration and its judge must share. They must also share the rubric and the prompt."""
 
 
 PROMPT = "judge"
@@ -36,7 +36,7 @@ PROMPTS = {PROMPT: frozenset({"criteria", "example"})}
 
 
 CAPPED, FAILED = "cap reached", "judge failed"
-"""Reasons for an absent verdict, besides those for an invalid reply."""
+"""Reasons for an absent verdict other than an invalid reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class JudgeVerdict:
     """The judge's verdict on a ranking.
 
     Attributes:
-        score: From 0 to 1; None if the verdict is absent.
+        score: The score, from 0 to 1. None if the verdict is absent.
         scores: The score of each criterion.
         why: The judge's reasons.
-        absent: Why the verdict is absent, in short, stable words.
+        absent: The reason for an absent verdict, in short words that do not change.
         detail: The error behind an absent verdict.
         asked: False if no request was sent. An empty ranking scores 0 without a request to the judge.
     """
@@ -62,7 +62,13 @@ class JudgeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRanking:
-    """The judge's input: a question, the ranked documents, and the reference answer if there is one."""
+    """A ranking as the judge reads it.
+
+    Attributes:
+        question: The question.
+        documents: The ranked documents.
+        answer: The reference answer. Empty if there is none.
+    """
 
     question: str
     documents: tuple[RankedDocument, ...]
@@ -70,15 +76,15 @@ class JudgedRanking:
 
 
 class JudgeProtocol(Protocol):
-    """What a trainer needs of a judge."""
+    """The interface of a judge that a trainer uses."""
 
     settings: JudgeConfig
 
     def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
-        """Return a verdict on each, in order. Blocks; not to be called inside an event loop."""
+        """Return a verdict on each ranking, in order. This blocks, so do not call it inside an event loop."""
 
     def metrics(self) -> dict[str, float]:
-        """Return what all calls so far came to, by name."""
+        """Return totals over all calls so far, by name."""
 
 
 class JudgeReply(BaseModel):
@@ -100,9 +106,9 @@ class JudgeReply(BaseModel):
 
 
 class RankingJudge:
-    """A chat model with a rubric, behind a file of its replies and a cap. Use it with `with`.
+    """A chat model with a rubric, a file of its replies and a spending cap. Use it as a context manager.
 
-    It has an event loop of its own, so `verdicts` can be called again and again, from one thread at a time.
+    It has its own event loop. `verdicts` can be called repeatedly, but from one thread at a time.
     """
 
     def __init__(
@@ -113,7 +119,18 @@ class RankingJudge:
         ranks: int = 1,
         backoff: float = 0.5,
     ) -> None:
-        """`replies` is this rank's own file. Nothing is sent yet. Raises `ConfigError`, `DataError`."""
+        """Set up the judge. No request is sent yet.
+
+        Args:
+            settings: The settings of the judge.
+            replies: The file of replies. Each rank has its own.
+            ranks: The number of ranks, which share the spending cap.
+            backoff: Seconds before the first retry.
+
+        Raises:
+            ConfigError: If the rubric or a setting is invalid.
+            DataError: If the file of replies is damaged.
+        """
         self.settings = settings
         self.rubric = load_rubric(settings.rubric)
         options = StructuredModelOptions(
@@ -141,23 +158,28 @@ class RankingJudge:
         self.close()
 
     def close(self) -> None:
-        """End the event loop and close the file."""
+        """Close the event loop and the file of replies."""
         self._runner.close()
         self._model.__exit__(None, None, None)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What its verdicts depend on: a calibration of another identity is one of another judge."""
+        """The settings that verdicts depend on. A calibration of another identity belongs to another judge."""
         return judge_identity(self.settings, self.rubric, self._model.prompts.digest)
 
     def verdicts(self, rankings: Sequence[JudgedRanking]) -> list[JudgeVerdict]:
-        """Return a verdict on each, in order; as many at once as the settings allow. Not to be called in an event
-        loop.
+        """Return a verdict on each ranking, in order. As many calls run concurrently as the settings allow.
+
+        Do not call this inside an event loop.
         """
         return self._runner.run(self._verdicts(rankings))
 
     def metrics(self) -> dict[str, float]:
-        """`judge/calls`, `judge/tokens` and, where there are prices, `judge/cost`: of this run and those it resumes."""
+        """Return the totals of this run and of the runs that it resumes.
+
+        Returns:
+            `judge/calls`, `judge/tokens` and, if there are prices, `judge/cost`.
+        """
         ledger = self._model.ledger.to_json()
         metrics = {
             "judge/calls": ledger["calls"],
@@ -192,7 +214,7 @@ class RankingJudge:
             raise InvalidReply(*problem)
 
     def _named(self, reply: JudgeReply) -> dict[str, float]:
-        """Return the scores under the names that the rubric has, however the judge cased them."""
+        """Return the scores under the rubric's names, whatever case the judge used."""
         return {
             criterion.name: reply.scores[criterion.name.lower()]
             for criterion in self.rubric.criteria
@@ -200,7 +222,7 @@ class RankingJudge:
         }
 
     def _parts(self, ranking: JudgedRanking) -> list[PromptPart] | None:
-        """Return what the judge reads; None for an empty ranking."""
+        """Return the texts that the judge reads. If the ranking is empty, return None."""
         chosen = self.settings
         chunks = [(document.title, chunk) for document in ranking.documents for chunk in document.chunks]
         if not chunks:
@@ -215,7 +237,7 @@ class RankingJudge:
 
 
 def spending_cap(settings: JudgeConfig, ranks: int = 1) -> SpendingCap:
-    """Return the cap of one of so many ranks: an equal share, and at least one call or token."""
+    """Return the spending cap of one rank: an equal share of the run's, with at least one call or token."""
     tokens, calls = (
         None if limit is None else max(1, limit // ranks) for limit in (settings.max_tokens_total, settings.max_calls)
     )
@@ -223,7 +245,7 @@ def spending_cap(settings: JudgeConfig, ranks: int = 1) -> SpendingCap:
 
 
 def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[str, Any]:
-    """Return what verdicts depend on: the model, what it reads and by what it judges."""
+    """Return the settings that verdicts depend on: the model, what it reads, the rubric and the prompt."""
     return {
         **{name: getattr(settings, name) for name in CALIBRATED_SETTINGS},
         "rubric": rubric.digest,
@@ -232,9 +254,9 @@ def judge_identity(settings: JudgeConfig, rubric: Rubric, prompts: str) -> dict[
 
 
 def absence_reasons(verdicts: Sequence[JudgeVerdict]) -> dict[str, int]:
-    """Return how many verdicts are absent, by reason."""
+    """Return the number of absent verdicts by reason."""
     return dict(sorted(Counter(verdict.absent for verdict in verdicts if verdict.score is None).items()))
 
 
 YES_SCORE = 0.5
-"""From this score on a judge says yes."""
+"""Smallest score with which a judge accepts a ranking."""

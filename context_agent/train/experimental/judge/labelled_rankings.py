@@ -1,4 +1,4 @@
-"""Rankings with what the gold says of them: recorded ones, and synthetic ones."""
+"""Rankings that are labeled by gold: recorded ones and synthetic ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from context_agent.types import Question, RankedChunk, RankedDocument
 
 @dataclass(frozen=True, slots=True)
 class LabelledRanking:
-    """A ranking with what the gold says of it."""
+    """A ranking with its label.
+
+    Attributes:
+        question_id: The id of the question.
+        ranking: The ranking.
+        recall: Recall of the ranking.
+        precision: Precision of the ranking.
+    """
 
     question_id: str
     ranking: JudgedRanking
@@ -29,19 +36,27 @@ class LabelledRanking:
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both."""
+        """Harmonic mean of recall and precision."""
         return f_beta(self.precision, self.recall)
 
 
 RANKING_LENGTH = 5
-"""Documents in a synthetic ranking."""
+"""Number of documents in a synthetic ranking."""
 
 
 def recorded_rankings(
     paths: Iterable[Path], questions: Sequence[Question], corpus: Corpus | None, note: Callable[[str], None]
 ) -> Iterator[LabelledRanking]:
-    """Yield the rankings that recorded episodes ended with, for questions with gold; others are passed over, and
-    counted.
+    """Yield the rankings that recorded episodes ended with. Episodes of questions without gold are counted and skipped.
+
+    Args:
+        paths: Files of trajectories.
+        questions: The questions. Those without gold are ignored.
+        corpus: The corpus in which gold is looked up. None to use the gold that the questions name.
+        note: Receives messages about skipped files.
+
+    Yields:
+        The labeled rankings.
     """
     by_id = {question.id: question for question in questions if has_gold(question)}
     by_text = {normalised(item.question): item for item in by_id.values()}
@@ -63,10 +78,19 @@ def recorded_rankings(
 
 
 def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
-    """Three rankings of `RANKING_LENGTH` documents for each question: with all of its gold, half of it, and none.
+    """Yield three rankings for each question: with all of its gold, half of it, and none.
 
-    The rest are documents that a search for the question finds and that are not gold, in random order. Questions whose
-    gold is not in the corpus are skipped.
+    Each ranking has at most `RANKING_LENGTH` documents unless the gold needs more. The others are documents that a
+    search for the question finds and that are not gold. The order is random. Questions whose gold is not in the corpus
+    are skipped.
+
+    Args:
+        corpus: The corpus.
+        questions: The questions.
+        seed: Seed of the order.
+
+    Yields:
+        The labeled rankings.
     """
     for question in questions:
         gold = gold_of(question, corpus) if has_gold(question) else Gold(0)
@@ -89,9 +113,7 @@ def _label_ranking(question: Question, ranking: JudgedRanking, gold: Gold) -> La
 
 
 def _gold_documents(gold: Gold, corpus: Corpus) -> list[RankedDocument]:
-    """Return each gold document, or the document of a gold chunk with that chunk first; as many as the gold has
-    needs.
-    """
+    """Return each gold document, and the document of each gold chunk with that chunk first."""
     result: dict[str, RankedDocument] = {}
     for document in gold.documents:
         result[document] = _document(corpus, document, ())

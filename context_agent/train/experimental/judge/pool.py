@@ -1,8 +1,8 @@
-"""The judge of a run: its verdicts as a term of the reward.
+"""The judge of a run: turns its verdicts into a term of the reward.
 
-An episode with an absent verdict keeps its other terms, and absent verdicts are counted and reported. If one episode of
-a question has no verdict, the term counts for none of them: an advantage compares the episodes of a question, and must
-not compare one that was judged with one that was not.
+An episode without a verdict keeps its other terms. Absent verdicts are counted and reported. If one episode of a
+question has no verdict, the term counts for none of the question's episodes. Otherwise an advantage would compare an
+episode that was judged with one that was not.
 """
 
 from __future__ import annotations
@@ -29,17 +29,29 @@ from context_agent.types import Question
 
 @dataclass(slots=True)
 class JudgePool:
-    """The judge of a run, with its failed steps. `note` receives a message about absent verdicts, once a step."""
+    """The judge of a run, with a count of its failed steps.
+
+    Attributes:
+        judge: The judge.
+        note: Receives a message about absent verdicts, at most once per step.
+        steps_without_verdict: Number of consecutive steps in which the judge received requests and gave no verdict.
+    """
 
     judge: JudgeProtocol
     note: Callable[[str], None] = print
     steps_without_verdict: int = 0
-    """Consecutive steps in which the judge was asked and gave no verdict."""
 
     def judged(self, episodes: Sequence[tuple[Question, Trajectory]]) -> JudgeTerms:
-        """Return the term of each whole episode.
+        """Return the judge's term for each episode.
 
-        Raises `PolicyError` if the judge gave no verdict in `max_failed_steps` steps in a row.
+        Args:
+            episodes: Complete episodes with their questions.
+
+        Returns:
+            The terms, with metrics.
+
+        Raises:
+            PolicyError: If the judge gave no verdict in `max_failed_steps` consecutive steps.
         """
         needs_verdict = [is_judged(self.judge.settings, question) for question, _ in episodes]
         rankings = [final_ranking(*episode) for episode, needed in zip(episodes, needs_verdict, strict=True) if needed]
@@ -77,19 +89,19 @@ class JudgePool:
 
 
 def is_judged(settings: JudgeConfig, question: Question) -> bool:
-    """Return whether episodes of the question are judged."""
+    """Return True if episodes of the question are judged."""
     return settings.questions == "all" or not has_gold(question)
 
 
 def final_ranking(question: Question, trajectory: Trajectory) -> JudgedRanking:
-    """Return the ranking that an episode ended with; empty if a limit or an invalid ranking ended it."""
+    """Return the ranking that an episode ended with. If a limit or an invalid ranking ended it, return an empty one."""
     end = trajectory.end
     documents = end.documents if end is not None and end.stop_reason == "finished" else ()
     return JudgedRanking(question.question, documents, question.answer)
 
 
 def scores_by_group(groups: Sequence[str], verdicts: Sequence[JudgeVerdict | None]) -> list[float | None]:
-    """Return the scores; None for every episode of a group in which one is absent."""
+    """Return the score of each episode. If one verdict of a group is absent, all scores of the group are None."""
     lacking = {
         group for group, verdict in zip(groups, verdicts, strict=True) if verdict is not None and verdict.score is None
     }

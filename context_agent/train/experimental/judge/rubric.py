@@ -24,7 +24,15 @@ from context_agent.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing to judge, by a whole number from `low` to `high`."""
+    """One criterion, which the judge scores by a number from `low` to `high`.
+
+    Attributes:
+        name: The name.
+        asks: The question that the judge answers.
+        low: Lowest score.
+        high: Highest score.
+        weight: Weight in the rubric's score.
+    """
 
     name: str
     asks: str
@@ -42,7 +50,11 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """The criteria. `score` is their weighted mean, each on a scale from its low (0) to its high (1)."""
+    """A list of criteria by which a judge scores rankings.
+
+    Attributes:
+        criteria: The criteria. Their names differ.
+    """
 
     criteria: tuple[Criterion, ...]
 
@@ -52,7 +64,10 @@ class Rubric:
             raise ConfigError(f"a rubric has criteria of different names; got {', '.join(names) or 'none'}")
 
     def score(self, scores: Mapping[str, float]) -> float:
-        """Return the score, from 0 to 1. `scores` has a valid number for each criterion (see `problem`)."""
+        """Return the weighted mean of the criteria's scores, each scaled from its range to [0, 1].
+
+        `scores` must have a valid number for each criterion (see `problem`).
+        """
         shares = [
             criterion.weight * (scores[criterion.name] - criterion.low) / (criterion.high - criterion.low)
             for criterion in self.criteria
@@ -60,8 +75,9 @@ class Rubric:
         return sum(shares) / sum(criterion.weight for criterion in self.criteria)
 
     def problem(self, scores: Mapping[str, float]) -> tuple[str, str] | None:
-        """Return what is wrong with a judge's scores: a short reason and a message to the judge. None if they are
-        valid.
+        """Return what is wrong with a judge's scores: a short reason, and a message to the judge.
+
+        If the scores are valid, return None.
         """
         for criterion in self.criteria:
             score = scores.get(criterion.name)
@@ -75,14 +91,14 @@ class Rubric:
         return None
 
     def words(self) -> str:
-        """Return the criteria as a judge reads them."""
+        """Return the criteria as text for the judge."""
         return "\n".join(
             f"- {criterion.name} ({criterion.low} to {criterion.high}): {criterion.asks}" for criterion in self.criteria
         )
 
     @property
     def digest(self) -> str:
-        """The digest of all words and numbers of the rubric."""
+        """Digest of all words and numbers of the rubric."""
         return blake2b(repr(self.criteria).encode(), digest_size=8).hexdigest()
 
 
@@ -96,7 +112,17 @@ DEFAULT_RUBRIC = Rubric(
 
 
 def load_rubric(path: str | Path | None) -> Rubric:
-    """Return the rubric of a TOML file, the one that ships for None. Raises `ConfigError` naming the file."""
+    """Read a rubric from a TOML file.
+
+    Args:
+        path: The file. None for the rubric that ships.
+
+    Returns:
+        The rubric.
+
+    Raises:
+        ConfigError: If the file cannot be read, or a criterion is invalid. The message names the file.
+    """
     if path is None:
         return DEFAULT_RUBRIC
     try:

@@ -1,11 +1,9 @@
 """This harness as an environment of verifiers: its tasks, its rollouts and its rewards.
 
 A run file, as `ctx1 train rl` reads it, names the questions, the index, the episode's settings and the rewards.
-`SearchTaskset` has a task for each question; `SearchHarness` plays the episode in this process, and every call of the
-model goes through verifiers' own server, which records it; `SearchTask` rewards the trajectory. So an edit of the
-context is a new path in verifiers' trace, and prime-rl trains on it as it trains on any other.
-
-Written against verifiers 0.4.0.
+`SearchTaskset` has a task for each question. `SearchHarness` plays the episode in this process. Every call of the model
+goes through verifiers' own server, which records it. `SearchTask` rewards the trajectory. An edit of the context
+becomes a new path in verifiers' trace, and prime-rl trains on it as on any other. Written for verifiers 0.4.0.
 """
 
 from __future__ import annotations
@@ -45,42 +43,53 @@ except ImportError as error:
 
 
 LONGEST_REPLY_SECONDS = 3600.0
-"""verifiers has timeouts of its own for rollouts; this one ends a call whose server is gone."""
+"""Seconds after which a call fails whose server is gone. verifiers has its own timeouts for rollouts."""
 
 
 class SearchTasksetConfig(vf.TasksetConfig):  # type: ignore[misc, unused-ignore]  # Any where verifiers is not installed
-    """`run` is the path of a run file, `split` which of its questions are the tasks."""
+    """The configuration of a taskset.
+
+    Attributes:
+        run: The path of a run file.
+        split: The questions of the run that become tasks.
+    """
 
     run: str = ""
     split: Literal["train", "dev"] = "train"
 
 
 class SearchData(vf.TaskData):  # type: ignore[misc, unused-ignore]
-    """A question: its row as JSON, and the run file that has its corpus."""
+    """The data of a task.
+
+    Attributes:
+        run: The path of the run file, which names the corpus.
+        question: The question as JSON.
+    """
 
     run: str
     question: str
 
 
 class SearchTask(vf.Task[SearchData, vf.State, vf.TaskConfig]):  # type: ignore[misc, unused-ignore]
-    """A question and its rewards."""
+    """A question with its rewards."""
 
     @property
     def key(self) -> str:
-        """The question's id: a run's questions have different ones."""
+        """Id of the question. The questions of a run have different ids."""
         return str(self.data.id)
 
     @vf.reward  # type: ignore[untyped-decorator, unused-ignore]
     async def episode(self, trace: vf.Trace) -> float:
-        """Return the reward of `ctx1 train rl` at the end of its curriculum; that of a cut episode if verifiers stopped
-        it.
+        """Return the reward of `ctx1 train rl` at the end of its curriculum.
+
+        If verifiers stopped the episode, return the reward of an episode that a limit ended.
         """
         scored = _scored(self.data, trace)
         return _opened(self.data.run)[0].rewards.cut if scored is None else scored.reward.total
 
     @vf.metric  # type: ignore[untyped-decorator, unused-ignore]
     async def measures(self, trace: vf.Trace) -> dict[str, float]:
-        """Return the terms of the reward, recall, pruning, turns and calls."""
+        """Return the terms of the reward, and recall, pruning, turns and calls."""
         scored = _scored(self.data, trace)
         return {} if scored is None else episode_metrics([scored]) | dict(scored.reward.terms)
 
@@ -89,7 +98,14 @@ class SearchTaskset(vf.Taskset[SearchTask, SearchTasksetConfig]):  # type: ignor
     """The questions of a run file that have gold."""
 
     def load(self) -> Iterable[SearchTask]:
-        """Yield a task for each question. Raises `ConfigError` for a run that verifiers cannot carry out."""
+        """Yield a task for each question.
+
+        Yields:
+            The tasks.
+
+        Raises:
+            ConfigError: If no run file is set, or verifiers cannot carry out the run.
+        """
         if not self.config.run:
             raise ConfigError("the taskset needs a run file: set env.taskset.run to its path")
         path = str(Path(self.config.run).resolve())
@@ -100,14 +116,19 @@ class SearchTaskset(vf.Taskset[SearchTask, SearchTasksetConfig]):  # type: ignor
 
 
 class SearchHarnessConfig(vf.HarnessConfig):  # type: ignore[misc, unused-ignore]
-    """`tools` is how the model calls tools: natively, or as text."""
+    """The configuration of the harness.
+
+    Attributes:
+        id: The id of the environment.
+        tools: How the model calls tools: natively, or as text.
+    """
 
     id: str = PLUGIN
     tools: Literal["native", "text"] = "native"
 
 
 class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unused-ignore]
-    """Plays an episode in this process. The run file sets profile, window and limits."""
+    """A harness that plays an episode in this process. The run file sets profile, window and limits."""
 
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
@@ -124,7 +145,7 @@ class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unus
     ) -> vf.ProgramResult:
         """Play the episode, and store its trajectory in the trace's `info`.
 
-        The program fails if a server or the corpus ended the episode.
+        If a server or the corpus ends the episode, the program's result is a failure.
         """
         run, corpus, _ = _opened(data.run)
         with lent_key(secret) as variable:
@@ -150,9 +171,18 @@ class SearchHarness(vf.Harness[SearchHarnessConfig]):  # type: ignore[misc, unus
 
 
 def load_environment(run: str | Path, *, split: Literal["train", "dev"] = "train", **agent: Any) -> vf.Env:
-    """Return the environment of a run file; `agent` are fields of verifiers' `AgentConfig`, e.g. `max_turns`.
+    """Load the environment of a run file.
 
-    Needs the plugin in examples/verifiers on the import path: verifiers looks environments up by the name of a module.
+    The plugin in examples/verifiers must be on the import path, because verifiers finds environments by the name of a
+    module.
+
+    Args:
+        run: The path of the run file.
+        split: The questions that become tasks.
+        agent: Fields of verifiers' `AgentConfig`, such as `max_turns`.
+
+    Returns:
+        The environment.
     """
     seat = {"runtime": {"type": "subprocess"}, **agent, "harness": {"id": PLUGIN, **agent.get("harness", {})}}
     taskset = SearchTasksetConfig(id=PLUGIN, run=str(run), split=split)
@@ -164,7 +194,7 @@ def _question(data: SearchData) -> Question:
 
 
 def _scored(data: SearchData, trace: vf.Trace) -> ScoredEpisode | None:
-    """Return the episode with its reward; None if none was played to its end."""
+    """Return the episode with its reward. If it was not played to its end, return None."""
     trajectory = trajectory_of({"id": trace.id, "info": trace.info})
     if trajectory is None or is_aborted(trajectory):
         return None
@@ -178,7 +208,7 @@ def _scored(data: SearchData, trace: vf.Trace) -> ScoredEpisode | None:
 
 @lru_cache(maxsize=1)
 def _opened(path: str) -> tuple[RunConfig, Corpus, dict[str, list[Question]]]:
-    """Return a run, its corpus and its questions; opened once in a process, closed when it exits."""
+    """Return a run, its corpus and its questions. A process opens them once and closes them at exit."""
     run = read_run(path)
     _refuse_unsupported(run)
     stack = ExitStack()
@@ -190,7 +220,7 @@ def _opened(path: str) -> tuple[RunConfig, Corpus, dict[str, list[Question]]]:
 
 
 def _refuse_unsupported(run: RunConfig) -> None:
-    """Raise `ConfigError` for settings that a single trace's reward cannot carry out."""
+    """Raise `ConfigError` if the reward of a single trace cannot express a setting of the run."""
     lacking = {
         "rewards.judge": run.rewards.judge != 0,
         "rewards.gamma": run.rewards.gamma != 1,

@@ -1,7 +1,7 @@
-"""Training rows of verifiers' traces, whatever agent played them. Does not import verifiers.
+"""Training rows made from verifiers' traces, whatever agent played them. Does not import verifiers.
 
-A path from a root to a leaf is a training row here, and a sample for verifiers. Sampled ids of nodes that paths share
-are trained once, in the first path.
+A path from a root to a leaf is a training row here, and a sample for verifiers. If paths share nodes, the sampled ids
+of these nodes are trained once, in the first path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from context_agent.train.rows import TrainingRow
 
 @dataclass(frozen=True, slots=True)
 class RecordedRollout:
-    """A trace as training data. `trajectory` is None if another agent played it."""
+    """A trace as training data.
+
+    Attributes:
+        id: The id of the trace.
+        group_id: The task. Its rollouts form one group.
+        reward: The weighted sum of the trace's rewards.
+        rows: The training rows.
+        trajectory: The trajectory. None if another agent played the trace.
+    """
 
     id: str
     group_id: str
@@ -31,10 +39,18 @@ class RecordedRollout:
 
 
 def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
-    """Yield the rollouts of a `traces.jsonl`, or of the folder with one, by whatever agent.
+    """Yield the rollouts of a `traces.jsonl`, whatever agent played them.
 
-    Traces without a sampled message, and those that verifiers marked as failed, are left out. Raises `DataError` for a
-    line that is no episode and for a trace that cannot be trained on.
+    Traces without a sampled message, and traces that verifiers marked as failed, are left out.
+
+    Args:
+        source: The file, or the folder that contains it.
+
+    Yields:
+        The rollouts.
+
+    Raises:
+        DataError: If the file cannot be read, a line is not an episode, or a trace cannot be trained on.
     """
     path = Path(source)
     path = path / TRACES_FILE if path.is_dir() else path
@@ -54,7 +70,18 @@ def read_traces(source: str | Path) -> Iterator[RecordedRollout]:
 
 
 def rollout_of(trace: Mapping[str, Any], *, version: str = "") -> RecordedRollout:
-    """Return a trace in plain data as rows, one for each path that samples something. Raises `DataError`."""
+    """Convert a trace to training rows, one for each path with new sampled ids.
+
+    Args:
+        trace: The trace as plain data.
+        version: The version of the weights that sampled it.
+
+    Returns:
+        The rollout.
+
+    Raises:
+        DataError: If the trace is not in the format of verifiers 0.4, or lacks log-probabilities.
+    """
     try:
         group = str(trace["task"].get("key") or trace["task"].get("hash") or trace["task"]["data"]["id"])
         rows = tuple(_rows(trace, group, version))
@@ -82,7 +109,7 @@ def _rows(trace: Mapping[str, Any], group: str, version: str) -> Iterator[Traini
 
 
 def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
-    """Return a log-probability for each id of a node: 0 where it is not trained."""
+    """Return a log-probability for each id of a node. It is 0 where the id is not trained."""
     mask, values = node["mask"], node.get("logprobs") or []
     if not fresh:
         return [0.0] * len(mask)
@@ -96,7 +123,7 @@ def _logprobs(trace: str, index: int, node: Node, fresh: bool) -> list[float]:
 
 
 def _leaves(nodes: Sequence[Node]) -> Iterator[int]:
-    """Return the ends of the paths that verifiers trains on: no attempt to compact the context that was given up."""
+    """Return the ends of the paths that verifiers trains on. Abandoned attempts to compact the context are left out."""
     parents = {node.get("parent") for node in nodes}
     links = [(index, link["type"], link["node"]) for index, node in enumerate(nodes) for link in _links(node)]
     accepted = {node for _, kind, node in links if kind == "compaction"}
@@ -109,6 +136,8 @@ def _links(node: Node) -> Sequence[Mapping[str, Any]]:
 
 
 def _version(episode: Mapping[str, Any]) -> str:
-    """Return the oldest weights that sampled the episode, if a trainer recorded them."""
+    """Return the oldest version of the weights that sampled the episode. If none is recorded, return an empty
+    string.
+    """
     policy = ((episode.get("run") or {}).get("work") or {}).get("policy") or {}
     return str(policy.get("start", ""))

@@ -1,11 +1,11 @@
 """Traces of verifiers made from trajectories. Does not import verifiers.
 
-A trace is a graph of messages. A node holds a message, the token ids that it adds to the conversation, and which of
-them were sampled; a path from a root to a leaf is what the model was sent and wrote. An edit of the context changes a
+A trace is a graph of messages. A node has a message, the token ids that it adds to the conversation, and which of them
+were sampled. A path from a root to a leaf is what the model received and wrote. An edit of the context changes a
 message, so the conversation continues on another path.
 
-`traces.jsonl`, as verifiers writes it, holds an episode a line, with its traces. Log-probabilities in it have four
-decimals. Written against verifiers 0.4.0, schema version 1.
+verifiers writes `traces.jsonl` with one episode per line, together with its traces. Log-probabilities in it have four
+decimal places. Written for verifiers 0.4.0, schema version 1.
 """
 
 from __future__ import annotations
@@ -29,26 +29,35 @@ from context_agent.train.rewards import EpisodeRewardTerms
 from context_agent.types import Question
 
 TRACE_VERSION = 1
-"""Of the traces' schema, in verifiers 0.4."""
+"""Schema version of traces in verifiers 0.4."""
 
 
 TRACES_FILE = "traces.jsonl"
 
 
 RECORD = "context_agent"
-"""Where a trace's `info` has the trajectory, as the lines of its file."""
+"""Key of a trace's `info` under which the lines of the trajectory's file are stored."""
 
 
 PLUGIN = "context-agent-search"
-"""The id of the environment for verifiers (examples/verifiers)."""
+"""Id of the environment for verifiers (examples/verifiers)."""
 
 
 Node = dict[str, Any]
 
 
 def trace_of(trajectory: Trajectory, question: Question, reward: EpisodeRewardTerms | None = None) -> dict[str, Any]:
-    """Return the episode as a trace, in plain data. Nodes have token ids if a token policy played it, else messages
-    alone.
+    """Return an episode as a trace in plain data.
+
+    If a token policy played the episode, the nodes have token ids. Otherwise they have only messages.
+
+    Args:
+        trajectory: The episode.
+        question: Its question.
+        reward: Its reward, if it was rewarded.
+
+    Returns:
+        The trace.
     """
     header, end = trajectory.header, trajectory.end
     data = {**task_fields(question), "question": asdict(question)}
@@ -70,17 +79,17 @@ def trace_of(trajectory: Trajectory, question: Question, reward: EpisodeRewardTe
 
 
 def task_fields(question: Question) -> dict[str, Any]:
-    """Return the fields of a task that verifiers knows."""
+    """Return the fields of a task that verifiers defines."""
     return {"id": question.id, "prompt": question.question}
 
 
 def record_of(trajectory: Trajectory) -> list[Any]:
-    """Return the trajectory as plain data, for a trace's `info`."""
+    """Return the trajectory as plain data for a trace's `info`."""
     return [json.loads(line) for line in to_lines(trajectory)]
 
 
 def write_traces(traces: Iterable[Mapping[str, Any]], folder: str | Path) -> Path:
-    """Write a folder that verifiers reads as a run's results, an episode for each trace."""
+    """Write a folder that verifiers reads as the results of a run, with one episode per trace."""
     path = Path(folder) / TRACES_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_private(path, "w", encoding="utf-8", newline="\n") as file:
@@ -91,7 +100,7 @@ def write_traces(traces: Iterable[Mapping[str, Any]], folder: str | Path) -> Pat
 
 
 def _nodes(trajectory: Trajectory) -> list[Node]:
-    """Return a chain of nodes for each stretch of calls that continue each other."""
+    """Return the nodes of a trace. Calls that continue each other form one chain."""
     actions = [event.action for event in trajectory.events if isinstance(event, ActionTaken)]
     whole = _whole_calls(trajectory, len(actions))
     nodes: list[Node] = []
@@ -134,15 +143,17 @@ def _tokens(ids: Sequence[int], *, sampled: bool) -> Node:
 
 
 def trajectory_of(trace: Mapping[str, Any]) -> Trajectory | None:
-    """Return the trajectory in a trace of this harness; None in another agent's. Raises `TrajectoryError` if it is
-    broken.
+    """Return the trajectory in a trace of this harness. If another agent played the trace, return None.
+
+    Raises:
+        TrajectoryError: If the trajectory is damaged.
     """
     record = trace.get("info", {}).get(RECORD)
     return None if record is None else from_lines(f"trace {trace['id']}", [json.dumps(line) for line in record])
 
 
 def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
-    """Return the nodes from the root to the leaf. Parents come first, so that a path ends."""
+    """Return the nodes from the root to the leaf. Parents have lower indices than their children, so the walk ends."""
     path = [leaf]
     while (parent := nodes[path[-1]].get("parent")) is not None:
         if not 0 <= parent < path[-1]:

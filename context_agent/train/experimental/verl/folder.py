@@ -1,6 +1,6 @@
 """Writes the folder that verl is started with: questions in curriculum order, verl's settings, and the agent loop.
 
-FOLDER/train.parquet    the questions of all steps, one a row, in curriculum order
+FOLDER/train.parquet    the questions of all steps, one per row, in curriculum order
 FOLDER/dev.parquet      the questions of the evaluation
 FOLDER/settings.yaml    verl's settings for the run (`verl_settings`)
 FOLDER/agent_loop.yaml  the loop's class and the run, for every worker
@@ -37,15 +37,22 @@ from context_agent.train.row_files import chunked
 from context_agent.types import Question
 
 LOOP_CLASS = "context_agent.train.experimental.verl.loop.SearchLoop"
+"""Import path of the agent loop."""
 
 
 CHUNK = 4_096
-"""Rows that are written at a time."""
+"""Number of rows that are written at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerlQuestion:
-    """A question as a row of the file. `index` is its position in the file, `dev` whether it is for evaluation."""
+    """A question as a row of the file.
+
+    Attributes:
+        question: The question.
+        index: Its position in the file.
+        dev: True if it is for evaluation.
+    """
 
     question: Question
     index: int
@@ -53,7 +60,17 @@ class VerlQuestion:
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> VerlQuestion:
-        """Read a row as verl hands it to the loop. Raises `DataError` for one that `prepare` did not write."""
+        """Read a row as verl passes it to the loop.
+
+        Args:
+            row: The row, with the fields that verl adds.
+
+        Returns:
+            The question.
+
+        Raises:
+            DataError: If `prepare` did not write the row.
+        """
         extra = row.get("extra_info")
         try:
             assert extra is not None
@@ -68,7 +85,14 @@ class VerlQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFolder:
-    """What was written: `questions` available, `rows` over all steps, and `dev` questions."""
+    """The result of `prepare`.
+
+    Attributes:
+        folder: The folder.
+        questions: Number of questions that steps draw from.
+        rows: Number of rows over all steps.
+        dev: Number of dev questions.
+    """
 
     folder: str
     questions: int
@@ -76,14 +100,28 @@ class PreparedFolder:
     dev: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain data."""
+        """Return the result as plain data, with keys in a fixed order."""
         return asdict(self)
 
 
 def prepare(
     run: RunConfig, folder: str | Path, *, trainer: VerlTrainer = VerlTrainer.FSDP, note: Notify = print
 ) -> PreparedFolder:
-    """Write the folder. Raises `ConfigError` for a run that verl cannot carry out, `DataError` for missing gold."""
+    """Write the folder that verl is started with.
+
+    Args:
+        run: The run.
+        folder: The folder.
+        trainer: verl's training backend.
+        note: Receives messages about skipped questions.
+
+    Returns:
+        The counts of what was written.
+
+    Raises:
+        ConfigError: If verl cannot carry out the run, or a question has no gold.
+        DataError: If gold is not in the index.
+    """
     location, run = Path(folder), with_absolute_paths(run)
     verl_settings(run, location, dev=0, trainer=trainer)
     location.mkdir(parents=True, exist_ok=True)
@@ -108,7 +146,7 @@ def prepare(
 
 
 def with_absolute_paths(run: RunConfig) -> RunConfig:
-    """Return the run with absolute paths: Ray starts its workers in other folders."""
+    """Return the run with absolute paths, because Ray starts its workers in other folders."""
     data, model = run.data, run.model
     if data.path is not None:
         data = replace(data, path=str(Path(data.path).resolve()))
@@ -119,7 +157,7 @@ def with_absolute_paths(run: RunConfig) -> RunConfig:
 
 
 def _training(run: RunConfig, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
-    """Yield the questions of every step, in order."""
+    """Yield the rows of every step's questions, in order."""
     index = 0
     for number in range(run.rollouts.steps):
         for question in step_questions(number, questions, run.curriculum, run.drawing):
@@ -139,7 +177,9 @@ def _row(question: Question, index: int, *, dev: bool) -> dict[str, Any]:
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write a parquet file, whole or not at all, and return how many rows it has; none makes no file."""
+    """Write a parquet file, completely or not at all, and return its number of rows. If there are none, write no
+    file.
+    """
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -1,11 +1,11 @@
-"""verl's `AgentLoop` that plays an episode by the production `SearchAgent` and returns its rows, each an output.
+"""verl's `AgentLoop`, which plays an episode with the production `SearchAgent` and returns one output per row.
 
-verl makes a loop for every rollout of a question and calls `run`. The episode samples through verl's servers, is
-rewarded as in `ctx1 train rl`, and every row of it carries that reward; verl's V1 trainer takes the last row's for the
-episode's and compares episodes (`settings` says why that is this project's advantage).
+verl makes a loop for every rollout of a question and calls `run`. The episode samples through verl's servers and is
+rewarded as in `ctx1 train rl`. Every row carries that reward. verl's V1 trainer takes the last row's reward as the
+episode's and compares episodes. `settings` explains why this is this project's advantage.
 
-A row's prompt is what precedes its first sampled token; its response is the rest, with the tokens of tools masked.
-Written against verl 0.9.1; docs/verl.md lists what has been run.
+A row's prompt is everything before its first sampled token. Its response is the rest, with the tokens of tools masked.
+Written for verl 0.9.1. docs/verl.md lists what has been run.
 """
 
 from __future__ import annotations
@@ -36,12 +36,18 @@ except ImportError as error:
 
 
 class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any where verl is not installed
-    """One rollout of one question."""
+    """The loop of one rollout of one question."""
 
     def __init__(self, *arguments: Any, run: DictConfig, **options: Any) -> None:
-        """`run` is the run's settings, as `ctx1 train verl` wrote them into `agent_loop.yaml`.
+        """Open the run in this worker.
 
-        Raises `ConfigError` if verl's configuration would learn something else than the run file states.
+        Args:
+            arguments: The arguments of verl's `AgentLoopBase`.
+            run: The run's settings, as `ctx1 train verl` wrote them to `agent_loop.yaml`.
+            options: The options of verl's `AgentLoopBase`.
+
+        Raises:
+            ConfigError: If verl's configuration would learn something else than the run file states.
         """
         super().__init__(*arguments, **options)
         plain = OmegaConf.to_container(run, resolve=True)
@@ -56,10 +62,19 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
     ) -> list[AgentLoopOutput]:
         """Play the episode and return its rows.
 
-        `row` is a line of the file that `ctx1 train verl` wrote, with what verl adds to it. Raises `DataError` for
-        another line and for a reward that is no number, and `PolicyError` where a server or the corpus ended the
-        episode: verl then counts the question's group as failed, and asks another. A group without any row that did
-        not fail would stop it.
+        If this raises `PolicyError`, verl counts the question's group as failed and draws another. A group without any
+        row that did not fail would stop verl.
+
+        Args:
+            sampling_params: The sampling parameters of verl.
+            row: A row of the file that `ctx1 train verl` wrote, with the fields that verl adds.
+
+        Returns:
+            One output for each row of the episode.
+
+        Raises:
+            DataError: If the row is another file's, or the reward is not a number.
+            PolicyError: If a server or the corpus ended the episode, or it sampled nothing.
         """
         question_row, session, step = (
             VerlQuestion.of(row),
@@ -112,7 +127,9 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
             return (await play_episodes(agent, [ask], 1))[0]
 
     def _rewarded(self, question_row: VerlQuestion, trajectory: Trajectory, step: int) -> ScoredEpisode:
-        """With the reward of this point of training; dev questions always with the reward at its end."""
+        """Return the episode with its reward at this point of training. Dev questions always use the reward at the
+        end.
+        """
         run = self.stage.run
         progress = 1.0 if question_row.dev else min(1.0, max(0, step - 1) / run.rollouts.steps)
         measured = measure_outcome(trajectory, question_row.question, self.stage.gold(question_row.question))
@@ -120,7 +137,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
         return ScoredEpisode(question_row.question, trajectory, measured, earned)
 
     def _save(self, question_row: VerlQuestion, episode: ScoredEpisode, step: int) -> None:
-        """Keep some trajectories for `ctx1 view`, as `ctx1 train rl` does."""
+        """Save some trajectories for `ctx1 view`, as `ctx1 train rl` does."""
         run = self.stage.run
         number = max(0, step - 1)
         every, is_saved = run.rollouts.save_every, question_row.index % run.rollouts.groups < run.rollouts.save_groups
@@ -132,7 +149,7 @@ class SearchLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]  # Any whe
 def outputs(
     episode: ScoredEpisode, engine: VerlEngine, timing: AgentLoopMetrics, extra: Mapping[str, Any]
 ) -> list[AgentLoopOutput]:
-    """Return an output for each of the episode's rows. All carry the reward, the timing, and the extra fields."""
+    """Return an output for each of the episode's rows. All have the same reward, timing and extra fields."""
     rows = sampled_rows(episode.trajectory, group_id=episode.question.id)
     return [_output(row, episode, engine.experts(row.input_ids), timing, extra) for row in rows]
 
@@ -155,7 +172,7 @@ def _output(
 
 
 def _episode_measures(episode: ScoredEpisode) -> dict[str, float]:
-    """Return the episode's measures under names that every episode has: verl makes a column of each."""
+    """Return the episode's measures under names that every episode has, because verl makes a column of each."""
     return {"prune_accuracy": 1.0, **episode_metrics([episode])}
 
 

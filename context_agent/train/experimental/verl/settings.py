@@ -1,10 +1,10 @@
 """verl's settings for a run, checked against verl 0.9.1.
 
-verl's V1 trainer computes advantages over episodes for `grpo` alone: of an episode's rows it takes the last one's
-reward, and gives the result to all of them. Registered estimators get rows without their episodes, and would count an
-edited episode once for each row. So `grpo` without its division is this project's advantage, `filter_groups` replaces
-groups of equal rewards, and `cispo` on the sampler's own log-probabilities (`bypass_mode`) is its loss, with ratios
-between 1 - 1 and 1 + 4.
+verl's V1 trainer computes advantages over episodes only for `grpo`. It takes the reward of an episode's last row and
+gives the result to all rows. Registered estimators see rows without their episodes, and would count an edited episode
+once for each row. Therefore `grpo` without its division is this project's advantage. `filter_groups` replaces groups of
+equal rewards. `cispo` on the sampler's own log-probabilities (`bypass_mode`) is its loss, with ratios between 1 - 1 and
+1 + 4.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from context_agent.train.advantages import Baseline
 from context_agent.train.config import Loss, RunConfig
 
 AGENT = "context_agent"
-"""The agent loop's name in verl's table."""
+"""Name of the agent loop in verl's table."""
 
 
 TRAIN_FILE, DEV_FILE, LOOP_FILE, SETTINGS_FILE = "train.parquet", "dev.parquet", "agent_loop.yaml", "settings.yaml"
@@ -30,25 +30,27 @@ ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 
 
 UNCLIPPED = 1e9
-"""For a run without gradient clipping; in verl 0 would clip every gradient to nothing."""
+"""The gradient norm for a run without clipping. In verl, 0 would clip every gradient to zero."""
 
 
 MEGATRON_LAYERS = {"q_proj": "linear_qkv", "k_proj": "linear_qkv", "v_proj": "linear_qkv", "o_proj": "linear_proj"}
+"""Megatron's names of the layers that get adapters."""
 
 
 EXPERTS = ("linear_fc1", "linear_fc2")
+"""Megatron's names of the expert layers."""
 
 
 class VerlTrainer(StrEnum):
-    """What trains in verl; schedule and adapters have different names in the two."""
+    """verl's training backend. The two have different names for the schedule and for adapters."""
 
     FSDP = "fsdp"
     MEGATRON = "megatron"
-    """Also replays routing."""
+    """Supports replay of expert routing."""
 
 
 def refuse_unsupported(run: RunConfig) -> None:
-    """Raise `ConfigError` for settings that verl cannot carry out in the same way."""
+    """Raise `ConfigError` if verl cannot carry out a setting of the run in the same way."""
     lacking = [
         (run.loss.kind is not Loss.CISPO, f'loss.kind = "{run.loss.kind}": only cispo is the same loss in both'),
         (
@@ -78,8 +80,9 @@ def refuse_unsupported(run: RunConfig) -> None:
 
 
 def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
-    """Return the settings that decide what is learned, by verl's dotted names; `disagreements` compares them with
-    verl's.
+    """Return the settings that determine what is learned, by verl's dotted names.
+
+    `disagreements` compares them with verl's configuration.
     """
     return {
         "algorithm.adv_estimator": "grpo",
@@ -106,10 +109,22 @@ def binding_verl_settings(run: RunConfig) -> dict[str, Any]:
 
 
 def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTrainer = VerlTrainer.FSDP) -> dict[str, Any]:
-    """Return all of verl's settings for the run, nested like its configuration. `dev` is the number of dev questions.
+    """Return all of verl's settings for a run, nested like its configuration.
 
-    The number of machines, the sharding of weights and the servers are not part of a run: configs/verl/ has files for
-    them. Raises `ConfigError`.
+    The number of machines, the sharding of weights and the servers are not part of a run. configs/verl/ has files for
+    them.
+
+    Args:
+        run: The run.
+        folder: The folder of `prepare`.
+        dev: Number of dev questions.
+        trainer: verl's training backend.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: If verl cannot carry out the run.
     """
     refuse_unsupported(run)
     learned = binding_verl_settings(run) | _sizes(run) | _optimiser(run, trainer) | _model(run, trainer)
@@ -117,7 +132,7 @@ def verl_settings(run: RunConfig, folder: Path, *, dev: int, trainer: VerlTraine
 
 
 def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
-    """Return the differences of verl's configuration from the run in what decides what is learned."""
+    """Return the differences between verl's configuration and the run in settings that determine what is learned."""
     differences = []
     for key, expected in binding_verl_settings(run).items():
         actual = _lookup(config, key)
@@ -128,7 +143,7 @@ def disagreements(run: RunConfig, config: Mapping[str, Any]) -> list[str]:
 
 
 def nest_dotted(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key as tables in tables."""
+    """Return values by dotted key as nested tables."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         *tables, last = key.split(".")
@@ -195,7 +210,10 @@ def _model(run: RunConfig, trainer: VerlTrainer) -> dict[str, Any]:
 
 
 def _schedule(run: RunConfig, dev: int) -> dict[str, Any]:
-    """Steps, evaluation, checkpoints. verl counts steps, this project's file counts updates in some places."""
+    """Return the settings of steps, evaluation and checkpoints.
+
+    verl counts steps. In some places, the run file counts updates.
+    """
     every = run.evaluation.every if dev else 0
     return {
         "trainer.total_training_steps": run.rollouts.steps,

@@ -1,8 +1,8 @@
-"""The engine over verl's servers, and what the episodes of a worker share. Does not import verl.
+"""The engine over verl's servers, and the objects that the episodes of a worker share. Does not import verl.
 
-One engine serves the calls of one episode: token ids in, ids and log-probabilities out. All calls go to one server
-under one request id, so that its prefix cache serves them. Routed experts are stored for the row that ends with the
-call.
+One engine serves the calls of one episode. It sends token ids and receives ids and log-probabilities. All calls use one
+request id and go to one server, so its prefix cache serves them. Routed experts are stored for the row that ends with
+the call.
 """
 
 from __future__ import annotations
@@ -30,22 +30,33 @@ Ids = tuple[int, ...]
 
 
 class VerlClient(Protocol):
-    """The part of verl's `LLMServerClient` that is used; the answer is its `TokenOutput`."""
+    """The part of verl's `LLMServerClient` that is used. It answers with verl's `TokenOutput`."""
 
     async def generate(self, request_id: Any, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Sample on the prompt's ids."""
+        """Sample a continuation of the prompt's ids."""
 
 
 class VerlEngine:
-    """Samples one episode's replies. `seconds` is the time spent waiting for them."""
+    """An engine that samples one episode's replies.
+
+    Attributes:
+        name: The name of the model.
+        seconds: Time spent waiting for replies.
+        versions: The oldest and the newest weights of each call, by the trainer's steps.
+    """
 
     def __init__(
         self, client: VerlClient, settings: Mapping[str, Any], *, request: str, name: str, seeded: bool = False
     ) -> None:
-        """`settings` are the sampling parameters that verl gives an agent loop; those of a call override them.
+        """Set up the engine of an episode.
 
-        `seeded` sends each call's seed. Without seeds verl's deterministic mode would give all rollouts of a question
-        the same one; with them a server samples more slowly.
+        Args:
+            client: verl's client.
+            settings: The sampling parameters that verl gives an agent loop. Those of a call override them.
+            request: The request id of all calls.
+            name: The name of the model.
+            seeded: If True, send the seed of each call. Without seeds, verl's deterministic mode would give all
+                rollouts of a question the same seed. With seeds, a server samples more slowly.
         """
         self._client = client
         self._settings = dict(settings)
@@ -59,7 +70,17 @@ class VerlEngine:
         """The oldest and the newest weights of each call, by the trainer's steps."""
 
     async def generate(self, request: SampleRequest) -> Sample:
-        """One reply. Raises `PolicyError` where the server fails, gives up the call, or sends no log-probabilities."""
+        """Sample one reply.
+
+        Args:
+            request: The prompt and the sampling parameters.
+
+        Returns:
+            The reply.
+
+        Raises:
+            PolicyError: If the server fails, aborts the call, or sends no log-probabilities.
+        """
         sampling = {
             **self._settings,
             "temperature": request.temperature,
@@ -81,8 +102,9 @@ class VerlEngine:
         return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
     def experts(self, row: Sequence[int]) -> Any:
-        """Return the routed experts of a row's tokens, by token, layer and slot; None if the servers do not report
-        them.
+        """Return the routed experts of a row's tokens, by token, layer and slot.
+
+        If the servers do not report them, return None.
         """
         return self._experts.get(tuple(row))
 
@@ -111,8 +133,10 @@ class VerlEngine:
         )
 
     def _remember(self, prompt: Ids, ids: Ids, experts: Any) -> None:
-        """A call that extends the one before replaces it: both are one row, and the later call has all of its
-        experts."""
+        """Store the experts of a call. A call that extends the previous one replaces it.
+
+        Both calls form one row, and the later call has all of the row's experts.
+        """
         if experts is None:
             return
         if prompt[: len(self._ended)] == self._ended:
@@ -123,7 +147,13 @@ class VerlEngine:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """A run's corpus, open, and its renderer. Safe to share between the tasks of an event loop."""
+    """The open corpus of a run and its renderer. The tasks of an event loop can share it.
+
+    Attributes:
+        run: The run.
+        corpus: The corpus.
+        renderer: The renderer of the model.
+    """
 
     run: RunConfig
     corpus: Corpus
@@ -131,14 +161,17 @@ class WorkerContext:
     _gold: dict[str, Gold] = field(default_factory=dict)
 
     def gold(self, question: Question) -> Gold:
-        """Return the question's gold in the corpus, looked up once."""
+        """Return the question's gold in the corpus. It is looked up once."""
         if question.id not in self._gold:
             self._gold[question.id] = gold_of(question, self.corpus)
         return self._gold[question.id]
 
 
 def worker_context(plain: Mapping[str, Any]) -> WorkerContext:
-    """Return the context of a run in plain data (`RunConfig.plain`); opened once in a process, closed when it exits."""
+    """Return the context of a run that is given as plain data (`RunConfig.plain`).
+
+    A process opens it once and closes it at exit.
+    """
     return _open_context(json.dumps(plain, sort_keys=True))
 
 
