@@ -1,6 +1,6 @@
-"""The published formats of sets about conversations: LoCoMo, LongMemEval and QMSum.
+"""The published formats of question sets about conversations: LoCoMo, LongMemEval and QMSum.
 
-A row holds a whole conversation, or several, and the questions about it. The conversations of all rows are pooled.
+A row contains one or more whole conversations, and the questions about them. The conversations of all rows are pooled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from context_agent.eval.benchmarks.formats import BenchmarkContent, SourceRow, S
 from context_agent.types import Document, Question
 
 WINDOW_WORDS = 150
-"""Words of the consecutive turns of a meeting that make one document."""
+"""The number of words from which consecutive turns of a meeting make one document."""
 ADVERSARIAL = 5
 """LoCoMo's category of questions that the conversation does not answer."""
 _EVIDENCE = re.compile(r"D:?(\d+):0*(\d+)")
@@ -21,9 +21,10 @@ _SESSION = re.compile(r"session_(\d+)")
 
 
 def locomo(tables: SourceTables) -> BenchmarkContent:
-    """LoCoMo: a document for each turn, titled by its session's date; gold are the turns of the evidence.
+    """Read the format of LoCoMo. Each turn is a document, titled by the date of its session.
 
-    The text of a turn includes the caption of its picture. An adversarial question has neither gold nor an answer.
+    The gold documents are the turns of the evidence. The text of a turn includes the caption of its picture. An
+    adversarial question has neither gold nor an answer.
     """
 
     def sample(row: SourceRow) -> tuple[list[Document], list[Question]]:
@@ -39,7 +40,7 @@ def locomo(tables: SourceTables) -> BenchmarkContent:
 
 
 def _sessions(conversation: Mapping[str, object]) -> Iterator[tuple[str, str, Sequence[Mapping[str, str]]]]:
-    """Yield the sessions with a number, a date and turns."""
+    """Yield the number, the date and the turns of each session."""
     for key, turns in conversation.items():
         if (match := _SESSION.fullmatch(key)) and isinstance(turns, list):
             yield match[1], text_of(conversation.get(f"{key}_date_time")), turns
@@ -62,9 +63,10 @@ def _locomo_question(name: str, number: int, item: Mapping[str, object]) -> Ques
 
 
 def longmemeval(tables: SourceTables) -> BenchmarkContent:
-    """LongMemEval: a document for each session, titled by its date; gold are the sessions with the answer.
+    """Read the format of LongMemEval. Each session is a document, titled by its date.
 
-    A question that the sessions do not answer has the suffix `_abs`, and neither gold nor an answer here.
+    The gold documents are the sessions with the answer. If the sessions do not answer a question, its id ends with
+    `_abs`. Such a question gets neither gold nor an answer.
     """
 
     def row_content(row: SourceRow) -> tuple[list[Document], list[Question]]:
@@ -83,9 +85,10 @@ def longmemeval(tables: SourceTables) -> BenchmarkContent:
 
 
 def qmsum(tables: SourceTables) -> BenchmarkContent:
-    """QMSum: windows of consecutive turns; gold are the windows of a question's relevant spans.
+    """Read the format of QMSum. Each window of consecutive turns is a document.
 
-    General questions ask for a summary of the whole meeting and are left out.
+    The gold documents are the windows that overlap a question's relevant spans. General questions ask for a summary of
+    the whole meeting, so they are left out.
     """
     numbers = count(1)
 
@@ -120,7 +123,10 @@ def _asked(question: object) -> str:
 
 
 def _pooled_rows(rows: Iterator[tuple[list[Document], list[Question]]]) -> BenchmarkContent:
-    """Return the documents of all rows, the first of each id, and their questions."""
+    """Return the documents and the questions of all rows.
+
+    If an id is repeated, its first document or question counts.
+    """
     documents: dict[str, Document] = {}
     questions: dict[str, Question] = {}
     for row_documents, row_questions in rows:

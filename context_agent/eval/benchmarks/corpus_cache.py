@@ -1,8 +1,9 @@
-"""The cache of benchmark corpora: chunks and vectors are made once, kept on disk, and loaded into memory.
+"""A cache of benchmark corpora. Chunks and vectors are made once, stored on disk, and loaded into memory.
 
-A corpus has a folder named by a digest of the documents, the embedder and the chunk size, so a changed document or
-another embedder gets another folder. Vectors are written in parts while they are computed, so an interrupted run
-resumes with the part where it stopped. One process at a time makes a folder; a rename publishes it when it is complete.
+Each corpus has a folder. The folder's name is a digest of the documents, the embedder and the chunk size, so a changed
+document or another embedder gets another folder. Vectors are written in parts while they are computed, so an
+interrupted run resumes with the part where it stopped. Only one process at a time makes a folder. When the folder is
+complete, it gets its final name.
 """
 
 from __future__ import annotations
@@ -30,25 +31,35 @@ if TYPE_CHECKING:
 
 
 CHUNKS_PER_PART = 2048
-"""Chunks that are embedded and written together."""
+"""The number of chunks that are embedded and written together."""
 FORMAT_VERSION = 1
-"""Version of the folder's format; part of the digest."""
+"""Version of the folder's format, which is part of the digest."""
 CHUNKS_FILE, VECTORS_FILE = "chunks.jsonl", "vectors.npy"
 
 ProgressCallback = Callable[[int, int | None], None]
-"""(chunks embedded, chunks in total): called after each part."""
+"""A function that is called after each part with the number of chunks embedded and the number of all chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedCorpus:
-    """Chunks and vectors on disk. Can be sent to another process, which opens the corpus by calling it."""
+    """A corpus in the cache. It is picklable, and another process opens the corpus by calling it.
+
+    Attributes:
+        folder: The folder with the chunks and vectors.
+        embedder: The embedder for queries.
+        reranker: The reranker. Without it nothing is reranked.
+    """
 
     folder: Path
     embedder: str
     reranker: str | None = None
 
     def __call__(self) -> MemoryCorpus:
-        """Return the corpus in memory. Raises `CorpusCorruptError` for a damaged folder."""
+        """Load the corpus into memory.
+
+        Raises:
+            CorpusCorruptError: If the folder is damaged.
+        """
         from context_agent.retrieval.embedders import load_embedder
         from context_agent.retrieval.memory import MemoryCorpus
         from context_agent.retrieval.rerankers import load_reranker
@@ -73,8 +84,17 @@ def cached_corpus(
     reranker: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> CachedCorpus:
-    """Return the documents chunked and embedded, from the cache if possible. Raises `CorpusEmptyError` without
-    documents.
+    """Return the corpus of these documents from the cache. If it is not there, chunk and embed the documents first.
+
+    Args:
+        documents: The documents of the corpus.
+        cache: The folder of the cache.
+        embedder: The embedder for chunks and queries.
+        reranker: The reranker. Without it nothing is reranked.
+        progress: A function that is called after each part that is embedded.
+
+    Raises:
+        CorpusEmptyError: If there are no documents, or if none has text.
     """
     if not documents:
         raise CorpusEmptyError("the benchmark's corpus has no document")
@@ -87,8 +107,9 @@ def cached_corpus(
 
 
 def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
-    """Return the name of a corpus in the cache: hexadecimal SHA-256 of everything that its chunks and vectors depend
-    on.
+    """Return the name of a corpus in the cache, in hexadecimal.
+
+    It is part of a SHA-256 of everything that the chunks and vectors depend on.
     """
     from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS
     from context_agent.retrieval.embedders import load_embedder
@@ -133,9 +154,7 @@ def _build(documents: Sequence[Document], folder: Path, embedder: str, progress:
 
 
 def _vectors(path: Path, texts: Sequence[str], embedder: Embedder) -> NDArray[np.float32]:
-    """Return the vectors of a part: those that an interrupted run wrote if they are complete, else computed and
-    written.
-    """
+    """Return the vectors of a part. Unless an interrupted run wrote all of them, compute and write them."""
     with contextlib.suppress(OSError, ValueError):
         return _read_vectors(path, len(texts))
     vectors = np.asarray(embedder.embed_documents(texts), dtype=np.float32)
@@ -145,9 +164,9 @@ def _vectors(path: Path, texts: Sequence[str], embedder: Embedder) -> NDArray[np
 
 
 def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
-    """Return so many stored vectors, shape (count, d). Raise `ValueError` if the file holds something else."""
+    """Return the stored vectors, shape (count, dimension). Raise `ValueError` if the file contains anything else."""
     try:
-        # Mapped, because the header of the file may claim more than there is.
+        # The file is mapped, because its header may claim more data than it has.
         vectors = np.lib.format.open_memmap(path, mode="r")
     except OSError:
         raise

@@ -1,12 +1,11 @@
-"""The published formats of public question sets: rows in, documents and questions out.
+"""The published formats of public question sets, as functions from rows to documents and questions.
 
-Each format is a function from the rows by role to a `BenchmarkContent`. A row that lacks a field is skipped, and
-reported with its line number. If a set has no corpus but paragraphs for each question, the paragraphs of all questions
-of the split are pooled. Each paragraph appears once; its id is a digest of title and text, because titles are not
-unique.
+Each format is a function from the rows, by role, to a `BenchmarkContent`. Some sets have no corpus, but paragraphs for
+each question. For these, the paragraphs of all questions of the split are pooled. Each paragraph appears once. Its id
+is a digest of title and text, because titles are not unique.
 
-Raw rows come from files in their published format, or from a dataset repository through `datasets`. A row that cannot
-be read is skipped; the reason is added to the `problems` with the line number.
+Rows come from files in their published format, or from a dataset repository through `datasets`. A row that cannot be
+read, or that lacks a field, is skipped. The reason is added to `problems` with the line number.
 """
 
 from __future__ import annotations
@@ -30,15 +29,21 @@ from context_agent.types import Document, Metadata, Question
 
 SourceRow = Mapping[str, Any]
 LocatedRow = tuple[str, SourceRow]
-"""The location of a row for messages (`file:line`), and the row."""
+"""A row, with its location for messages (`file:line`) before it."""
 
 MAX_FIELD_SIZE = 2**28
-"""Characters in a field of a CSV or TSV file."""
+"""The most characters in a field of a CSV or TSV file."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubTable:
-    """The location of a role's rows in a dataset repository. A non-empty `split` overrides the requested one."""
+    """The location of a role's rows in a dataset repository.
+
+    Attributes:
+        dataset: The name of the repository.
+        config: The configuration of the dataset, if it has several.
+        split: A split that replaces the requested one. If it is empty, the requested split is read.
+    """
 
     dataset: str
     config: str | None = None
@@ -49,7 +54,11 @@ class HubTable:
 class SourceTables:
     """The rows of a benchmark by role (`corpus`, `queries`, `qrels`), from any source.
 
-    `problems` grows while rows are read.
+    Attributes:
+        name: The name of the benchmark.
+        open: A function that yields the rows of a role, and adds the rows that it skips to a list of problems.
+        roles: The roles that the source has.
+        problems: The rows that were skipped so far, each with its location and the reason.
     """
 
     name: str
@@ -58,7 +67,11 @@ class SourceTables:
     problems: list[str] = field(default_factory=list)
 
     def rows(self, role: str) -> Iterator[LocatedRow]:
-        """Yield the rows of a role in order. Raises `DataError` if there is no such file."""
+        """Yield the rows of a role in order.
+
+        Raises:
+            DataError: If the source lacks the role or cannot be read.
+        """
         yield from self.open(role, self.problems)
 
 
@@ -69,11 +82,15 @@ def tables_from_folder(
     split: str,
     fallback: SourceTables | None = None,
 ) -> SourceTables:
-    """Return the tables in a folder, each under the first existing one of its published names.
+    """Return the tables in a folder.
 
-    `{split}` is filled in, and so is `{domain}`, the part of the split before its last underscore.
-
-    A role without a file comes from the `fallback` tables if they have it.
+    Args:
+        name: The name of the benchmark.
+        folder: The folder.
+        files: The published file names of each role. The first one that exists is read. `{split}` stands for the split,
+            and `{domain}` for the part of the split before its last underscore.
+        split: The split.
+        fallback: Tables that provide the roles without a file.
     """
 
     def filled(pattern: str) -> str:
@@ -96,7 +113,10 @@ def tables_from_folder(
 
 
 def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> SourceTables:
-    """Return the tables of a repository, downloaded and cached by `datasets`. Raises `MissingExtraError` without it."""
+    """Return the tables of a dataset repository, which `datasets` downloads and caches.
+
+    Reading them raises `MissingExtraError` if `datasets` is not installed.
+    """
 
     def rows(role: str, problems: list[str]) -> Iterator[LocatedRow]:
         hub = hubs[role]
@@ -116,10 +136,14 @@ def tables_from_hub(name: str, hubs: Mapping[str, HubTable], split: str) -> Sour
 
 
 def read_rows(path: Path, problems: list[str]) -> Iterator[LocatedRow]:
-    """Yield the rows of a `.jsonl`, `.json` (a list), `.tsv`, `.csv` or `.parquet` file; the text formats may be
-    gzipped.
+    """Yield the rows of a `.jsonl`, `.json` (a list), `.tsv`, `.csv` or `.parquet` file. Text formats may be gzipped.
 
-    Raises `DataError` for a file that cannot be read.
+    Args:
+        path: The file.
+        problems: A list to which skipped rows are added, each with its location and the reason.
+
+    Raises:
+        DataError: If the file cannot be read.
     """
     suffix = path.name.removesuffix(".gz").rpartition(".")[2]
     try:
@@ -203,7 +227,7 @@ _READERS: dict[str, Callable[[Path, IO[bytes], list[str]], Iterator[LocatedRow]]
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkContent:
-    """Documents with unique ids, and the questions about them."""
+    """The documents of a benchmark, which have unique ids, and the questions about them."""
 
     documents: tuple[Document, ...]
     questions: tuple[Question, ...]
@@ -213,7 +237,10 @@ Format = Callable[[SourceTables], BenchmarkContent]
 
 
 def hotpotqa(tables: SourceTables) -> BenchmarkContent:
-    """HotpotQA and 2WikiMultihopQA: `context` and `supporting_facts` are pairs, or columns in the hub's edition."""
+    """Read the format of HotpotQA and 2WikiMultihopQA.
+
+    `context` and `supporting_facts` are lists of pairs, or columns in the dataset repository's edition.
+    """
     pooled: dict[str, Document] = {}
 
     def question(row: SourceRow) -> Question:
@@ -229,7 +256,10 @@ def hotpotqa(tables: SourceTables) -> BenchmarkContent:
 
 
 def musique(tables: SourceTables) -> BenchmarkContent:
-    """MuSiQue: twenty annotated paragraphs per question; gold in the order of the decomposition."""
+    """Read the format of MuSiQue, which has twenty annotated paragraphs for each question.
+
+    The gold documents are in the order of the question's decomposition.
+    """
     pooled: dict[str, Document] = {}
 
     def question(row: SourceRow) -> Question:
@@ -247,10 +277,10 @@ def musique(tables: SourceTables) -> BenchmarkContent:
 
 
 def multihop_rag(tables: SourceTables) -> BenchmarkContent:
-    """MultiHop-RAG: news articles by URL; gold are the articles of the evidence list.
+    """Read the format of MultiHop-RAG. Each news article is a document, and its id is its URL.
 
-    A null query has no evidence, and its answer ("insufficient information") appears in no text. It therefore gets no
-    answer here and cannot be scored.
+    The gold documents are the articles of the evidence list. A null query has no evidence, and its answer
+    ("insufficient information") appears in no text. It gets no answer here, so it cannot be scored.
     """
 
     def question(row: SourceRow, number: int) -> Question:
@@ -266,9 +296,10 @@ def multihop_rag(tables: SourceTables) -> BenchmarkContent:
 
 
 def frames(tables: SourceTables) -> BenchmarkContent:
-    """FRAMES: questions with Wikipedia links. The user provides the corpus; links are matched by `url`, `id` or title.
+    """Read the format of FRAMES, whose questions have links to Wikipedia. The user provides the articles.
 
-    A link without a document stays in the gold as its address, so that the check for missing gold reports it.
+    A link is matched with an article by `url`, `id` or title. If no article matches, the link stays in the gold as its
+    address. The check for missing gold then reports it.
     """
     documents = _documents(tables, _plain)
     id_of_article: dict[str, str] = {}
@@ -288,7 +319,10 @@ def frames(tables: SourceTables) -> BenchmarkContent:
 
 
 def browsecomp_plus(tables: SourceTables) -> BenchmarkContent:
-    """BrowseComp-Plus, decrypted: gold are the evidence documents, those that contain the answer first."""
+    """Read the format of BrowseComp-Plus, decrypted.
+
+    The gold documents are the evidence documents. Those that contain the answer come first.
+    """
 
     def question(row: SourceRow) -> Question:
         if " " not in row["query"].strip():
@@ -309,7 +343,10 @@ def browsecomp_plus(tables: SourceTables) -> BenchmarkContent:
 
 
 def beir(tables: SourceTables) -> BenchmarkContent:
-    """BEIR: `corpus`, `queries`, and `qrels` of the split; judgements above 0 are gold, the highest first."""
+    """Read the format of BEIR: `corpus`, `queries`, and the `qrels` of the split.
+
+    The gold documents are those with a judgment above 0, the highest first.
+    """
     judgements: dict[str, dict[str, int]] = {}
 
     def judgement(row: SourceRow) -> None:
@@ -333,14 +370,17 @@ _SPEAKER = re.compile(r"^\|\w+\|:[ \t]*", re.MULTILINE)
 
 
 def mtrag(tables: SourceTables) -> BenchmarkContent:
-    """MTRAG: BEIR's layout, where a line of a query starts with its speaker, as in `|user|: `."""
+    """Read the format of MTRAG. It is that of BEIR, but a line of a query starts with its speaker, as in `|user|: `."""
     content = beir(tables)
     questions = (replace(question, question=_SPEAKER.sub("", question.question)) for question in content.questions)
     return replace(content, questions=tuple(questions))
 
 
 def bright(tables: SourceTables) -> BenchmarkContent:
-    """BRIGHT: `documents` and `examples` of a domain. The ids that a few examples exclude are not excluded here."""
+    """Read the format of BRIGHT: the `documents` and the `examples` of a domain.
+
+    A few examples list ids to exclude. They are not excluded here.
+    """
 
     def question(row: SourceRow) -> Question:
         gold = tuple(dict.fromkeys(map(str, row["gold_ids"])))
@@ -362,7 +402,7 @@ def _plain(row: SourceRow) -> Document:
 
 
 def _documents(tables: SourceTables, make: Callable[[SourceRow], Document]) -> tuple[Document, ...]:
-    """Return the corpus with unique ids: a second document with the same id becomes a problem."""
+    """Return the corpus with unique ids. A second document with the same id becomes a problem."""
     documents: dict[str, Document] = {}
     for location, document in _located(tables, "corpus", lambda row, _: make(row)):
         if document.id in documents:
@@ -373,18 +413,19 @@ def _documents(tables: SourceTables, make: Callable[[SourceRow], Document]) -> t
 
 
 def converted(tables: SourceTables, role: str, make: Callable[[SourceRow], Any]) -> Iterator[Any]:
-    """Yield the converted rows of a role. A row without the fields of its format becomes a problem."""
+    """Yield the rows of a role as `make` converts them. A row without the fields of its format becomes a problem."""
     return (value for _, value in _located(tables, role, lambda row, _: make(row)))
 
 
 def _numbered(tables: SourceTables, make: Callable[[SourceRow, int], Question]) -> Iterator[Question]:
-    """Questions of a set without ids, numbered from 1 in its order."""
+    """Yield the questions of a set without ids, numbered from 1 in its order."""
     return (question for _, question in _located(tables, "queries", make))
 
 
 def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the converted rows of a role with their locations; a row without the fields of its format becomes a
-    problem.
+    """Yield the converted rows of a role with their locations.
+
+    A row without the fields of its format becomes a problem.
     """
     rows: Iterable[LocatedRow] = tables.rows(role)
     for number, (location, row) in enumerate(rows, 1):
@@ -401,7 +442,10 @@ def _located(tables: SourceTables, role: str, make: Callable[[SourceRow, int], A
 
 
 def _unreadable(value: object) -> str:
-    """Return why a converted row cannot be used: its question is empty, or a text is of another type; else ""."""
+    """Return why a converted row cannot be used: its question is empty, or a text has another type.
+
+    Otherwise return "".
+    """
     text: object = value.question if isinstance(value, Question) else "-"
     if text is None or (isinstance(text, str) and not text.strip()):
         return "the question is empty"
@@ -412,7 +456,7 @@ def _unreadable(value: object) -> str:
 
 
 def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
-    """Return the id of a paragraph; adds the paragraph to `pooled` unless it has no text."""
+    """Return the id of a paragraph. Unless the paragraph has no text, add it to `pooled`."""
     identifier = hashlib.sha256(f"{title}\0{text}".encode()).hexdigest()[:16]
     if text.strip():
         pooled.setdefault(identifier, Document(identifier, text, title))
@@ -420,15 +464,18 @@ def _pooled(pooled: dict[str, Document], title: str, text: str) -> str:
 
 
 def _pairs(value: Any, first: str, second: str) -> Sequence[tuple[Any, Any]]:
-    """Return the pairs of `[[a, b], …]` as published, or of the hub's `{first: [a, …], second: [b, …]}`."""
+    """Return pairs from `[[a, b], …]` as published, or from `{first: [a, …], second: [b, …]}` as in the dataset
+    repository.
+    """
     if isinstance(value, Mapping):
         return list(zip(value[first], value[second], strict=True))
     return [(pair[0], pair[1]) for pair in value]
 
 
 def _links(row: SourceRow) -> Iterator[str]:
-    """Yield the Wikipedia links of a FRAMES row: `wiki_links` is a Python list as text; without it, one column per
-    link.
+    """Yield the Wikipedia links of a FRAMES row.
+
+    `wiki_links` is a Python list as text. Without it, each link has a column.
     """
     links = row.get("wiki_links")
     if isinstance(links, str) and links.strip().startswith("["):
@@ -441,12 +488,12 @@ def _links(row: SourceRow) -> Iterator[str]:
 
 
 def _article(name: str) -> str:
-    """Return the casefolded article name that a link, an id and a title share."""
+    """Return the casefolded article name, which is the same for a link, an id and a title."""
     parts = urlsplit(name.strip())
     path = parts.path.rpartition("/wiki/")[2] if parts.netloc else name
     return unquote(path).replace("_", " ").strip().casefold()
 
 
 def text_of(value: object) -> str:
-    """Return a field as text; empty for a missing value."""
+    """Return a field as text. For a missing value, return an empty string."""
     return "" if value is None or value != value else str(value)  # noqa: PLR0124 - NaN is a missing value in a table

@@ -1,12 +1,12 @@
-"""The benchmarks with a name, and how a benchmark is loaded.
+"""The benchmarks that have a name, and the loading of a benchmark.
 
-A benchmark is requested by its name, by `NAME=FOLDER` for files that a user downloaded in the published format, or by
-a folder in the native format, which this package's own task makers also write:
+A user can request a benchmark by its name. `NAME=FOLDER` requests a named benchmark in files that the user downloaded
+in the published format. A folder in the native format can be requested too. This package's task makers write it:
 
     corpus.jsonl[.gz]       one {"id", "title", "text"} per line
     queries.<split>.jsonl   one {"id", "question", "answer", "gold": [document ids], "type", "hops"} per line
 
-`licence` is that of the data as its publisher states it. None of the data ships with this package.
+`licence` is the license of the data as its publisher states it. None of the data ships with this package.
 """
 
 from __future__ import annotations
@@ -29,10 +29,19 @@ QUERIES_FILE = "queries.{split}.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A corpus and questions about it. `problems` lists the skipped rows, each with its location and reason.
+    """A corpus and questions about it.
 
-    `train` are the questions of the training split if there are any; the check for leaks compares with them.
-    `ungraded` counts the questions with neither gold nor an answer; they cannot be scored and are left out.
+    Attributes:
+        name: The name of the benchmark.
+        split: The name of the split.
+        documents: The documents. They are empty if the corpus is indexed already.
+        questions: The questions that can be scored.
+        about: A description for the report.
+        licence: The license of the data.
+        source: The address of the data's publisher.
+        train: The questions of the training split, if there are any. The check for leaks compares with them.
+        problems: The rows that were skipped, each with its location and the reason.
+        ungraded: The number of questions that were left out because they have neither gold nor an answer.
     """
 
     name: str
@@ -49,9 +58,18 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class PublicBenchmark:
-    """A public set. `files` are the published file names by role, `hubs` the tables that `datasets` can read, by role.
+    """A public question set, which is read in its published format.
 
-    `splits` maps a split's name in the files to its name on the hub; the first one is the default.
+    Attributes:
+        name: The name of the set.
+        about: A description for the report.
+        licence: The license of the data.
+        source: The address of the data's publisher.
+        form: The function that reads the format.
+        splits: The name on the hub for each split's name in the files. The first split is the default.
+        files: The published file names by role.
+        hubs: The tables that `datasets` can read, by role.
+        user_files: The files that the user must provide. It is empty if the set can be downloaded completely.
     """
 
     name: str
@@ -63,12 +81,11 @@ class PublicBenchmark:
     files: Mapping[str, tuple[str, ...]]
     hubs: Mapping[str, HubTable] = field(default_factory=dict)
     user_files: str = ""
-    """What the user must provide if the set is not available by name alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBenchmark:
-    """A set in the native format, in a folder of its name inside the data folder."""
+    """A question set in the native format, in a folder of its name inside the data folder."""
 
     name: str
     about: str
@@ -107,7 +124,7 @@ BRIGHT_DOMAINS = (
 
 
 def _bright_files(role: str) -> tuple[str, ...]:
-    """Return the names under which a role's rows of a domain are published or exported."""
+    """Return the file names under which a role's rows of a domain are published or exported."""
     names = (f"{role}/{{split}}-00000-of-00001.parquet", f"{role}/{{split}}.parquet", f"{role}/{{split}}.jsonl")
     return (*names, f"{{split}}_{role}.jsonl", f"{role}.parquet", f"{role}.jsonl")
 
@@ -262,7 +279,7 @@ BEIR_SETS = (
     "msmarco trec-covid nfcorpus nq hotpotqa fiqa arguana webis-touche2020 quora dbpedia-entity scidocs fever "
     "climate-fever scifact"
 ).split()
-"""The freely downloadable sets of BEIR that have a single corpus (cqadupstack has twelve)."""
+"""The sets of BEIR that anyone can download and that have a single corpus. The set cqadupstack has twelve."""
 
 
 def benchmark_names() -> list[str]:
@@ -272,18 +289,24 @@ def benchmark_names() -> list[str]:
 
 
 def find_benchmark(name: str) -> LocalBenchmark | PublicBenchmark | None:
-    """Return the benchmark with that name; None if there is none."""
+    """Return the benchmark with this name. If there is none, return None."""
     if name.startswith(BEIR) and name.removeprefix(BEIR) in BEIR_SETS:
         return _beir(name)
     return next((entry for entry in (*LOCAL_BENCHMARKS, *PUBLIC_BENCHMARKS) if entry.name == name), None)
 
 
 def load_benchmark(request: str, *, split: str | None = None, data: Path | None = None) -> Benchmark:
-    """Return the benchmark of a name, of `NAME=FOLDER`, or of a folder in the native format.
+    """Load the benchmark that a user requests.
 
-    `split` defaults to the set's first one, and to `dev` for folders in the native format. `data` is the folder of the
-    local sets. Raises `ConfigError` for an unknown name or split, `DataError` if files are missing or no question can
-    be scored.
+    Args:
+        request: A name, `NAME=FOLDER`, or a folder in the native format.
+        split: The split. Defaults to the set's first split. For a folder in the native format it defaults to `dev`, or
+            to `test` if only that exists.
+        data: The folder that contains the local sets.
+
+    Raises:
+        ConfigError: If the name or the split is unknown.
+        DataError: If files are missing, or if no question can be scored.
     """
     name, has_folder, folder = request.partition("=")
     entry = find_benchmark(name)
@@ -301,13 +324,23 @@ def load_benchmark(request: str, *, split: str | None = None, data: Path | None 
 
 
 def _is_native(folder: Path) -> bool:
-    """Return whether the folder has questions and a corpus in the native format, whatever set they were made from."""
+    """Return True if the folder has questions and a corpus in the native format, whatever set they were made from."""
     queries = any(folder.glob(QUERIES_FILE.format(split="*")))
     return queries and any((folder / name).is_file() for name in CORPUS_FILES)
 
 
 def load_native(name: str, folder: Path, split: str | None = None, entry: LocalBenchmark | None = None) -> Benchmark:
-    """Return the set in a folder in the native format. Raises `DataError`."""
+    """Load the question set in a folder in the native format.
+
+    Args:
+        name: The name of the set.
+        folder: The folder.
+        split: The split. Defaults to `dev`, or to `test` if only that exists.
+        entry: The named set that the folder belongs to, if any.
+
+    Raises:
+        DataError: If files are missing, or if no question can be scored.
+    """
     splits = sorted(path.name.split(".")[1] for path in folder.glob(QUERIES_FILE.format(split="*")))
     split = split or next((default for default in ("dev", "test") if default in splits), "dev")
     corpus = next((folder / name for name in CORPUS_FILES if (folder / name).is_file()), None)
@@ -335,10 +368,18 @@ def load_own(
     train: Path | None = None,
     entry: LocalBenchmark | None = None,
 ) -> Benchmark:
-    """Return a user's own set: documents as `ctx1 index` reads them (empty if they are indexed already), and a question
-    file.
+    """Load a user's own documents and question file.
 
-    Raises `DataError`.
+    Args:
+        corpus: Sources of documents, as `ctx1 index` reads them. It is empty if the documents are indexed already.
+        questions: The question file.
+        name: The name of the set.
+        split: The name of the split.
+        train: A file with the training questions, for the check for leaks.
+        entry: The named set that the data belong to, if any.
+
+    Raises:
+        DataError: If a file cannot be read, or if no question can be scored.
     """
     problems: list[str] = []
     report = LoadReport()
@@ -389,7 +430,7 @@ def _content(entry: PublicBenchmark, split: str, folder: Path | None) -> tuple[f
 
 
 def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
-    """Return whether the training questions are in the folder; they are not downloaded for the check alone."""
+    """Return True if the folder has the training questions. They are never downloaded only for the check for leaks."""
     if folder is None:
         return False
     role = "qrels" if "qrels" in entry.files else "queries"
@@ -397,7 +438,7 @@ def _has_train_files(entry: PublicBenchmark, folder: Path | None) -> bool:
 
 
 def _scorable(benchmark: Benchmark, source: str) -> Benchmark:
-    """Return the benchmark without the questions that cannot be scored. Raises `DataError` if none is left."""
+    """Return the benchmark without the questions that cannot be scored. If none is left, raise `DataError`."""
     graded = tuple(question for question in benchmark.questions if question.gold or question.facts or question.answer)
     if not graded:
         count, problems = len(benchmark.questions), benchmark.problems
