@@ -1,4 +1,7 @@
-"""Calendars (`.ics`, RFC 5545): a document whose events, tasks and journal entries are chunks with their times."""
+"""The reader of calendars (`.ics`, RFC 5545). A calendar is a document, and each entry is a chunk with its times.
+
+Entries are events, tasks and journal entries.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,19 @@ from context_agent.retrieval.loaders.sniffing import read_other_text
 from context_agent.types import Document
 
 MAX_PEOPLE = 100
-"""People of an event that are named."""
+"""The most people of an event that are named."""
 MAX_TIME = 80
-"""Characters of a time, with its zone."""
+"""The most characters of a time, including its zone."""
 
 _CALENDAR_NAMES = {"X-WR-CALNAME", "NAME"}
 _COMPONENTS = {"VEVENT", "VTODO", "VJOURNAL"}
 _MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d{0,2}(Z?))?", re.ASCII)
 _DETAILS = {"LOCATION": "Where", "STATUS": "Status", "RRULE": "Repeats", "DUE": "Due", "URL": "Link"}
-"""The lines of an entry's text, by the name of the property."""
+"""The label of a line in an entry's text, by the name of the property."""
 
 
 def read_calendar(reading: Reading) -> Iterator[Document]:
-    """Yield the calendar, titled by its own name or the file's."""
+    """Yield the calendar, titled by its own name. Without one, the title is the file's name."""
     lines = read_content_lines(reading)
     if lines is None:
         yield from read_other_text(reading)
@@ -42,9 +45,9 @@ def read_calendar(reading: Reading) -> Iterator[Document]:
 
 
 def _components(lines: Iterable[ContentLine], names: list[str]) -> Iterator[list[ContentLine]]:
-    """Yield the properties of each event, task and journal entry, without those of the alarms in it.
+    """Yield the properties of each event, task and journal entry, without those of its alarms.
 
-    The names of calendars that are met on the way are added to `names`.
+    The calendar's name is added to `names` when it is found.
     """
     properties: list[ContentLine] | None = None
     depth = 0
@@ -84,7 +87,10 @@ def _entry(properties: Sequence[ContentLine]) -> Entry:
 
 
 def _moment(line: ContentLine) -> str:
-    """Return a time in the form `2026-01-02 09:00 (Europe/Berlin)`, or a date. Other values stay as they are."""
+    """Return a time as `2026-01-02 09:00 (Europe/Berlin)`, or a date as `2026-01-02`.
+
+    Other values are only shortened.
+    """
     value = line.value.strip()
     match = _MOMENT.fullmatch(value)
     if match is None:

@@ -1,4 +1,4 @@
-"""Address books (`.vcf`, RFC 6350 and the older vCard 2.1 and 3.0): a document whose people are chunks."""
+"""The reader of address books (`.vcf`, RFC 6350 and the older vCard 2.1 and 3.0). Each person is a chunk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIELDS = {
     "IMPP": "Messages",
     "NOTE": "Note",
 }
-"""The fields that are read, with the words for them. Pictures, keys and identifiers are not."""
+"""The fields that are read, with their labels. Pictures, keys and identifiers are left out."""
 
 
 def read_contacts(reading: Reading) -> Iterator[Document]:
@@ -69,6 +69,6 @@ def _entry(card: Sequence[ContentLine]) -> Entry:
 
 
 def _parts(line: ContentLine) -> str:
-    """Return a value of several parts, which are between semicolons, with commas."""
+    """Return a value whose parts are separated by semicolons as text with commas."""
     parts = (ContentLine("", {}, part).text for part in line.value.replace("\\;", "\\,").split(";"))
     return ", ".join(filter(None, parts))

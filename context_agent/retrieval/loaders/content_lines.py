@@ -1,4 +1,4 @@
-"""The lines of calendars and address books (RFC 5545 and RFC 6350), and the document that their entries become."""
+"""The lines of calendars and address books (RFC 5545 and RFC 6350), and the document that their entries make."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from context_agent.retrieval.loaders.reading import Reading, content, decoded, d
 from context_agent.types import Document, Section
 
 MAX_ENTRIES = 20_000
-"""Entries that are chunked on their own. The others are cut like any text."""
+"""The most entries that are chunked on their own. Further entries are chunked like any text."""
 MAX_PROPERTIES = 10_000
-"""Lines of an entry that are read."""
+"""The most lines of an entry that are read."""
 MAX_LABEL = 200
-"""Characters of an entry's label, which is stored with each of its chunks."""
+"""The most characters of an entry's label, which is stored with each of its chunks."""
 
 _HEAD = re.compile(r'([\w.-]++)((?:;(?:[^":]|"[^"]*+")*+)?):')
 _PARAMETER = re.compile(r';([\w-]+)(?:=("[^"]*+"|[^";]*+))?')
@@ -27,7 +27,13 @@ _QUOTED_PRINTABLE = "QUOTED-PRINTABLE"
 
 @dataclass(frozen=True, slots=True)
 class ContentLine:
-    """A line `NAME;PARAMETER=VALUE:value`. Names are in capital letters, without a group."""
+    """A line `NAME;PARAMETER=VALUE:value`.
+
+    Attributes:
+        name: The name in capital letters, without the group before it.
+        parameters: The values of the parameters, by name in capital letters.
+        value: The value, with the escapes of the format.
+    """
 
     name: str
     parameters: dict[str, str]
@@ -35,22 +41,22 @@ class ContentLine:
 
     @property
     def text(self) -> str:
-        """The value as text, without the backslashes of the format."""
+        """The value as text, without the escapes of the format."""
         return _ESCAPED.sub(lambda match: "\n" if match[1] in "nN" else match[1], self.value).strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event or a person: a label for the titles of its chunks, and its text."""
+    """An event or a person, with its text and a label for the titles of its chunks."""
 
     label: str
     text: str
 
 
 def read_content_lines(reading: Reading) -> Iterator[ContentLine] | None:
-    """Return the lines of a source, unfolded. A line that has no name is left out.
+    """Return the lines of a source, unfolded. A line without a name is left out.
 
-    If the source is of another format with the same extension, such as genetic variants (`.vcf`), return None.
+    Genetic variants also have the extension `.vcf`. If the source has such another format, return None.
     """
     text = unix_lines(decoded(reading, content(reading)).text)
     if not text[:MAX_LABEL].lstrip("\ufeff\n ").upper().startswith("BEGIN:"):
@@ -60,7 +66,7 @@ def read_content_lines(reading: Reading) -> Iterator[ContentLine] | None:
 
 
 def entries_document(reading: Reading, entries: Iterable[Entry], title: str) -> Document:
-    """Return the document of the entries, each a section of its own. Raise `DataError` if none has text."""
+    """Return the document of the entries, in which each entry is a section. If none has text, raise `DataError`."""
     parts: list[str] = []
     sections: list[Section] = []
     position = 0
@@ -79,7 +85,10 @@ def entries_document(reading: Reading, entries: Iterable[Entry], title: str) -> 
 
 
 def _unfolded(text: str) -> Iterator[str]:
-    """Yield the lines, each joined with those that continue it: they begin with white space, or follow a soft break."""
+    """Yield the lines, each joined with its continuation lines.
+
+    A continuation line begins with white space, or follows a soft line break.
+    """
     parts: list[str] = []
     soft_break = False
     for line in text.split("\n"):

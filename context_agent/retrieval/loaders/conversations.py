@@ -1,4 +1,4 @@
-"""Conversations: the exports of chat services, folders of Slack, and lists of messages with roles.
+"""Conversations: exports of chat services, folders of Slack, and lists of messages with roles.
 
 A conversation is a document. Each turn is a section with its speaker and time, so it is chunked on its own.
 """
@@ -19,13 +19,13 @@ from context_agent.retrieval.loaders.reading import Reading, document, identifie
 from context_agent.types import Document, Section
 
 LONGEST_SPEAKER = 100
-"""Characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
+"""The most characters of a speaker's name and of a time. They are stored with every chunk of a turn."""
 LONGEST_SUBJECT = 200
-"""Characters of a conversation's title in the titles of its turns."""
+"""The most characters of a conversation's title in the titles of its turns."""
 MOST_TURNS = 20_000
-"""Turns that are chunked on their own. The others are cut like any text."""
+"""The most turns that are chunked on their own. Further turns are chunked like any text."""
 MOST_PARTS = 1_000
-"""Parts of a message that are read."""
+"""The most parts of a message that are read."""
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -33,7 +33,13 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one speaker said at once. `time` is as the source states it, in ISO 8601 where possible, or ""."""
+    """The words of one speaker in one turn.
+
+    Attributes:
+        speaker: The name or the role of the speaker, or "" if it is unknown.
+        time: The time as the source states it, in ISO 8601 where possible, or "" if it is unknown.
+        text: The words.
+    """
 
     speaker: str
     time: str
@@ -41,9 +47,13 @@ class Turn:
 
 
 def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name: str = "") -> Document | None:
-    """Return the document of a conversation. None if nobody said anything.
+    """Return the document of a conversation. If it has no text, return None.
 
-    `name` tells the conversations of a file apart, and becomes part of the id.
+    Args:
+        reading: The source.
+        turns: The turns, in order.
+        title: The title of the conversation.
+        name: A name that distinguishes the conversations of a file. It becomes part of the document's id.
     """
     subject = one_line(storable(title))[:LONGEST_SUBJECT]
     parts: list[str] = []
@@ -69,7 +79,7 @@ def conversation(reading: Reading, turns: Iterable[Turn], title: str = "", name:
 
 
 def is_conversation(value: object) -> bool:
-    """Return whether a JSON value is a conversation of claude.ai, ChatGPT or Slack, or has messages with roles."""
+    """Return True if a JSON value is a conversation of claude.ai, ChatGPT or Slack, or has messages with roles."""
     if isinstance(value, list):
         first = value[0] if value else None
         return isinstance(first, dict) and (_is_slack(first) or _has_role(first))
@@ -84,7 +94,13 @@ def is_conversation(value: object) -> bool:
 
 
 def read_conversation(reading: Reading, value: Any, number: int | None = None) -> Document | None:
-    """Return the document of a value that `is_conversation`. `number` counts the conversations of a file."""
+    """Return the document of a JSON value for which `is_conversation` is True. If it has no text, return None.
+
+    Args:
+        reading: The source.
+        value: The JSON value.
+        number: The number of the conversation, if its file has several.
+    """
     if isinstance(value, list):
         name = "" if number is None else str(number)
         if _is_slack(value[0]):
@@ -112,7 +128,7 @@ def _has_role(message: Mapping[str, Any]) -> bool:
 
 
 def _is_tree(mapping: object) -> bool:
-    """Return whether this is the tree of messages of a conversation with ChatGPT."""
+    """Return True if this is the message tree of a ChatGPT conversation."""
     node = next(iter(mapping.values()), None) if isinstance(mapping, dict) else None
     return isinstance(node, dict) and "message" in node and "parent" in node
 
@@ -125,8 +141,9 @@ def _claude_turns(messages: Iterable[object]) -> Iterator[Turn]:
 
 
 def _chatgpt_turns(mapping: Mapping[str, Any], current: object) -> Iterator[Turn]:
-    """Yield the turns from the first to the current message. If an answer was made again, there are several
-    branches.
+    """Yield the turns from the first message to the current one.
+
+    If an answer was regenerated, the tree has several branches. Only the branch of the current message is read.
     """
     path: dict[str, Any] = {}
     while isinstance(current, str) and current not in path and isinstance(node := mapping.get(current), dict):
@@ -164,7 +181,7 @@ def _role_turns(messages: Iterable[object]) -> Iterator[Turn]:
 
 
 def _text_of(content: object) -> str:
-    """Return the text of a message: a string, or the texts of its parts. Other parts, such as pictures, have none."""
+    """Return the text of a message: a string, or the texts of its parts. Parts such as pictures have no text."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -178,7 +195,7 @@ def _string(value: object) -> str:
 
 
 def _moment(seconds: object) -> str:
-    """Return seconds since 1970 in ISO 8601, or "" if the value is not a time."""
+    """Return seconds since 1970 in ISO 8601. If the value is not a time, return an empty string."""
     if isinstance(seconds, bool) or not isinstance(seconds, str | int | float):
         return ""
     if isinstance(seconds, str) and len(seconds) > LONGEST_SPEAKER:
@@ -190,5 +207,5 @@ def _moment(seconds: object) -> str:
 
 
 def nothing_said() -> DataError:
-    """Return the error for a file whose conversations hold no text."""
+    """Return the error for a file whose conversations have no text."""
     return DataError("empty: its conversations contain no text")

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     import _csv
 
 MOST_COLUMNS = 10_000
-"""Columns of a table."""
+"""The most columns of a table."""
 
 
 def read_csv(reading: Reading) -> Iterator[Document]:
-    """Yield the rows of a table whose first row names the columns. All values stay strings, and empty cells are left
-    out.
+    """Yield the rows of a table whose first row names the columns.
+
+    All values stay strings, and empty cells are left out.
     """
     csv.field_size_limit(max(csv.field_size_limit(), reading.options.max_size))
     encoding, note = stream_encoding(reading.stream, reading.options.encoding)
@@ -40,7 +41,7 @@ def read_csv(reading: Reading) -> Iterator[Document]:
 
 
 class _RowLines:
-    """The lines of a table, limited for the `csv` module, which joins the lines of a row without limit."""
+    """The lines of a table, with a limit on each row. The `csv` module joins the lines of a row without a limit."""
 
     def __init__(self, text: io.TextIOWrapper, options: LoadOptions, delimiter: str) -> None:
         self._text, self._options, self._delimiter = text, options, delimiter
@@ -72,7 +73,7 @@ def _delimiter(text: io.TextIOWrapper) -> str:
 
 
 def _from_table(reading: Reading, table: _csv.Reader, bounded: _RowLines) -> Iterator[Document]:
-    """Yield the rows below the header. The `line` of a notice is the one where the row begins."""
+    """Yield the rows below the header. A notice names the line where its row begins."""
     names = _column_names(_header(table))
     check_columns(names, reading.options)
     while True:

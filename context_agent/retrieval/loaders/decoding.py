@@ -1,12 +1,13 @@
-"""Bytes to text.
+"""Decoding of bytes to text.
 
 `decode` tries these encodings in turn:
 
-1. the one that the caller names
-2. the one of a byte order mark (UTF-8, UTF-16, UTF-32)
+1. the encoding that the caller names
+2. the encoding of a byte order mark (UTF-8, UTF-16, UTF-32)
 3. UTF-8
-4. UTF-8 with a few damaged characters, which are replaced
-5. Windows-1252, if the bytes above ASCII are no more than Western European text has
+4. the encoding that a page declares
+5. UTF-8 with a few damaged characters, which are replaced
+6. Windows-1252, if the share of bytes above ASCII is not larger than in Western European text
 
 Bytes with a NUL but no byte order mark, or with many control characters, are not text. Text in a legacy encoding of
 another script raises an error, because it would be read as gibberish.
@@ -22,7 +23,7 @@ from typing import BinaryIO
 from context_agent.errors import DataError
 
 BLOCK_BYTES = 2**20
-"""Bytes read at once."""
+"""The number of bytes read at a time."""
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so it comes first
@@ -31,16 +32,16 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 LONGEST_ENCODING = 40
-"""Characters of an encoding's name."""
+"""The most characters of an encoding's name."""
 _NO_ENCODINGS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
-"""Codecs of Python in which no text is stored. Some take time quadratic in the length."""
+"""Python codecs that are not used to store text. Some take time quadratic in the length."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Text, its encoding, and a notice for the user (mostly empty)."""
+    """Text, its encoding, and a notice for the user, which is usually empty."""
 
     text: str
     encoding: str
@@ -48,12 +49,15 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: str | None = None, declared: str | None = None) -> Decoded:
-    """Return the text of `data`. Raise `DataError` if it is not text.
+    """Return the text of `data`.
 
     Args:
         data: The bytes.
         encoding: The encoding that the caller names.
-        declared: A page's own encoding, used if the page is not UTF-8.
+        declared: The encoding that a page declares. It is used if the page is not UTF-8.
+
+    Raises:
+        DataError: If the bytes are not text.
     """
     if encoding or (encoding := marked(data)):
         try:
@@ -73,7 +77,7 @@ def decode(data: bytes, encoding: str | None = None, declared: str | None = None
 
 
 def marked(data: bytes) -> str | None:
-    """Return the encoding of the byte order mark at the beginning. None without one."""
+    """Return the encoding of the byte order mark at the beginning. If there is none, return None."""
     return next((encoding for mark, encoding in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
@@ -83,8 +87,9 @@ def _declared(data: bytes, encoding: str | None) -> Decoded | None:
 
 
 def decoded_as(data: bytes, encoding: str) -> str | None:
-    """Return the bytes decoded by an encoding that they name themselves. None if that fails or no text has such an
-    encoding.
+    """Return the bytes decoded with the encoding that they declare.
+
+    If that fails, or if the encoding is not used to store text, return None.
     """
     try:
         if len(encoding) > LONGEST_ENCODING or codecs.lookup(encoding).name in _NO_ENCODINGS:
@@ -95,8 +100,10 @@ def decoded_as(data: bytes, encoding: str) -> str | None:
 
 
 def _damaged(data: bytes) -> Decoded | None:
-    """Return UTF-8 in which a few characters are broken and many more beyond ASCII are intact. None for any other
-    bytes.
+    """Return the text if it is UTF-8 in which a few characters are broken and many more are intact. Otherwise return
+    None.
+
+    Only characters beyond ASCII count as intact.
     """
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
@@ -115,9 +122,12 @@ def _western(data: bytes) -> Decoded:
 
 
 def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
-    """Return the encoding of a seekable stream and the note on it. Raise `DataError` if it is not text.
+    """Return the encoding of a seekable stream, and a notice for the user.
 
     The stream is read in blocks and rewound.
+
+    Raises:
+        DataError: If the stream is not text.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -137,10 +147,10 @@ def stream_encoding(stream: BinaryIO, encoding: str | None) -> tuple[str, str]:
 
 
 def unix_lines(text: str) -> str:
-    """Return the text with every line ending in a single newline."""
+    """Return the text with a single newline at the end of every line."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def codec_with_mark(encoding: str) -> str:
-    """Return the codec of UTF-8 that accepts a byte order mark. Any other encoding is returned unchanged."""
+    """Return the UTF-8 codec that accepts a byte order mark. Any other encoding is returned unchanged."""
     return "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding

@@ -15,35 +15,45 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node, Tree
 
 LARGEST_PARSED = 2**20
-"""Characters. A longer file is generated, and cut by lines."""
+"""The most characters of a file that is parsed. A longer file is probably generated, so it is cut by lines."""
 MOST_DEFINITIONS = 20_000
-"""Definitions of a file that are found."""
+"""The most definitions that are found in a file."""
 MAX_NESTING = 10
-"""Definitions inside each other. What is in the innermost one belongs to it."""
+"""The most levels of nested definitions. Deeper definitions belong to the innermost one."""
 MAX_DEPTH = 1_000
-"""Levels of a syntax tree that are searched for definitions."""
+"""The most levels of a syntax tree that are searched for definitions."""
 STEPS_PER_REPORT = 100
-"""Steps after which tree-sitter reports its progress."""
+"""The number of steps after which tree-sitter reports its progress."""
 MAX_STEPS = 800_000
-"""Steps of the parser for one file, which limit the nodes of the tree. A step takes up to 450 bytes of memory."""
+"""The most steps of the parser for one file, which bound the size of the tree.
+
+A step takes up to 450 bytes of memory.
+"""
 MAX_STEPS_PER_BYTE, SPARE_STEPS = 2.5, 50_000
-"""Steps that the parser may take up to a position. Code takes at most 2 a byte, and ambiguous code more."""
+"""The most steps of the parser up to a position. Normal code takes at most 2 for each byte, ambiguous code more."""
 ERROR_STEPS = 2
-"""What a step behind a syntax error counts, because it costs more."""
+"""The number that a step after a syntax error counts as, because such a step costs more."""
 PARSE_SECONDS_PER_MB = 3.0
 LEAST_PARSE_SECONDS = 0.5
-"""Processor time of the parser: in proportion to the file, and what any file may take."""
+"""The parser's time limit, which is in proportion to the size of the file, and the least limit of any file."""
 READ_BYTES = 2**16
 MOST_READS_PER_BLOCK, SPARE_READS = 64, 256
-"""How often the parser may read each block of `READ_BYTES`.
+"""The number of times that the parser may read each block of `READ_BYTES`.
 
-For each token that does not end, it reads the rest of the file again, and keeps what it read.
+For each token without an end, the parser reads the rest of the file again and keeps what it read.
 """
 TOO_COMPLEX = "cut by lines: it is too large, ambiguous or broken to be cut by functions and classes"
 
 
 class Grammar(NamedTuple):
-    """A language: the module and function that give its grammar, and the node types of its definitions."""
+    """The grammar of a language.
+
+    Attributes:
+        language: The name of the language.
+        module: The module that provides the grammar.
+        definitions: The node types of definitions, separated by spaces.
+        function: The function of the module that returns the grammar.
+    """
 
     language: str
     module: str
@@ -81,15 +91,15 @@ GRAMMARS: Mapping[str, Grammar] = {
     ".c": Grammar("c", "tree_sitter_c", _C),
     **dict.fromkeys((".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx"), _CPP),
 }
-"""The languages that are cut by definition, by extension."""
+"""The grammars of the languages that are cut by definition, by extension."""
 BY_LINES = tuple(
     ".bash .cs .dart .ex .exs .groovy .hs .jl .kt .kts .lua .m .ml .php .pl .ps1 .r .rb .scala .sh .sql .swift".split()
 )
-"""Extensions of further languages, which are cut by lines."""
+"""The extensions of further languages, which are cut by lines."""
 _BODIES = frozenset({"struct_specifier", "enum_specifier", "union_specifier", "class_specifier"})
-"""Nodes that define something only if they have a body. `struct point p;` has none."""
+"""Nodes that define something only if they have a body. For example, `struct point p;` has none."""
 _VALUES = frozenset({"arrow_function", "function_expression", "generator_function", "class"})
-"""Values that make a variable of JavaScript a definition."""
+"""Values that make a JavaScript variable a definition."""
 _WRAPPERS = frozenset(
     "decorated_definition export_statement lexical_declaration variable_declaration type_declaration "
     "template_declaration type_definition ambient_declaration expression_statement".split()
@@ -98,12 +108,16 @@ _WRAPPERS = frozenset(
 _ABOVE = frozenset({"comment", "line_comment", "block_comment", "attribute_item", "decorator"})
 """Nodes that belong to a definition if they are directly above it."""
 LONGEST_NAME = 100
-"""Characters of a definition's own name."""
+"""The most characters of a definition's own name."""
 _TYPE_NAME = re.compile(r"[\w.:]+")
 
 
 def definitions_of(source: bytes, grammar: Grammar) -> list[tuple[int, int, str]]:
-    """Return start, end (in bytes) and qualified name of each definition. Raise `DataError` above a limit."""
+    """Return the start, the end and the qualified name of each definition. Offsets are in bytes.
+
+    Raises:
+        DataError: If parsing exceeds a limit.
+    """
     kinds = frozenset(grammar.definitions.split())
     definitions: list[tuple[int, int, str]] = []
     around: list[tuple[int, str]] = []
@@ -121,7 +135,7 @@ def definitions_of(source: bytes, grammar: Grammar) -> list[tuple[int, int, str]
 
 
 def _parsed(source: bytes, grammar: Grammar) -> Tree:
-    """Return the syntax tree. Raise `DataError` above a limit on steps or time."""
+    """Return the syntax tree. If parsing exceeds a limit on steps or time, raise `DataError`."""
     from tree_sitter import Parser
 
     allowed_seconds = max(LEAST_PARSE_SECONDS, PARSE_SECONDS_PER_MB * len(source) / 2**20)
@@ -149,7 +163,7 @@ def _parsed(source: bytes, grammar: Grammar) -> Tree:
 
 
 class _Found(NamedTuple):
-    """A definition in the tree. It begins and ends, in bytes, with what is around it and the comments above it."""
+    """A definition in the tree. Its start and end, in bytes, include its wrappers and the comments above it."""
 
     node: Node
     parent: Node | None
@@ -165,10 +179,10 @@ class _Level(NamedTuple):
 
 
 def _walk(tree: Tree, kinds: Collection[str]) -> Iterator[_Found]:
-    """Yield the nodes of the kinds in order. An outer node comes before those in it.
+    """Yield the nodes of the kinds in order. An outer node comes before the nodes inside it.
 
-    The walk visits every node once, without recursion. tree-sitter finds a node's parent and the sibling before it by a
-    search from the root, so both are kept on the way.
+    The walk visits every node once, without recursion. It tracks the parent and the previous sibling of each node,
+    because tree-sitter would find them by a search from the root.
     """
     cursor = tree.walk()
     levels: list[_Level] = []
@@ -202,14 +216,14 @@ class _Above:
 
     def __init__(self) -> None:
         self._start: int | None = None
-        """Where the first of them begins; None without any."""
+        """The offset of the first of them, or None if there are none."""
         self._row = -1
-        """Where the sibling before ends."""
+        """The row where the previous sibling ends."""
         self._comment = True
-        """Whether that is a comment."""
+        """True if the previous sibling is a comment."""
 
     def pass_node(self, node: Node, kind: str) -> int:
-        """Go on to a sibling, and return where it begins with what belongs to it."""
+        """Move on to the next sibling. Return the offset where it begins, including the comments that belong to it."""
         row, start = node.start_point.row, node.start_byte
         attached = self._start if self._start is not None and self._row + 1 >= row else None
         if kind not in _ABOVE or (self._row == row and not self._comment):  # the latter ends a line of code
@@ -228,7 +242,7 @@ def _language(grammar: Grammar) -> Language:
 
 
 def _name(found: _Found, source: bytes) -> str:
-    """Return the definition's own name, or "" if the node defines nothing."""
+    """Return the definition's own name. If the node defines nothing, return an empty string."""
     node = found.node
     if node.type in _BODIES and node.child_by_field_name("body") is None:
         return ""
@@ -242,7 +256,7 @@ def _name(found: _Found, source: bytes) -> str:
 
 
 def _declared(node: Node, parent: Node | None) -> Node | None:
-    """Return the name in the declarator of a function of C, or of the `typedef` around a struct."""
+    """Return the name in the declarator of a C function, or of the `typedef` around a struct."""
     if node.type in _BODIES:
         return parent.child_by_field_name("declarator") if parent and parent.type == "type_definition" else None
     inner: Node | None = node
@@ -253,6 +267,6 @@ def _declared(node: Node, parent: Node | None) -> Node | None:
 
 
 def _words(node: Node, source: bytes) -> str:
-    """Return the beginning of the node's text in one line."""
+    """Return the beginning of the node's text on one line."""
     text = source[node.start_byte : min(node.end_byte, node.start_byte + 4 * LONGEST_NAME)].decode("utf-8", "replace")
     return " ".join(text.split())[:LONGEST_NAME]

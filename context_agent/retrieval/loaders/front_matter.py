@@ -1,8 +1,8 @@
-"""Front matter: the fields in YAML at the beginning of a Markdown file, which become metadata.
+"""Front matter: YAML fields at the beginning of a Markdown file, which become metadata.
 
-A file may come from a stranger, and YAML's aliases can unfold to any size. So front matter is read with YAML's safe
-loader, without aliases, up to `LARGEST_FRONT` characters and `DEEPEST_FRONT` levels. What is not valid YAML, or not a
-list of fields, stays in the text.
+A file may come from a stranger, and YAML aliases can expand to any size. Front matter is therefore read with YAML's
+safe loader, without aliases, up to `LARGEST_FRONT` characters and `DEEPEST_FRONT` levels. Front matter that is not
+valid YAML, or not a list of fields, stays in the text.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from context_agent.retrieval.loaders.reading import Reading, metadata_value, sto
 from context_agent.types import MetadataValue
 
 LARGEST_FRONT = 16_384
-"""Characters at the beginning of a file in which front matter must end."""
+"""The number of characters at the beginning of a file in which front matter must end."""
 DEEPEST_FRONT = 32
-"""Lists and mappings inside each other. The time that YAML takes grows with the square of their number."""
+"""The most levels of nested lists and mappings. YAML's time grows with the square of their number."""
 MOST_FRONT_EVENTS = 1_500
-"""Values, lists and mappings of front matter, begun or ended. YAML takes a twentieth of a second for as many."""
+"""The most parser events, such as a value or the start of a list. YAML takes 0.05 s for as many."""
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)(?:^|\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataValue], str]:
-    """Return the fields of the front matter as metadata, and the text below it. Without front matter, return ({},
-    text).
+    """Return the fields of the front matter as metadata, and the text below it.
 
-    Front matter that cannot be read is reported and stays in the text.
+    Without front matter, return no fields and the whole text. Front matter that cannot be read is reported and stays in
+    the text.
     """
     matched = _FRONT_MATTER.match(text[:LARGEST_FRONT])
     if matched is None:
@@ -44,7 +44,10 @@ def split_front_matter(reading: Reading, text: str) -> tuple[dict[str, MetadataV
 
 
 def _fields(front: str) -> Mapping[Any, Any] | None:
-    """Return the fields. None if the text between the lines is not a list of fields, but for example a paragraph."""
+    """Return the fields.
+
+    If the text between the marks is not a list of fields, but for example a paragraph, return None.
+    """
     import yaml
 
     depth = 0
@@ -61,7 +64,7 @@ def _fields(front: str) -> Mapping[Any, Any] | None:
 
 
 def _problem(error: Exception) -> str:
-    """Return the error in one line."""
+    """Return the error on one line."""
     import yaml
 
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:

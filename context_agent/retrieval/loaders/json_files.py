@@ -1,6 +1,6 @@
-"""JSON files: a conversation or a record of an array is a document; any other value is the document of its file.
+"""The reader of JSON files. A conversation or a record of an array is a document. Any other value is one document.
 
-A file that is not valid JSON, such as one with comments, is read as lines of JSON if it holds rows, else as text.
+If a file is not valid JSON, for example because it has comments, it is read as lines of JSON or as plain text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_genera
 from context_agent.types import Document
 
 LONG_LINES = 400
-"""Characters of a line, on average, above which JSON is written anew with a line for each value."""
+"""The average number of characters in a line above which JSON is rewritten with one value per line."""
 
 
 def read_json(reading: Reading) -> Iterator[Document]:
-    """Yield the conversations or records of a file, or else its text."""
+    """Yield the conversations or records of a file. If it has neither, yield its text."""
     try:
         yield from _read(reading)
     except RecursionError:
@@ -86,7 +86,7 @@ def _conversations(reading: Reading, values: list[Any]) -> Iterator[Document]:
 
 
 def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[Document]:
-    """Yield the document of a record: a row if it has a field of text, or else a line for each field."""
+    """Yield the document of a record. If it has a text field, it is a row. Otherwise each field makes a line."""
     keys = (reading.options.text_key,) if reading.options.text_key else TEXT_KEYS
     if any(isinstance(text := record.get(key), str) and text.strip() for key in keys):
         yield from from_row(reading, number, record)
@@ -100,5 +100,8 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
 
 
 def _lines(value: object) -> str:
-    """Return JSON with a line for each value. It is not indented, because deep values would multiply its size."""
+    """Return JSON with one value per line.
+
+    It is not indented, because indentation would multiply the size of nested values.
+    """
     return json.dumps(value, ensure_ascii=False, indent=0)

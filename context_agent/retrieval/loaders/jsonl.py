@@ -1,4 +1,4 @@
-"""The readers of JSONL files, plain and compressed by gzip. Each line is a row."""
+"""The readers of JSONL files, plain or compressed by gzip. Each line is a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from context_agent.retrieval.loaders.unpacking import check_rows, check_unpacked
 from context_agent.types import Document
 
 MOST_BAD_ROWS = 10_000
-"""Rows at the beginning of a source that may be unreadable, all of them, before the rest is left out."""
+"""The number of unreadable rows at the beginning of a source after which the rest is left out, if none was readable."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
@@ -49,9 +49,17 @@ class _Unzipped(gzip.GzipFile):
 
 
 def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tuple[int, str | None], None, None]:
-    """Yield the numbered lines of a seekable stream. A line of more than `longest` characters is None.
+    """Yield the numbered lines of a seekable stream.
 
-    Bytes that do not decode stay as lone surrogates. Raise `DataError` if the stream is not text.
+    Bytes that cannot be decoded become lone surrogates.
+
+    Args:
+        stream: The stream.
+        encoding: The encoding that the caller names, if any.
+        longest: The most characters of a line. A longer line is yielded as None.
+
+    Raises:
+        DataError: If the stream is not text.
     """
     head = stream.read(4096)
     stream.seek(0)
@@ -70,7 +78,7 @@ def lines(stream: BinaryIO, encoding: str | None, longest: int) -> Generator[tup
 
 
 def _pass_rest(text: io.TextIOWrapper, line: str, longest: int) -> bool:
-    """Return whether the line is longer than `longest`. If so, read the rest of it and drop it."""
+    """Return True if the line is longer than `longest`. In that case, read and drop the rest of it."""
     if len(line) <= longest:
         return False
     while line and not line.endswith("\n"):

@@ -1,4 +1,4 @@
-"""Mailboxes: a file of one message, or of many in the format mbox. A message is a document."""
+"""The reader of mail files: one message, or many in the mbox format. Each message is a document."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from context_agent.types import Document, MetadataValue
 
 _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")
 LONGEST_FROM = 1_000
-"""Bytes of a `From ` line that are compared."""
+"""The most bytes of a `From ` line that are compared."""
 _ESCAPED = re.compile(rb"^>(>*From )")
 
 
 def read_mail(reading: Reading) -> Iterator[Document]:
-    """Yield the messages of a file: of an mbox if it starts with a `From ` line, and else of one message."""
+    """Yield the messages of a file. If it starts with a `From ` line, it is an mbox. Otherwise it is one message."""
     head = reading.stream.read(5)
     reading.stream.seek(0)
     messages = 0
@@ -44,9 +44,10 @@ def read_mail(reading: Reading) -> Iterator[Document]:
 
 
 def _messages(reading: Reading) -> Iterator[bytes]:
-    """Yield the messages of an mbox, read line by line. Both ways of quoting `From ` are undone (mboxo and mboxrd).
+    """Yield the messages of an mbox, which is read line by line.
 
-    If a message exceeds the size limit, the rest of it is dropped.
+    Both ways of escaping `From ` are undone (mboxo and mboxrd). If a message exceeds the size limit, the rest of it is
+    dropped.
     """
     lines: list[bytes] = []
     blank, started, size, line_begins = True, False, 0, True
@@ -68,7 +69,10 @@ def _messages(reading: Reading) -> Iterator[bytes]:
 
 
 def _document(mail: MailMessage, raw: bytes) -> Document:
-    """Return a message as a document. Its id is made from the Message-ID, so copies in several folders are one."""
+    """Return a message as a document.
+
+    Its id is made from the Message-ID, so copies in several folders are one document.
+    """
     identifier = mail.id or blake2b(raw, digest_size=16).hexdigest()
     metadata: dict[str, MetadataValue] = {
         "message_id": identifier,

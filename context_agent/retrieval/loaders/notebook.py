@@ -13,11 +13,14 @@ from context_agent.retrieval.loaders.text_files import TITLE_SEARCH_CHARACTERS, 
 from context_agent.types import Document
 
 CELL_VALUES = 16
-"""Characters of the size limit per JSON value of a notebook. A parsed value takes about 100 bytes."""
+"""The number of characters of the size limit that each JSON value of a notebook uses up.
+
+A parsed value takes about 100 bytes.
+"""
 
 
 def read_notebook(reading: Reading) -> Iterator[Document]:
-    """Yield the cells of a notebook without their outputs, titled by the first heading. Code is between fences."""
+    """Yield the cells of a notebook without their outputs, titled by the first heading. Code is fenced."""
     raw = decoded(reading, content(reading)).text
     if sum(map(raw.count, ",[{")) > reading.options.max_size // CELL_VALUES:
         raise DataError(reading.options.too_large("the notebook"))

@@ -1,4 +1,4 @@
-"""OpenDocument texts (`.odt`): headings and paragraphs in order. Those of tables and lists are included."""
+"""The reader of OpenDocument texts (`.odt`): headings and paragraphs in order, including those of tables and lists."""
 
 from __future__ import annotations
 

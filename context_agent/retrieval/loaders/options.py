@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from context_agent.errors import ConfigError
 
 MAX_MB = 16
-"""Megabytes of a line, row or file that is one document, by default."""
+"""The default limit, in megabytes, of a line, a row, or a file that is one document."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How rows and bytes are read.
+    """Options that say how rows and bytes are read.
 
     Attributes:
-        id_key: The field of a row's id. By default `id`, `_id` or `doc_id`.
-        title_key: The field of the title. By default `title`.
-        text_key: The field of the text. By default `text`, `content`, `body` or `contents`, the first that is not
+        id_key: The field of a row's id. Defaults to `id`, `_id` or `doc_id`.
+        title_key: The field of the title. Defaults to `title`.
+        text_key: The field of the text. Defaults to the first of `text`, `content`, `body` and `contents` that is not
             empty.
-        encoding: The encoding of all text sources. By default that of a byte order mark, else UTF-8, else Windows-1252
-            if plausible.
-        delimiter: The delimiter of CSV files. By default comma, semicolon, tab or bar, whichever is most frequent in
-            the header.
-        max_mb: The largest line, row or file that is one document, in megabytes (2**20 bytes).
-        no_ignore: Whether to read also what `.gitignore` names, and the folders of tools (`node_modules`, `venv`,
-            `build` ...).
+        encoding: The encoding of all text sources. By default, each source is read in the encoding of its byte order
+            mark, in UTF-8, or in Windows-1252 if that is plausible.
+        delimiter: The delimiter of CSV files. Defaults to the comma, semicolon, tab or bar that is most frequent in the
+            header.
+        max_mb: The limit of a line, a row, or a file that is one document, in megabytes (2**20 bytes).
+        no_ignore: Whether to read also what `.gitignore` excludes, and the folders of tools such as `node_modules`,
+            `venv` and `build`.
 
     Raises:
         ConfigError: If an option is invalid.
@@ -42,7 +42,7 @@ class LoadOptions:
 
     @property
     def max_size(self) -> int:
-        """`max_mb` in bytes, or in characters of decoded text."""
+        """The limit `max_mb` in bytes, or in characters of decoded text."""
         return self.max_mb * 2**20
 
     def __post_init__(self) -> None:
@@ -57,5 +57,5 @@ class LoadOptions:
             raise ConfigError(f"max_mb must be at least 1; got {self.max_mb}")
 
     def too_large(self, part: str) -> str:
-        """Return the notice about a part of a source that exceeds the limit."""
+        """Return a notice that a part of a source exceeds the limit."""
         return f"{part} is larger than {self.max_mb} MB: raise the limit with --max-mb (in Python: LoadOptions.max_mb)"

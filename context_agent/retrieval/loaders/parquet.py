@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData
 
 BATCH_ROWS = 16
-"""Rows of a file held at once."""
+"""The number of rows in memory at a time."""
 LARGEST_BATCH = 2**20
-"""Characters of a batch that become Python objects at once. The rows of a larger batch do so one at a time."""
+"""The most characters of a batch that is converted to Python objects at once.
+
+A larger batch is converted row by row.
+"""
 MOST_LIST_VALUES = 1_000
-"""Values per row in a column of lists that are always read."""
+"""The number of values per row, on average, up to which a column of lists is always read."""
 LARGEST_FOOTER = 4 * 2**20
-"""Bytes of the footer. The library takes some thirty times as many to hold it."""
+"""The most bytes of the footer. In memory the library needs about thirty times as many."""
 
 
 def read_parquet(reading: Reading) -> Iterator[Document]:
@@ -42,7 +45,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
         _check_groups(table.metadata, reading.options)
         check_rows(table.metadata.num_rows, reading.stream.seek(0, io.SEEK_END))
         columns = _bounded_columns(reading, table.metadata)
-        # A text that a dictionary holds once is decoded once, however many rows name it.
+        # A text in a dictionary is decoded once, however many rows refer to it.
         texts = [path for path, is_text in columns.items() if is_text]
         table = parquet.ParquetFile(reading.stream, read_dictionary=texts)
         size = _Unpacked(reading)
@@ -59,7 +62,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
 
 
 def _check_footer(stream: BinaryIO) -> None:
-    """Raise `DataError` for a footer that is too large. The last eight bytes state its length."""
+    """Raise `DataError` if the footer is too large. The last eight bytes of the file state its length."""
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, end - 8))
     if int.from_bytes(stream.read(4), "little") > LARGEST_FOOTER and end > LARGEST_FOOTER:
@@ -68,7 +71,7 @@ def _check_footer(stream: BinaryIO) -> None:
 
 
 def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
-    """Raise `DataError` for a row group that is a decompression bomb, by the sizes that the file states."""
+    """Raise `DataError` if a row group is a decompression bomb by the sizes that the file states."""
     for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
         columns = [group.column(index) for index in range(group.num_columns)]
         check_unpacked(group.total_byte_size, sum(column.total_compressed_size for column in columns))
@@ -77,9 +80,9 @@ def _check_groups(metadata: FileMetaData, options: LoadOptions) -> None:
 
 
 def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool]:
-    """Return the path of each column that is read, and whether it holds text or bytes.
+    """Return the path of each column to read, and True if the column has text or bytes.
 
-    If a row of a column of lists may have more values than the options allow, the column is left out.
+    If a column of lists may have more values in a row than the options allow, the column is left out.
     """
     most = reading.options.max_size // TEXT_PER_VALUE
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -104,18 +107,18 @@ class _Unpacked:
         reading.stream.seek(0)
 
     def add(self, size: int) -> None:
-        """Count the characters. Raise `DataError` for too many."""
+        """Count the characters. If there are too many, raise `DataError`."""
         self._total += size
         check_unpacked(self._total, self._packed)
 
     def check_row(self, size: int) -> None:
-        """Raise `DataError` for a row that is too large."""
+        """Raise `DataError` if a row is too large."""
         if size > self._options.max_size:
             raise DataError(self._options.too_large("a row") + "; the rest of the file was not read")
 
 
 def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
-    """Yield the batch, or its rows one at a time if they are large."""
+    """Yield the batch. If it is large, yield its rows one at a time."""
     size = sum(_produced(column) for column in batch.columns)
     if size <= LARGEST_BATCH:
         unpacked.add(size)
@@ -129,8 +132,9 @@ def _in_parts(batch: RecordBatch, unpacked: _Unpacked) -> Iterator[RecordBatch]:
 
 
 def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
-    """Return the rows as Python objects. For a row with a value out of Python's range, such as a date, return the
-    error.
+    """Return the rows as Python objects.
+
+    If a row has a value outside Python's range, such as a date, return the error in its place.
     """
     try:
         return list(rows.to_pylist())
@@ -141,7 +145,7 @@ def _python_rows(rows: RecordBatch) -> list[dict[str, Any] | Exception]:
 
 
 def _produced(array: Array) -> int:
-    """Return the characters of an Arrow array's values, and `TEXT_PER_VALUE` more for each value."""
+    """Return the number of characters in an Arrow array's values, plus `TEXT_PER_VALUE` for each value."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -169,7 +173,7 @@ def _produced(array: Array) -> int:
 
 
 def _has_length(array: Array) -> bool:
-    """Return whether the values are texts or bytes."""
+    """Return True if the values are texts or bytes."""
     from pyarrow import types
 
     kind = array.type

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
 MOST_PAGES = 20_000
-"""Pages of a file."""
+"""The most pages of a file."""
 LARGEST_PAGE = 4 * 2**20
-"""Bytes of a page's content, unpacked."""
+"""The most bytes of a page's content, unpacked."""
 MOST_OPERATIONS = 1_000_000
-"""Drawing operations of a page, including those of its forms, which may nest."""
+"""The most drawing operations of a page, including those of its forms, which may be nested."""
 
 
 def read_pdf(reading: Reading) -> Iterator[Document]:
-    """Yield the text of all pages with blank lines between them, titled by the file's metadata. Needs the extra
-    `docs`.
+    """Yield the text of all pages, separated by blank lines and titled by the file's metadata.
+
+    Needs the extra `docs`.
     """
     packed = reading.stream.seek(0, io.SEEK_END)
     if packed > LARGEST_FILE:
@@ -53,7 +54,7 @@ def read_pdf(reading: Reading) -> Iterator[Document]:
 
 @contextmanager
 def _without_warnings(name: str) -> Iterator[None]:
-    """Keep a library's logger quiet. A hostile file makes it log a line for every few bytes."""
+    """Silence a library's logger while the block runs. A hostile file makes it log a line for every few bytes."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -81,7 +82,7 @@ def _opened_pdf(reading: Reading) -> tuple[PdfReader, int]:
 
 
 def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> str:
-    """Return one page's text. A broken page is reported and left out."""
+    """Return the text of one page. A damaged page is reported and left out."""
     try:
         page = reader.pages[number]
         drawn.begin(page)
@@ -93,10 +94,10 @@ def _page(reading: Reading, reader: PdfReader, number: int, drawn: _Drawn) -> st
 
 
 class _Drawn:
-    """Counts what the pages of a file unpack to: their content, and the operations of the forms in it.
+    """A counter of what the pages of a file unpack to: their content, and the operations of their forms.
 
-    pypdf calls it with each operation. A page that has too much is left out. A file that has too much for its size is
-    not read further, because it may name one page or form again and again.
+    pypdf calls the counter with each operation. A page that unpacks to too much is left out. If the file unpacks to too
+    much for its size, reading stops, because the file may refer to one page or form again and again.
     """
 
     def __init__(self, packed: int) -> None:
@@ -104,7 +105,7 @@ class _Drawn:
         self._total = self._operations = 0
 
     def begin(self, page: PageObject) -> None:
-        """Count the content of a page. Raise `DataError` if it is too large."""
+        """Count the content of a page. If it is too large, raise `DataError`."""
         self._operations = 0
         contents = page.get_contents()
         size = len(contents.get_data()) if contents is not None else 0

@@ -1,4 +1,4 @@
-"""The earlier messages that an e-mail message quotes, removed from its text."""
+"""Removal of the earlier messages that an e-mail message quotes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _QUOTED = re.compile(r"^[ \t]*>.*$\n?", re.M)
 
 
 def without_quoted_replies(text: str) -> str:
-    """Return the text without quoted lines and their attribution. If nothing else is left, as in a bare forward, return
-    all.
+    """Return the text without quoted lines and the lines that introduce them.
+
+    If nothing else is left, as in a forwarded message without a comment, return the whole text.
     """
     words = text
     if cut := _ORIGINAL.search(words):
@@ -37,7 +38,7 @@ def _without_attributions(text: str) -> str:
     parts, position = [], 0
     for match in _ATTRIBUTION.finditer(text):
         if match.start() >= position and _QUOTE_FOLLOWS.match(text, match.end()):
-            # "On" may begin a sentence long before: only the last lines of the match announce.
+            # An earlier sentence may begin with "On". Only the last paragraph of the match introduces the quote.
             start = max(match.start(), text.rfind("\n\n", match.start(), match.end()) + 1)
             parts.append(text[position:start])
             position = match.end()
@@ -45,7 +46,7 @@ def _without_attributions(text: str) -> str:
 
 
 def without_blockquotes(page: str) -> str:
-    """Return an HTML message without its `<blockquote>` elements, which hold quoted replies."""
+    """Return an HTML message without its `<blockquote>` elements, which contain quoted replies."""
     parts, position, depth = [], 0, 0
     for tag in tags(page):
         if tag.name != "blockquote":

@@ -1,4 +1,4 @@
-"""The reader of each kind of file."""
+"""The reader for each kind of file."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ Reader = Callable[[Reading], Iterator[Document]]
 _GZIP = b"\x1f\x8b"
 _BY_MAGIC: dict[bytes, Reader] = {b"%PDF-": read_pdf, b"PAR1": read_parquet}
 LONGEST_SNIFFED_LINE = MAX_MB * 2**20
-"""Characters of the longest line that is sniffed."""
+"""The most characters of a line that is examined."""
 SNIFFED_LINES = 5
-"""First lines of a stream that are sniffed. If one of them is a JSON object, the stream is read as JSONL."""
+"""The number of first lines of a stream to examine. If one of them is a JSON object, the stream is read as JSONL."""
 
 
 def read_any(reading: Reading) -> Iterator[Document]:
-    """Yield the documents of a source whose name says nothing: PDF, parquet or JSONL by its content, or else plain
-    text.
+    """Yield the documents of a source whose name shows no format.
+
+    Its content shows whether it is PDF, parquet or JSONL. Otherwise it is read as plain text.
     """
     head = reading.stream.read(8)
     reading.stream.seek(0)
@@ -105,11 +106,14 @@ READERS: Mapping[str, Reader] = {
     ".xlsx": read_xlsx,
     ".xml": read_xml,
 }
-"""The reader of each extension. The reader under "" is for all other sources."""
+"""The reader of each extension. The reader for "" reads all other sources."""
 
 
 def _holds_rows(stream: BinaryIO, keys: Collection[str]) -> bool:
-    """Return whether one of the first lines is a JSON object, with one of the keys if there are any."""
+    """Return True if one of the first lines is a JSON object.
+
+    If `keys` is not empty, the object must have one of them.
+    """
     try:
         with closing(lines(stream, None, LONGEST_SNIFFED_LINE)) as numbered:
             first = list(islice((line for _, line in numbered if line is None or line.strip()), SNIFFED_LINES))

@@ -1,4 +1,4 @@
-"""A source that a reader reads, and what all readers use to make documents of it."""
+"""The source that a reader reads, and the functions with which all readers make documents of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from context_agent.types import Document, MetadataValue, Section
 
 
 class LeftOutError(DataError):
-    """A file of a folder is left out because of what it is. The reason is the same for all such files."""
+    """The error for a file of a folder that is left out because of its kind. All such files have the same reason."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Reading:
         path: The path below the source folder, or the file's name.
         stream: The open stream, which is seekable.
         options: The options of the load.
-        report: Takes the reader's notices.
+        report: The report that gets the reader's notices.
         found: True for a file that was found in a folder, False for a source that the user named.
     """
 
@@ -43,7 +43,6 @@ class Reading:
     options: LoadOptions
     report: LoadReport
     found: bool = False
-    """True for a file that was found in a folder, False for a source that the user named."""
     _noted: set[str] = field(default_factory=set)
 
     def skip(self, reason: str, line: int | None = None) -> None:
@@ -51,7 +50,7 @@ class Reading:
         self.report.skip(self.name, reason, line)
 
     def note_once(self, reason: str) -> None:
-        """Report, once, what applies to many rows and loses no text."""
+        """Report a fact that applies to many rows and loses no text. It is reported only once."""
         if reason not in self._noted:
             if len(self._noted) < MAX_LISTED_NOTICES:
                 self._noted.add(reason)
@@ -64,16 +63,17 @@ _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 def identifier(path: str) -> str:
     """Return a relative path as a document id. Letters of any script stay, and special characters are percent-encoded.
 
-    Different paths have different ids. File systems mix composed and decomposed accents, so both have the same id.
+    Different paths have different ids. Accents may be composed or decomposed, depending on the file system, so both
+    forms have the same id.
     """
     composed = unicodedata.normalize("NFC", path)
     return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
 
 
 LARGEST_FIELD = 10_000
-"""Characters of a metadata value."""
+"""The most characters of a metadata value."""
 LONGEST_TITLE = 1_000
-"""Characters of a title."""
+"""The most characters of a title."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -83,7 +83,7 @@ def storable(text: str) -> str:
 
 
 def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue | None:
-    """Return the value as metadata can hold it. None for an empty value or one that is too large."""
+    """Return the value in a form that metadata accepts. If it is empty or too large, return None."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
@@ -109,7 +109,7 @@ def _as_text(value: object) -> str:
 
 
 def content(reading: Reading) -> bytes:
-    """Return all bytes of the source. Raise `DataError` for more than the options allow."""
+    """Return all bytes of the source. If there are more than the options allow, raise `DataError`."""
     data = reading.stream.read(reading.options.max_size + 1)
     if len(data) > reading.options.max_size:
         raise DataError(reading.options.too_large("the file, which is one document,"))
@@ -117,9 +117,7 @@ def content(reading: Reading) -> bytes:
 
 
 def decoded(reading: Reading, data: bytes, declared: str | None = None) -> Decoded:
-    """Return the bytes as text, with a notice if the encoding was guessed. Raise `DataError` for bytes that are not
-    text.
-    """
+    """Return the bytes as text, with a notice if the encoding was guessed. If they are not text, raise `DataError`."""
     text = decode(data, reading.options.encoding, declared)
     if text.note:
         reading.note_once(text.note)
@@ -133,8 +131,17 @@ def document(
     metadata: Mapping[str, MetadataValue] | None = None,
     sections: tuple[Section, ...] = (),
 ) -> Document:
-    """Return the file's document, with its path in the source folder as metadata. Raise `DataError` if the text is
-    empty.
+    """Return the document of a file, with its path in the source folder as metadata.
+
+    Args:
+        reading: The source.
+        text: The text.
+        title: The title. Defaults to the file's name without its extension.
+        metadata: Further metadata.
+        sections: The sections of the text.
+
+    Raises:
+        LeftOutError: If the text is empty.
     """
     text = storable(unix_lines(text))
     if not text.strip():
@@ -150,11 +157,11 @@ def document(
 
 
 def one_line(title: str) -> str:
-    """Return a title on one line, of at most `LONGEST_TITLE` characters. It is stored with every chunk."""
+    """Return a title on one line, shortened to `LONGEST_TITLE` characters. It is stored with every chunk."""
     line = " ".join(title[: 2 * LONGEST_TITLE].split())
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 3] + "..."
 
 
 def named(error: Exception) -> str:
-    """Return the error with its class."""
+    """Return the error's class and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The report of a load: what was read, what was not, and why."""
+"""The report of a load: what was read, what was left out, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from context_agent.retrieval.loaders.folders import RULES_FILE
 
 MAX_LISTED_NOTICES = 10_000
-"""Notices in a report. Further ones are only counted, so that a corrupt file cannot fill the memory."""
+"""The most notices in a report. Further ones are only counted, so that a damaged file cannot fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Notice:
     Attributes:
         source: The name of the source.
         reason: What is wrong, and what to do.
-        line: The line, counted from 1. None if the notice is about the whole source.
-        lost: Whether text of the source is missing.
+        line: The line number, from 1, or None if the notice is about the whole source.
+        lost: True if text of the source is missing.
         kind: The kind of the file (`.png`), if the reason applies to every file of that kind. Otherwise empty.
     """
 
@@ -36,19 +36,19 @@ class Notice:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What a load read and what it left out. It is filled while the documents are read.
+    """A report on what a load read and what it left out. It is filled while the documents are read.
 
     Attributes:
-        files: Sources with documents or at least rows.
-        documents: Documents.
-        duplicates: Repetitions that were dropped.
-        skipped: Notices about lost text.
-        unlisted: Notices beyond the first 10,000.
-        notices: The notices. Of each kind and reason, the first 10,000 are here.
-        kinds: How many notices apply to a kind of files, by kind and reason.
-        ignored: How many entries of folders are excluded, by rule: `.gitignore` or the folder's name.
-        files_read: Files that were read, by kind.
-        files_left_out: Files of which nothing was read, by kind.
+        files: The number of sources with documents or at least rows.
+        documents: The number of documents.
+        duplicates: The number of repeated documents that were dropped.
+        skipped: The number of notices about lost text.
+        unlisted: The number of notices beyond the first 10,000.
+        notices: The first 10,000 notices. Notices that apply to a kind of file are listed up to 10,000 for each reason.
+        kinds: The number of notices that apply to a kind of file, by kind and reason.
+        ignored: The number of entries of folders that are excluded, by rule: `.gitignore` or the folder's name.
+        files_read: The number of files that were read, by kind.
+        files_left_out: The number of files of which nothing was read, by kind.
     """
 
     files: int = 0
@@ -112,9 +112,9 @@ class LoadReport:
 
 
 LONGEST_KIND = 12
-"""Characters of an extension that name a kind."""
+"""The most characters of an extension that name a kind."""
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a file for a summary of many: its extension, or `extensionless`."""
+    """Return the kind of a file for a summary: its extension, or `extensionless`."""
     return Path(name).suffix.lower()[:LONGEST_KIND] or "extensionless"

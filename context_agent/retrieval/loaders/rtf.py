@@ -1,7 +1,7 @@
-"""Rich text (`.rtf`): the text of the document, without fonts, styles, pictures and other data.
+"""The reader of rich text (`.rtf`), which keeps the text without fonts, styles, pictures and other data.
 
-Written for this package, because the patterns of the library `striprtf` take time quadratic in the size of a file. The
-format is that of the Rich Text Format Specification 1.9.1 (Microsoft, 2008).
+The parser was written for this package, because the patterns of the library `striprtf` take time quadratic in the size
+of a file. It follows the Rich Text Format Specification 1.9.1 (Microsoft, 2008).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from context_agent.retrieval.loaders.sniffing import read_other_text
 from context_agent.types import Document
 
 MAX_DEPTH = 1_000
-"""Groups inside each other."""
+"""The most levels of nested groups."""
 MAX_FONTS = 1_000
-"""Fonts whose character set is remembered."""
+"""The most fonts whose character set is remembered."""
 MAX_CODE_UNIT = 0xFFFF
 WESTERN = "cp1252"
 
@@ -68,11 +68,14 @@ _CHARACTER_SETS = {
     254: "cp437",
     255: "cp850",
 }
-"""The code page of a font's character set."""
+"""The code page of each font character set."""
 
 
 def read_rtf(reading: Reading) -> Iterator[Document]:
-    """Yield the text of a file, with the title that it states. Text that is not rich text is read as it is."""
+    """Yield the text of a file, with the title that it states.
+
+    If the content is not rich text, yield it as plain text.
+    """
     data = content(reading)
     if not data.startswith(_MAGIC):
         reading.stream.seek(0)
@@ -109,35 +112,41 @@ def _parsed(data: bytes) -> _Parser:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What holds until a group ends. `target` is where its characters go: "text", "title", or "" for nowhere."""
+    r"""The state that applies until a group ends.
+
+    Attributes:
+        target: Where characters are added: "text", "title", or "" for nowhere.
+        encoding: The encoding of the group's font. If it is empty, the file's code page applies.
+        replacements: The number of characters after `\u` that old readers show instead of the Unicode character.
+        in_fonts: True inside the font table.
+    """
 
     target: str = "text"
     encoding: str = ""
     replacements: int = 1
-    """Characters after `\\u` that old readers show in its place."""
     in_fonts: bool = False
 
 
 @dataclass(slots=True)
 class _Parser:
-    """Takes the tokens of a file in order, and collects its text and title."""
+    """Processes the tokens of a file in order, and collects its text and title."""
 
     _parts: dict[str, list[str]] = field(default_factory=lambda: {"text": [], "title": []})
     _group: _Group = field(default_factory=_Group)
     _outer: list[_Group] = field(default_factory=list)
     _bytes: bytearray = field(default_factory=bytearray)
     _skipped: int = 0
-    """Characters that are still to be left out after `\\u`."""
+    r"""The number of characters after `\u` that are still to be skipped."""
     _page: str = WESTERN
     _fonts: dict[int, str] = field(default_factory=dict)
     _font: int = 0
 
     def joined(self, target: str) -> str:
-        """Return the characters of a target. Pairs of surrogates become the characters that they stand for."""
+        """Return the text that was collected for a target, with each pair of surrogates as one character."""
         return "".join(self._parts[target]).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def brace(self, *, opens: bool) -> None:
-        """Begin or end a group. Raise `DataError` if too many groups are inside each other."""
+        """Begin or end a group. If too many groups are nested, raise `DataError`."""
         self.end_bytes()
         self._skipped = 0
         if opens:
@@ -148,7 +157,7 @@ class _Parser:
             self._group = self._outer.pop()
 
     def word(self, word: str, number: int | None) -> None:
-        """Follow a control word."""
+        """Apply a control word."""
         self.end_bytes()
         if word in _CHARACTERS:
             self._add(_CHARACTERS[word])
@@ -168,7 +177,7 @@ class _Parser:
             self._choose_font(word, number)
 
     def symbol(self, symbol: bytes) -> None:
-        """Follow a control symbol."""
+        """Apply a control symbol."""
         self.end_bytes()
         if symbol == b"*":
             self._group = replace(self._group, target="")
@@ -176,14 +185,14 @@ class _Parser:
             self._add(character)
 
     def bytes(self, data: bytes) -> None:
-        """Add bytes in the encoding of the font. They wait for the next ones, because two may be one character."""
+        """Buffer bytes in the encoding of the font. They are decoded later, because two bytes may be one character."""
         if self._skipped:
             data, self._skipped = data[self._skipped :], max(0, self._skipped - len(data))
         if self._group.target:
             self._bytes += data
 
     def end_bytes(self) -> None:
-        """Decode the bytes that wait."""
+        """Decode the buffered bytes."""
         if self._bytes:
             data = bytes(self._bytes)
             self._bytes.clear()

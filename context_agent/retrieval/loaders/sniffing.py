@@ -1,7 +1,7 @@
-"""What the content of a file says about it: binary, a private key, generated, minified, or text that people write.
+"""Checks of a file's content: binary, a private key, generated, minified, or text that people write.
 
-A folder may hold files of any name, so their first bytes decide. What is left out for its content is left out in
-folders only. A file that the user names is read, unless it is binary.
+A folder may have files of any name, so the first bytes of a file decide. A file is left out for its content only if it
+was found in a folder. A file that the user names is read, unless it is binary.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from context_agent.retrieval.loaders.reading import LeftOutError, Reading, conte
 from context_agent.types import Document
 
 HEAD_BYTES = 8_192
-"""Bytes at the beginning of a file that are examined."""
+"""The number of bytes at the beginning of a file that are examined."""
 LARGEST_CONTROL_SHARE = 1 / 50
-"""Share of control characters above which a file is binary."""
+"""The share of control characters above which a file is binary."""
 ALL_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b") + b"\x7f"
 GENERATED_REASON = "generated: to read it, name the file as a source"
 MINIFIED_REASON = "minified: to read it, name the file as a source"
@@ -50,26 +50,26 @@ _BINARY = {
     b"SQLite format 3\0": "a database",
     b"\xd0\xcf\x11\xe0": "an old Office file: save it in a current format, such as .docx",
 }
-"""What a binary file is, by its first bytes."""
+"""The kind of a binary file, by its first bytes."""
 _WITHOUT_NUL = (b"\x89PNG", b"\xff\xd8\xff", b"\x1f\x8b", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
-"""First bytes that no text has."""
+"""First bytes that no text begins with."""
 LOCK_FILES = frozenset({"go.sum", "npm-shrinkwrap.json", "package-lock.json", "packages.lock.json", "pnpm-lock.yaml"})
-"""Files that package managers write. Files that end in `.lock` or `.lockfile` count as well."""
+"""Names of files that package managers write. Files that end in `.lock` or `.lockfile` count too."""
 MARK_WITHIN = 1_000
-"""Characters at the beginning of a file in which a mark of a generator counts."""
+"""The number of characters at the beginning of a file in which a generator's mark counts."""
 _SOURCE_MAP = re.compile(r'\s*+\{\s*+"version"\s*+:\s*+3\b')
 LEAST_MINIFIED = 1_000
-"""Characters of a text that may be minified. A shorter one costs nothing."""
+"""The fewest characters of a text that may be minified. A shorter text costs little."""
 MINIFIED_LINE = 400
-"""Characters of a line, on average, above which a text may be minified. White space tells it from paragraphs."""
+"""The average number of characters in a line above which a text may be minified. Paragraphs have more white space."""
 MINIFIED_SPACE = 0.08
-"""Share of white space below which such a text is minified. English prose has 0.16."""
+"""The share of white space below which such a text is minified. English prose has 0.16."""
 MINIFIED_ASCII = 0.9
-"""Share of ASCII characters above which it is minified. Some scripts use no spaces."""
+"""The share of ASCII characters above which such a text is minified. Some scripts use no spaces."""
 
 
 def binary_kind(head: bytes) -> str:
-    """Return what kind of binary file begins with these bytes, or "" if it may be text."""
+    """Return the kind of binary file that begins with these bytes. If it may be text, return an empty string."""
     if marked(head):
         return ""
     controls = len(head) - len(head.translate(None, ALL_CONTROL))
@@ -79,7 +79,7 @@ def binary_kind(head: bytes) -> str:
 
 
 def check_head(reading: Reading) -> None:
-    """Raise `LeftOutError` if the first bytes are not text, or hold a private key. The stream is rewound."""
+    """Raise `LeftOutError` if the first bytes are not text, or if they contain a private key. The stream is rewound."""
     head = reading.stream.read(HEAD_BYTES)
     reading.stream.seek(0)
     if kind := binary_kind(head):
@@ -93,7 +93,7 @@ def check_head(reading: Reading) -> None:
 
 
 def check_written(reading: Reading, text: str) -> None:
-    """Raise `LeftOutError` if the file was found in a folder, and a program generated or minified its text."""
+    """Raise `LeftOutError` if a program generated or minified the text of a file that was found in a folder."""
     if not reading.found:
         return
     if is_generated(reading.path, text):
@@ -103,7 +103,7 @@ def check_written(reading: Reading, text: str) -> None:
 
 
 def read_other_text(reading: Reading) -> Iterator[Document]:
-    """Yield the text of a file without a format of its own, titled by the file's name."""
+    """Yield the text of a file in no known format, titled by the file's name."""
     try:
         decoded = decode(content(reading), reading.options.encoding)
     except DataError as error:
@@ -115,7 +115,7 @@ def read_other_text(reading: Reading) -> Iterator[Document]:
 
 
 def is_generated(path: str, text: str) -> bool:
-    """Return whether a package manager or another program wrote the file, by its name or by a mark at its beginning."""
+    """Return True if the name or a mark at the beginning shows that a program wrote the file."""
     name = PurePath(path).name
     if name in LOCK_FILES or name.endswith((".lock", ".lockfile")):
         return True
@@ -126,13 +126,13 @@ def is_generated(path: str, text: str) -> bool:
 
 
 def _has_mark(words: str) -> bool:
-    """Return whether two lines have the mark of a generator: @generated, <auto-generated>, or an order not to edit."""
+    """Return True if the words have a generator's mark: @generated, <auto-generated>, or an instruction not to edit."""
     warns = "do not edit" in words or "do not modify" in words or "do not change" in words
     return "@generated" in words or "<auto-generated" in words or ("generated" in words and warns)
 
 
 def is_minified(path: str, text: str) -> bool:
-    """Return whether white space was removed from a text, so that its lines are long and hold hardly any."""
+    """Return True if a text is minified, so that its lines are long and have little white space."""
     name = PurePath(path).name.lower()
     if ".min." in name and len(text) >= LEAST_MINIFIED:
         return True

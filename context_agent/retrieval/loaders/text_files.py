@@ -1,4 +1,4 @@
-"""Readers of plain text, Markdown, reStructuredText and HTML, where a file is one document."""
+"""The readers of plain text, Markdown, reStructuredText and HTML, in which a file is one document."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _RST_HEADING = re.compile(
     r"|([^\s=\-~^\"'#*+`:.][^\n]*)\n([=\-~^\"'#*+`:._])\4{2,}[ \t]*$)",
     re.MULTILINE,
 )
-"""A title with a line of punctuation below it, or above and below."""
+"""A title with a line of punctuation below it, or with such lines above and below it."""
 TITLE_SEARCH_CHARACTERS = 16_384
-"""Characters of a Markdown file that are searched for its title."""
+"""The number of characters of a Markdown file in which its title is searched."""
 
 
 def read_text(reading: Reading) -> Iterator[Document]:
@@ -34,8 +34,9 @@ def read_text(reading: Reading) -> Iterator[Document]:
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
-    """Yield the source, titled by `title` in its front matter or by its first heading. The front matter becomes
-    metadata.
+    """Yield the source. Its front matter becomes metadata.
+
+    The title is the `title` in the front matter, or else the first heading.
     """
     front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
     title = str(front.pop("title", "")) or markdown_title(text[:TITLE_SEARCH_CHARACTERS])
@@ -57,6 +58,6 @@ def read_html(reading: Reading) -> Iterator[Document]:
 
 
 def markdown_title(text: str) -> str:
-    """Return the first heading outside of fenced code, or "" without one."""
+    """Return the first heading outside of fenced code. If there is none, return an empty string."""
     heading = _HEADING.search(_FENCED.sub("", text))
     return heading[1].strip().rstrip("#").strip() if heading else ""

@@ -1,4 +1,4 @@
-"""Transcripts and subtitles in the formats WebVTT and SubRip: a document whose turns have speakers and times."""
+"""The reader of transcripts and subtitles (WebVTT and SubRip). Each turn has a speaker and a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from context_agent.retrieval.loaders.reading import Reading, content, decoded
 from context_agent.types import Document
 
 MAX_TURN_CHARACTERS = 1_000
-"""Characters after which a turn ends. A lecture may have one speaker."""
+"""The number of characters after which a turn ends. A lecture may have only one speaker."""
 _TIMES = re.compile(r"\s{0,9}((?:\d{1,4}:)?\d{1,2}:\d{2}[.,]\d{3})\s{1,9}-->")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s([^<>]*)>")
 _TAG = re.compile(r"<[^<>]*>")
@@ -22,7 +22,7 @@ _SPEAKER = re.compile(r"(?:>>\s?)?([^\W\d_][^:<>.!?,\n]{0,38}):\s")
 
 
 def read_transcript(reading: Reading) -> Iterator[Document]:
-    """Yield the turns of a transcript. Cues of one speaker that follow each other are one turn."""
+    """Yield the transcript as one document. Successive cues of one speaker make one turn."""
     whole = conversation(reading, _turns(unix_lines(decoded(reading, content(reading)).text)))
     if whole is None:
         raise DataError("empty: it has no cue with text")
@@ -43,8 +43,9 @@ def _turns(text: str) -> Iterator[Turn]:
 
 
 def _cues(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield speaker, start and text of each line of a cue. Lines that are not below a time, such as notes, are not
-    text.
+    """Yield the speaker, the start time and the text of each line of a cue.
+
+    Lines that do not follow a time, such as notes, are not text.
     """
     time = ""
     for line in chain(text.split("\n"), [""]):

@@ -1,6 +1,7 @@
-"""XML of any kind: a line for each element that has text or attributes. Also feeds, outlines and exported notes.
+"""The reader of XML of any kind, including feeds, outlines and exported notes.
 
-A file that is not well-formed, or declares entities, is read as plain text.
+Each element with text or attributes makes a line. If a file is not well-formed or declares entities, it is read as
+plain text.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, 
 from context_agent.types import Document, Section
 
 MAX_PARTS = 20_000
-"""Sections of a file. The text of the others is cut like any text."""
+"""The most sections of a file. The text of further sections is chunked like any text."""
 _PAGE_MARKS = ("</p>", "</div>", "</en-note>", "<br")
-"""Marks of a page that is the text of an element, as in feeds and exported notes."""
+"""Marks of HTML inside the text of an element, as in feeds and exported notes."""
 
 
 def read_xml(reading: Reading) -> Iterator[Document]:
-    """Yield the elements of a file, titled by its first element `title`."""
+    """Yield the elements of a file as one document, titled by its first `title` element."""
     yield from _elements(reading, "")
 
 
 def read_enex(reading: Reading) -> Iterator[Document]:
-    """Yield the notes of an export of Evernote. Each note is a section with its own title."""
+    """Yield an export of Evernote as one document. Each note is a section with its own title."""
     yield from _elements(reading, "note")
 
 
@@ -56,16 +57,16 @@ def _elements(reading: Reading, part: str) -> Iterator[Document]:
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines so far. An element inside a sentence does not begin a line."""
+    """The lines collected so far. An element inside a sentence does not begin a line."""
 
     most: int
     part: str = ""
-    """The name of the elements that become sections; "" for none."""
+    """The name of the elements that become sections, or "" for none."""
     done: list[str] = field(default_factory=list)
     title: str = ""
     sections: list[Section] = field(default_factory=list)
     _part: tuple[int, str] = (0, "")
-    """Where the present section begins, and its title."""
+    """The start of the current section, and its title."""
     _line: list[str] = field(default_factory=list)
     _label: str = ""
     _inline: list[bool] = field(default_factory=list)
@@ -73,7 +74,7 @@ class _Lines:
     _size: int = 0
 
     def add(self, event: Event) -> None:
-        """Add an event. Raise `DataError` if the text becomes too large."""
+        """Add an event. If the text becomes too large, raise `DataError`."""
         match event.kind:
             case Kind.TEXT:
                 self._line.append(event.text)
@@ -111,7 +112,7 @@ class _Lines:
 
 
 def _label(name: str, attributes: Attributes) -> str:
-    """Return the name of an element with its attributes in brackets, without declarations of namespaces."""
+    """Return the name of an element with its attributes in parentheses, without namespace declarations."""
     values = (f"{key}={value}" for key, value in attributes.items() if not key.startswith("xmlns"))
     listed = ", ".join(values)
     return f"{name} ({listed})" if listed else name
