@@ -139,7 +139,7 @@ def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
     expected = n * n - sum(count * count for count in totals.values())
     if not expected:
         return None
-    # Values of a unit that differ, each ordered pair weighted by 1 / (values of the unit - 1).
+    # The ordered pairs of different values in a unit, each weighted by 1 / (number of values in the unit - 1).
     observed = sum(
         (unit.total() ** 2 - sum(count * count for count in unit.values())) / (unit.total() - 1) for unit in paired
     )

@@ -74,13 +74,25 @@ _SCALED = re.compile(rf"(?<!\d)(\d++(?:\.\d++)?)\s*+({'|'.join(SCALES)})\b", re.
 
 
 def states_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Return True if the text states the answer or one of its aliases."""
+    """Return True if the text states the answer or one of its aliases.
+
+    Args:
+        text: The text to search.
+        answer: The answer.
+        aliases: Other ways to write the answer.
+    """
     accepted = [form for name in (answer, *aliases) for form in answer_forms(name)]
     return _any_stands(accepted, _canonical(text))
 
 
 def reveals_answer(text: str, answer: str, aliases: Iterable[str] = ()) -> bool:
-    """Return True if the text states the answer, or enough of it to guess the rest."""
+    """Return True if the text states the answer, or enough of it to guess the rest.
+
+    Args:
+        text: The text to search.
+        answer: The answer.
+        aliases: Other ways to write the answer.
+    """
     revealing = [
         _without_accents(form) for name in (answer, *aliases) for form in (*answer_forms(name), *_partial(name))
     ]

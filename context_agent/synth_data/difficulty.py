@@ -72,7 +72,7 @@ def estimate_difficulty(task: Task, corpus: Corpus) -> Difficulty:
 
 
 def label_difficulty(task: Task, corpus: Corpus) -> Task:
-    """Return the task with its difficulty as a label."""
+    """Return the task with its difficulty in its labels."""
     return replace(task, labels={**task.labels, DIFFICULTY_LABEL: estimate_difficulty(task, corpus).to_json()})
 
 

@@ -119,7 +119,7 @@ class _QuestionIndex:
 
     def _prefix(self, ordered: Sequence[str]) -> Sequence[str]:
         """Return the |x| - ceil(likeness * |x|) + 1 rarest n-grams. Similar sets share an n-gram in their prefixes."""
-        # A hair less than the exact product: rounding up must not shorten the prefix.
+        # Slightly less than the exact product, so that a rounding error cannot shorten the prefix.
         return ordered[: len(ordered) - math.ceil(self._likeness * len(ordered) - 1e-9) + 1]
 
 

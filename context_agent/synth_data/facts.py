@@ -35,7 +35,10 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 def chunks_stating(quote: str, corpus: Corpus, *, limit: int = CANDIDATES) -> tuple[str, ...]:
     """Return the ids of the chunks that state the quote, in document order.
 
-    Only the first `limit` hits of a search for the quote are examined.
+    Args:
+        quote: The quote.
+        corpus: The corpus to search.
+        limit: The number of hits of a search for the quote that are examined.
     """
     return chunks_restating(quote, (hit.chunk for hit in corpus.search(quote, k=limit)))
 

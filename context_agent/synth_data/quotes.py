@@ -35,7 +35,7 @@ SKIPPED_WORDS = 3
 """The number of content words of the text that may be skipped before each further word of the quote."""
 
 
-# Markdown (images too), wiki links with or without a label, HTML tags and comments, bare addresses, footnote marks.
+# Matches Markdown links and images, wiki links, HTML tags and comments, bare addresses, and footnote marks.
 _LINK = re.compile(
     r"!?\[(?P<label>(?:[^\[\]\n]|\[[^\[\]\n]*\]){0,500})\](?:\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\s+\"[^\"\n]*\")?\)|\[[^\[\]\n]{0,200}\])"
     r"|\[\[(?:[^\[\]|\n]{0,300}\|)?(?P<name>[^\[\]|\n]{1,300})\]\]"

@@ -32,7 +32,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """The output rows of an input, one or several."""
+    """The output rows of an input. An input may have several."""
 
     rows: tuple[dict[str, Any], ...]
 
@@ -303,7 +303,7 @@ def _report(stage: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], 
 
 
 def _open_log(path: Path) -> AppendLog:
-    # Records are not synced one by one: that would cost more than most stages, and a killed process loses none of them.
+    # Records are not synced one by one, because that would cost more than most stages. A killed process loses none.
     # The model's replies, which cost money, are synced by their own cache.
     busy = DataError(f"another process is writing {path}: wait until it ends, or write to another file")
     return AppendLog(path, sync=False, busy=busy)

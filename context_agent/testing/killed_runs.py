@@ -308,7 +308,7 @@ def sound_under_kills(options: argparse.Namespace, out: Path, quota: float, cont
         "torn": sum("incomplete" in note for note in notes),
         "diverged": sum("starts again" in note for note in notes),
     }
-    # Flushed, or each later fork would write it again.
+    # The output is flushed, or each later fork would write it again.
     print(json.dumps({"quota": quota, **course, **asdict(verdict), "sound": verdict.sound}), flush=True)  # noqa: T201
     return verdict.sound and not status
 

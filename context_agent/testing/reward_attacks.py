@@ -187,7 +187,7 @@ def summarize_all(view: View) -> Action:
 
 
 def own(question: Question) -> Action:
-    """Search for the question itself."""
+    """Search for the words of the question."""
     return search(question.question, limit=10)
 
 

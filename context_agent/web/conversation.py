@@ -83,7 +83,7 @@ def conversation_page(messages: Sequence[Any], calls: Sequence[ModelCall], title
 def _summary(calls: Sequence[ModelCall]) -> Iterator[str]:
     reports = [call.report for call in calls]
     prunes = sum(report.outcome == "pruned" for report in reports)
-    # What a prune frees is missing from every later call, too.
+    # The tokens that a prune frees are missing from every later call, too.
     freed = sum(report.freed * (len(reports) - row) for row, report in enumerate(reports) if report.outcome == "pruned")
     lost = sum(report.cached_lost for report in reports if report.outcome == "pruned" or report.restored)
     yield (

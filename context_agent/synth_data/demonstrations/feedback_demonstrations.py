@@ -130,7 +130,7 @@ class FeedbackSelection:
     checks: list[ReplayResult] = field(default_factory=list)
 
     def drop(self, path: Path, standing: FeedbackScores, reason: str, **more: Any) -> None:
-        """Add a dropped trajectory."""
+        """Add a trajectory to the dropped ones, with the rule that dropped it."""
         self.reasons[reason] += 1
         self.dropped.append(ReplayRow(path, {"reason": reason, **standing.to_json(), **more}))
 

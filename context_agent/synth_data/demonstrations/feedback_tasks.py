@@ -157,7 +157,7 @@ def _add_judgment(case: _JudgedQuestion, judgment: Judgment, document_of: Docume
     if judgment.rating is not None:
         case.ratings.append(judgment.rating)
     verdicts: dict[str, bool] = {}
-    # A document with a relevant passage is relevant, whatever its other passages are.
+    # A document with a relevant passage is relevant, even if its other passages are not.
     for ids, verdict in ((judgment.irrelevant, False), (judgment.relevant, True)):
         for relevant_id in ids:
             document = document_of(relevant_id)

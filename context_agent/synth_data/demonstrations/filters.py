@@ -220,7 +220,7 @@ def _drop_zero(verdicts: dict[str, FilterVerdict], filters: DemonstrationFilters
     candidates = sorted(_kept_as("zero", verdicts), key=order)
     other_count = sum(verdict.keep for verdict in verdicts.values()) - len(candidates)
     share = filters.max_zero_share
-    # z <= share * (others + z); a hair more, since 0.05 * 20 must be 1 after rounding.
+    # Solves z <= share * (others + z). The small addition makes 0.05 * 20 equal 1 despite rounding errors.
     most = len(candidates) if share == 1 else int(share * other_count / (1 - share) + 1e-9)
     for episode in candidates[most:]:
         verdicts[episode.file] = FilterVerdict(episode, False, "zero")

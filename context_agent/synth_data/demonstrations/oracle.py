@@ -170,7 +170,7 @@ class OracleActor:
         self._waiting: tuple[ToolCall, ...] = ()
         """Searches of the explorer that `pace` has deferred."""
         self._searched: set[str] = set()
-        """What `names_only` has searched for, in lower case."""
+        """The names that `names_only` has searched for, in lower case."""
         self._pruned_in_a_row = 0
         self._ending = False
 
@@ -184,7 +184,7 @@ class OracleActor:
             if searches:
                 edit = self._prune(view, pressed)
                 self._pruned_in_a_row = self._pruned_in_a_row + 1 if edit else 0
-                # An edit of the explorer's that is replaced keeps its place, so that it knows its calls by their index.
+                # An edit that replaces the explorer's keeps its place, because the explorer knows its calls by index.
                 calls = (*edit, *searches) if pressed else (*searches, *edit)
                 return Action(calls=calls)
             self._ending = True
@@ -211,7 +211,7 @@ class OracleActor:
         if self._settings.names_only:
             return await self._names(view, (*searches, *self._waiting)), pressed
         titles = [title for title in await self._named(view) if not self._covers(searches, title)]
-        # A name takes the place of the explorer's least promising search, whose room it needs.
+        # A name replaces the explorer's least promising search, because it needs that search's room.
         explored = searches[: max(0, len(searches) - len(titles))]
         pace = max(1, len(explored) if self._settings.pace is None else self._settings.pace - len(titles))
         self._waiting = explored[pace:]

@@ -164,7 +164,7 @@ def _text(element: ET.Element | None) -> str:
 
 
 def _gather(element: ET.Element, parts: list[str]) -> None:
-    # By hand and not by recursion: nesting is the file's, the stack is ours.
+    # An explicit stack instead of recursion, so that a deeply nested file cannot exhaust the call stack.
     stack: list[tuple[ET.Element, bool]] = [(element, False)]
     while stack:
         node, done = stack.pop()

@@ -129,7 +129,7 @@ class DraftChecks:
 
     def _support(self, hop: Hop, answer: str) -> Support:
         page = self._graph.pages[hop.page]
-        # Folded words first: the cascade takes its time to say that something is not there.
+        # The folded words are compared first, because `find_quote` is slow if the quote is absent.
         states_answer = (
             holds_answer(page.padded, answer) and find_quote(answer, f"{page.title}\n{page.text}") is not None
         )

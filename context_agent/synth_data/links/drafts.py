@@ -70,7 +70,14 @@ def named_page(graph: LinkGraph, row: int) -> DescribedPage:
 
 
 def describe_pages(graph: LinkGraph, row: int, hops: int, rng: Random) -> Iterator[DescribedPage]:
-    """Yield descriptions that start at a page and follow this many links, in random order."""
+    """Yield descriptions that start at a page and follow this many links, in random order.
+
+    Args:
+        graph: The links of the corpus.
+        row: The row of the page where the descriptions start.
+        hops: Number of links to follow.
+        rng: The source of randomness.
+    """
     yield from _follow_links(graph, named_page(graph, row), hops, rng)
 
 
@@ -123,7 +130,7 @@ def _kind_without_name(graph: LinkGraph, link: Link) -> str:
 
 
 def question_for(page: DescribedPage, fact: Fact) -> str:
-    """Return the question for a fact of the described page."""
+    """Return the question that asks for a fact of the described page."""
     return " ".join([*page.context, capitalize(fact.asks.replace("{x}", page.phrase))])
 
 

@@ -116,7 +116,7 @@ class CostLedger:
         try:
             yield claim
         finally:
-            # Before anything is awaited, so that a cancelled call leaves no claim behind.
+            # This comes before any await, so that a cancelled call leaves no claim behind.
             self._claims.remove(claim)
             if claim.calls:
                 self._enter(claim)

@@ -123,7 +123,7 @@ class StructuredModel:
         self.seed = seed
         self._replies: ReplyCache | None = None
         self.policy = policy
-        """The policy of explorers; its calls are cached, counted and capped as all others."""
+        """The policy of explorers. Its calls are cached, counted and capped like all others."""
         # A call may wait long for room under the cap, so actions have no deadline.
         policy.deadline = None
         rules: dict[str, Any] = {

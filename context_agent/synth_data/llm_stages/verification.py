@@ -29,7 +29,7 @@ from context_agent.synth_data.task import Support, Task, task_of
 
 
 class ExtractedQuotes(BaseModel):
-    """The extractor's reply."""
+    """The extractor's reply: the quotes that it copied, and whether the document contains the answer."""
 
     clue_quotes: list[str]
     item_quotes: list[str]

@@ -64,7 +64,7 @@ ORIGIN = "model"
 
 
 class WrittenTask(BaseModel):
-    """The writer's reply."""
+    """The writer's reply: a task that was not checked yet."""
 
     clues: str
     question: str
@@ -269,7 +269,7 @@ def _check_extension(context: StageContext, task: Task, written: WrittenTask, ex
     if normalize(written.answer) == normalize(task.answer):
         raise InvalidReply("answer unchanged", f"the new answer is the old one, {task.answer!r}")
     check_written(context, written, excerpts, secrets=[task.answer, *task.aliases])
-    # The old clues stay part of the task.
+    # The old clues stay in the task, so they must not state the new answer.
     if states_answer(task.clues, written.answer, written.aliases):
         raise InvalidReply("answer in the question", f"the old clues say {written.answer!r} already")
 

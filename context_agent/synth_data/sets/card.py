@@ -52,7 +52,7 @@ ORIGIN_NOTES = {
         "that no user saw could not be marked."
     ),
 }
-"""How the questions of each origin differ from questions that people write."""
+"""The difference between the questions of each origin and questions that people write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ def push_splits(
         advice = f": {hint}" if status in {401, 403} else ""
         raise ConfigError(f"the hub refused {name} (status {status}){advice}") from error
     except Exception as error:
-        # The client's own errors of connection: which library they are of changes with its versions.
+        # The client's connection errors. The library that defines them differs between versions of the client.
         raise DataError(f"{name} was not uploaded to the hub: {_first_line(error)}") from error
     return f"{HfApi().endpoint}/datasets/{name}"
 

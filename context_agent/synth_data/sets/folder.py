@@ -101,7 +101,7 @@ def check_folder(folder: Path, duplicates: Mapping[str, str] | None = None) -> d
 
 def write_corpus(path: Path, documents: Iterable[Document]) -> None:
     """Write the documents as gzipped JSONL. Equal documents give equal bytes."""
-    # Neither a name nor a time in the gzip header, so that the bytes depend on the documents alone.
+    # The gzip header has neither a name nor a time, so that the bytes depend on the documents alone.
     with (
         replacing(path) as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,

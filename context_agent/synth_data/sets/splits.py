@@ -190,7 +190,7 @@ class _SplitAssignment:
         """Assign every component, the largest first. Components of equal size are assigned in random order."""
         order = sorted(self._draw.sample(groups, len(groups)), key=len, reverse=True)
         for group in order:
-            # What fits is drawn by room, so that a split's small and large components are a fair sample of all.
+            # The split is drawn in proportion to its room, so each split gets a fair sample of component sizes.
             fitting = {name: room for name, room in self._room.items() if len(group) <= room + self._slack}
             weights = [max(room, 1e-9) for room in fitting.values()]
             if fitting:

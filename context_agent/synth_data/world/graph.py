@@ -119,7 +119,7 @@ class Graph:
         return by_kind
 
     def written(self, entity: Entity, relation: Relation) -> str:
-        """Return the object of a relation as texts write it."""
+        """Return the object of an entity's relation as texts write it."""
         value = entity.objects[relation.name]
         return self.entities[int(value)].mention if relation.to_entity else str(value)
 

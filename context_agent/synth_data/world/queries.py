@@ -248,7 +248,7 @@ class QueryStreams:
                 if not seconds or (firsts is seconds and offset >= len(firsts)):
                     return
                 second, second_query = seconds[(position + offset) % len(seconds)]
-                # A pair of one list comes up from both sides when the list is short.
+                # If both ends come from one short list, each pair would come up twice.
                 if first != second and not (firsts is seconds and 2 * offset == len(firsts) and position >= offset):
                     yield YearComparison(year, query, second_query)
 

@@ -53,7 +53,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """All relations in the words of one vocabulary."""
+    """The relations of a world in the words of one vocabulary."""
 
     relations: tuple[Relation, ...]
 
@@ -62,7 +62,7 @@ class Wording:
         return tuple(relation for relation in self.relations if relation.source == kind)
 
     def relation(self, source: str, name: str) -> Relation:
-        """Return the relation of that name."""
+        """Return the relation with that subject and name."""
         return next(relation for relation in self.relations if relation.source == source and relation.name == name)
 
     def words(self) -> set[str]:

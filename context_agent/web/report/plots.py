@@ -234,7 +234,7 @@ def _plot(
         for panel, benchmark in zip(panels, names, strict=False):
             panel.set_title(plain(benchmark), loc="left")
             draw(panel, benchmark)
-            # From 0, and shares up to 1: a cut axis makes a small difference look large.
+            # The axis starts at 0, and for shares it ends at 1. A truncated axis makes a small difference look large.
             panel.set_ylim(0, 1.04 if share else None)
             panel.set_xlabel(across)
         for panel in list(panels)[len(names) :]:
@@ -251,7 +251,7 @@ def _legend(figure: Any, summary: EvalSummary, drawn: set[Any]) -> None:
     handles = []
     for system in (name for name in summary.systems if name in drawn):
         color, dash, mark = styles[system]
-        # matplotlib ignores labels that start with an underscore, so none does.
+        # matplotlib ignores labels that start with an underscore, so an invisible character comes first.
         label = f"\u2060{plain(system)}"
         handles.append(Line2D([], [], color=color, ls=dash or HORIZONTAL, marker=mark, ms=4, label=label))
     if handles:
