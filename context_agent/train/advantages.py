@@ -118,7 +118,7 @@ def group_advantages(
         if not counts.any():
             counts = ~counts
         values = _centered(rewards, counts, baseline)
-        # Equal members differ from no other: they have nothing to teach, and would only dilute the loss.
+        # If all members are equal, they teach nothing and would only dilute the loss.
         differ = np.ptp(rewards[counts]) > EQUAL_REWARDS
         values_by_episode |= {
             member.episode: float(value)
@@ -152,11 +152,11 @@ def _centered(rewards: Floats, counts: NDArray[np.bool_], baseline: Baseline) ->
     """
     centred: Floats = rewards - rewards[counts].mean()
     if baseline is Baseline.DEVIATION:
-        # Equal members have no deviation; that of the whole group is above 0.
+        # If all members are equal, use the deviation of the whole group, which is above 0.
         deviation = rewards[counts].std() if np.ptp(rewards[counts]) > EQUAL_REWARDS else rewards.std()
         return np.asarray(centred / deviation, dtype=np.float64)
     if baseline is Baseline.LEAVE_ONE_OUT:
-        # An episode that is not a member is compared with all members, as it is.
+        # An episode that is not a member is compared with all members.
         own_weight = counts.sum() / max(1, counts.sum() - 1)
         return np.where(counts, centred * own_weight, centred)
     return centred

@@ -22,7 +22,7 @@ from context_agent._support.suggest import differing_settings, flat_settings
 from context_agent.errors import ConfigError
 
 MANIFEST = "manifest.json"
-"""The file whose presence marks a complete checkpoint."""
+"""The file that records the sizes of a checkpoint's files and the settings of its run."""
 
 
 FORMAT = 1

@@ -245,7 +245,7 @@ class EpisodeConfig:
         """Return the token budget of a question's training episodes.
 
         Args:
-            number: The index of the question among those of the step. It selects one of `windows` in turn.
+            number: The index of the question. It selects one of `windows` in turn.
 
         Returns:
             The budget, or None if `windows` is empty and the episodes use `budget`.
@@ -476,7 +476,9 @@ class ParlConfig:
 
     @property
     def on(self) -> bool:
-        """True if PARL changes the reward. The form `mixed` always does: it replaces the reward with success."""
+        """True if PARL changes the reward. The form `mixed` always does, because it replaces the reward with
+        success.
+        """
         return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
 
     def at(self, progress: float) -> ParlConfig:

@@ -274,10 +274,11 @@ def memory_needs(
         "logits": logit_bytes(shape, longest_row(run)),
     }
     if run.model.lora and run.model.lora.parameters:
-        # PEFT adds the product to a stack's weights anew: the product, the sum and its gradient, a layer at a time.
+        # PEFT adds the adapter's product to a stack's weights in each pass. One layer at a time holds the product, the
+        # sum and its gradient.
         parts["stacks"] = 3.0 * shape.experts * shape.expert * width
     if held > width:
-        # Autocast converts each weight once a pass.
+        # Autocast converts each weight once per pass.
         parts["converted weights"] = shape.parameters * width / over
     if kind == "sft":
         parts["activations"] *= run.sft.rows_per_pass

@@ -59,7 +59,7 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
         raise ConfigError(f"{found.folder} holds whole weights, so there is nothing to merge: use `ctx1 train export`")
     torch, transformers = import_libraries()
     folder = model_folder(found.about.base)
-    # Adapters name their base. It is never fetched because of that.
+    # Adapters name their base model. It is loaded from this machine only and never downloaded.
     named = {"revision": found.about.revision, "trust_remote_code": False, "local_files_only": True}
     settings: dict[str, Any] = {"dtype": getattr(torch, dtype) if dtype else "auto", "use_safetensors": True}
     try:
@@ -134,7 +134,7 @@ def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, b
             write(partial)
     except (ConfigError, MissingExtraError):
         raise
-    # safetensors has an error of its own for a disk that is full.
+    # If the disk is full, safetensors raises an error of its own.
     except Exception as error:
         raise DataError(f"{out} could not be written: {error}") from error
     size = sum(path.stat().st_size for path in out.iterdir())

@@ -27,9 +27,9 @@ class Ending(StrEnum):
     """The way an episode ended, as far as the reward depends on it."""
 
     FINISHED = "finished"
-    """The policy gave a valid ranking."""
+    """The policy ended the episode with a valid ranking."""
     MALFORMED = "malformed"
-    """The policy ended without a valid ranking."""
+    """The policy ended the episode without a valid ranking."""
     CUT = "cut"
     """A limit ended the episode: turns, tokens, time or window."""
 

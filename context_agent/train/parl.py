@@ -47,13 +47,15 @@ def delegation_of(trajectory: Trajectory) -> Delegation:
 def delegation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Return means over episodes that describe delegation.
 
+    The metrics are `spawning`, the share of episodes that start sub-agents, `searchers`, the sub-agents per episode,
+    and `critical_steps`. `searchers_finished` is the share of sub-agents that finish. If no sub-agent was started, it
+    is absent.
+
     Args:
         trajectories: The episodes. There must be at least one.
 
     Returns:
-        `spawning`, the share of episodes that start sub-agents; `searchers`, the sub-agents per episode;
-        `critical_steps`; and `searchers_finished`, the share of sub-agents that finish. If no sub-agent was started,
-        `searchers_finished` is absent.
+        The metrics by name.
     """
     delegations = [delegation_of(trajectory) for trajectory in trajectories]
     started = sum(item.started for item in delegations)

@@ -170,7 +170,7 @@ def _with_others(record: Sequence[LabeledPassage]) -> list[LabeledPassage]:
     for position, example in enumerate(needed):
         added = 0
         for step in range(1, len(needed)):
-            # A step that is prime to most lengths visits the others in a fixed, mixed order.
+            # The step shares no factor with most lengths, so the others are visited in a fixed, mixed order.
             other = needed[(position + 7_919 * step) % len(needed)]
             if other.task != example.task and other.passage.text != example.passage.text:
                 examples.append(LabeledPassage(example.task, other.passage, is_needed=False))

@@ -213,7 +213,7 @@ def _open_evaluator(
                 for temperature in config.evaluation.temperatures
             },
             questions,
-            # Evaluation measures by gold; the judge is not asked.
+            # Evaluation measures by gold, without the judge.
             rewards=replace(config.curriculum.rewards(config.rewards, 1.0), judge=0.0),
             concurrency=config.rollouts.concurrency,
             seed=config.seed,

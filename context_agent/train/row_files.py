@@ -61,7 +61,7 @@ class RowFolder:
 
     @property
     def parquet(self) -> Path:
-        """The file that trainers read."""
+        """Parquet file, which trainers read."""
         return self.path / PARQUET
 
     def check(self, tokenizer: str) -> None:

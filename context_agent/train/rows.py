@@ -27,8 +27,9 @@ class TrainingRow:
         logprobs: The sampler's natural log-probability of each sampled id, otherwise 0.0.
         episode_id: The episode. Its rows share one advantage.
         group_id: The question. Its episodes form one group.
-        policy_version: The oldest version of the weights that sampled ids of the row. Usually this is the version of
-            the first sampled id. It can be a later one if a run went back to its checkpoint during the episode.
+        policy_version: The oldest version of the weights that sampled ids of the row. This is usually the version of
+            the first sampled id. If a run goes back to its checkpoint during the episode, it can be the version of a
+            later id.
         experts: The experts that the sampler routed all ids but the last to, packed (`tokens.routed_experts`). Empty if
             they were not recorded.
     """

@@ -108,7 +108,7 @@ class TrainerMixin:
         try:
             for phase in (self._begin, state, self._finish):
                 problem = _error_of(phase)
-                # Also where ranks wait for each other: no file is renamed before all of them have written.
+                # All ranks wait for each other here, so no file is renamed before all of them have written.
                 if not all_ranks_ok(self.accelerator, problem is None):
                     self._give_up(record, problem)
                     return
@@ -149,7 +149,7 @@ def _error_of(phase: Callable[[], None]) -> Exception | None:
 
 
 def all_ranks_ok(accelerator: Any, well: bool) -> bool:
-    """Return True if `well` is True on every rank."""
+    """Return True if `well` is True on every rank. All ranks must call this together."""
     if accelerator.num_processes == 1:
         return well
     import torch

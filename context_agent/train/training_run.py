@@ -75,7 +75,7 @@ class TrainingResult:
     checkpoints_failed: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain data."""
+        """Return the result as plain data, with keys in a fixed order."""
         return asdict(self)
 
 
@@ -127,7 +127,7 @@ class TrainingRun:
         self.run, self.note, self._advance = run, note, advance
         self.kind: RunKind = kind
         self.out = Path(run.out)
-        # The process joins the others here, which needs `cpu` without a GPU.
+        # The process joins the other ranks here. Without a GPU this needs `cpu`.
         state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=RANK_TIMEOUT))
         self.rank, self.ranks = int(state.process_index), int(state.num_processes)
         self.main = bool(state.is_main_process)
@@ -214,7 +214,7 @@ class TrainingRun:
             if metrics is not None:
                 metrics.close()
         model = self._save_model(trainer, FINAL)
-        # A rank that exits while the group's threads still run is sometimes aborted.
+        # If a rank exits while threads of its process group still run, it is sometimes aborted.
         trainer.accelerator.end_training()
         last = next((dict(line) for line in reversed(trainer.state.log_history) if "loss" in line), {})
         return TrainingResult(
@@ -222,7 +222,7 @@ class TrainingRun:
         )
 
     def _checkpoint_to_resume(self, resume: bool) -> Checkpoint | None:
-        # The run writes to files of these names, and a link would lead it out of the folder.
+        # The run writes to files of these names. A link would lead it out of the folder.
         require_files(files_in(self.out), links=False)
         newest = self.checkpoints.newest() if resume else None
         if newest is not None:
@@ -304,7 +304,7 @@ class TrainingRun:
                     (partial / EVALUATION_FILE).write_text(json.dumps(evaluation) + "\n", encoding="utf-8")
                 shutil.rmtree(final, ignore_errors=True)
                 partial.rename(final)
-        # torch and safetensors have errors of their own for a disk that is full.
+        # If the disk is full, torch and safetensors raise errors of their own.
         except Exception as error:
             raise DataError(
                 f"the model could not be written to {final}: {error}. The newest checkpoint is complete: "

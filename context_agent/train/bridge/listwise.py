@@ -1,8 +1,9 @@
-"""Trains small networks that score the rows of a group against each other. Needs torch; the networks run on numpy.
+"""Trains small networks that score the rows of a group against each other. Needs torch. The trained networks run on
+numpy.
 
-The listwise loss of a group is, for every right row, the negative log of its softmax share against the wrong rows,
-averaged over the right rows (after Cao et al., 2007, equation 3, with one right row at a time). A share of binary cross
-entropy keeps the outputs readable as probabilities.
+The listwise loss compares each right row with the wrong rows of its group. It is the negative log of the right row's
+softmax share against them, averaged over the right rows. This follows Cao et al. (2007, equation 3), with one right row
+at a time. A small weight of binary cross entropy keeps the outputs readable as probabilities.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def fit(
     scaling = Scaling.of(np.concatenate([group.rows for group in informative]), may_miss)
     data = _FitData.of(informative, scaling, sorted(optional))
     members = []
-    # The caller's random state stays as it is.
+    # Training does not change the caller's random state.
     with torch.random.fork_rng(devices=[]):
         for member in range(recipe.members):
             torch.manual_seed(1_000 * seed + member)

@@ -39,7 +39,7 @@ class WithheldCorpus:
         return getattr(self._corpus, "calibration", None)
 
     def count(self) -> int:
-        """See `Corpus.count`."""
+        """Return the number of remaining chunks."""
         return self._corpus.count() - len(self._ids)
 
     def search(
@@ -50,7 +50,7 @@ class WithheldCorpus:
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """See `Corpus.search`."""
+        """Search the remaining chunks, as `Corpus.search` does."""
         return self._corpus.search(query, k=k, exclude=exclude | self._ids, where=where)
 
     def grep(
@@ -61,30 +61,30 @@ class WithheldCorpus:
         exclude: AbstractSet[str] = frozenset(),
         where: Where | None = None,
     ) -> list[Hit]:
-        """See `Corpus.grep`."""
+        """Search the remaining chunks for a pattern, as `Corpus.grep` does."""
         return self._corpus.grep(pattern, limit=limit, exclude=exclude | self._ids, where=where)
 
     def walk(self) -> Iterator[Chunk]:
-        """See `Corpus.walk`."""
+        """Yield the remaining chunks."""
         return (chunk for chunk in self._corpus.walk() if chunk.id not in self._ids)
 
     def read(self, document_id: str) -> list[Chunk]:
-        """See `Corpus.read`."""
+        """Return the chunks of a document. If the document is withheld, return none."""
         return [chunk for chunk in self._corpus.read(document_id) if chunk.id not in self._ids]
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
-        """See `Corpus.get`."""
+        """Return the chunks with these ids. Withheld chunks are left out."""
         return self._corpus.get([chunk_id for chunk_id in chunk_ids if chunk_id not in self._ids])
 
     def similarity(self, query: str, chunk_ids: Sequence[str]) -> NDArray[np.float32]:
-        """See `Corpus.similarity`."""
+        """Return the similarity of the query to chunks, as `Corpus.similarity` does."""
         return self._corpus.similarity(query, chunk_ids)
 
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
-        """See `Corpus.rerank`."""
+        """Return the reranker's scores of chunks, as `Corpus.rerank` does."""
         return self._corpus.rerank(query, chunks)
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """See `Corpus.document_frequency`."""
+        """Return the number of remaining chunks that contain each term, shape (terms,)."""
         rest = self._corpus.document_frequency(terms) - self._words.document_frequency(terms)
         return np.asarray(np.maximum(rest, 0), dtype=np.int64)

@@ -176,7 +176,7 @@ ProgressBar = Callable[[str, str], AbstractContextManager[OnUpdate]]
 
 
 class DemoCourse:
-    """One demo in its folder."""
+    """A demo in its folder, from the first phase to the report."""
 
     def __init__(self, plan: DemoPlan, *, resume: bool, note: Notify, bar: ProgressBar) -> None:
         self._plan, self._resume, self._note, self._bar = plan, resume, note, bar
@@ -189,7 +189,7 @@ class DemoCourse:
             ConfigError: If the folder holds another demo, or one that is not resumed.
         """
         plan = self._plan
-        # The demo writes to files of these names, and a link would lead it out of the folder.
+        # The demo writes to files of these names. A link would lead it out of the folder.
         require_files(files_in(plan.out), links=False)
         self._prepare()
         world = environment_of(plan.sft.data)

@@ -106,7 +106,7 @@ class DemoMaterial:
         return tuple(self.out / "lessons" / str(window) for window in self.windows)
 
     def data(self) -> dict[str, Any]:
-        """Return the table `[data]` of both runs."""
+        """Return the table `[data]` of the run files of both runs."""
         has_test = self.source is None or queries_path(self.folder, "test").is_file()
         return {
             "questions": [str(queries_path(self.folder, "train"))],

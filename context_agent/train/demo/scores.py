@@ -1,4 +1,4 @@
-"""The scores of the demo's episodes, and their means."""
+"""Measures the demo's episodes, and computes means over them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,19 @@ def paired_gain(scores: Sequence[DemoScore], reference: Sequence[DemoScore]) -> 
 def paired_differences(
     scores: Sequence[DemoScore], reference: Sequence[DemoScore], measure: str = "recall"
 ) -> list[float]:
-    """Return the scores minus the reference, task by task."""
+    """Return the differences between the scores and the reference, task by task.
+
+    Args:
+        scores: The scores.
+        reference: The scores to subtract, of the same tasks.
+        measure: The measure that is compared.
+
+    Returns:
+        A difference for each task.
+
+    Raises:
+        DataError: If the tasks differ.
+    """
     if [score.question for score in scores] != [score.question for score in reference] or not scores:
         raise DataError("two evaluations are compared on the same questions, at least one")
     return [float(getattr(a, measure)) - float(getattr(b, measure)) for a, b in zip(scores, reference, strict=True)]

@@ -35,7 +35,7 @@ CANARY_IDS = 128
 NOISE_FLOOR = 1e-5
 """Smallest noise that is assumed between two engines."""
 SIGNIFICANT_CHANGE = 4.0
-"""A change of the trainer's scores counts if it is this many times the noise between the engines."""
+"""Smallest change of the trainer's scores that is checked, as a multiple of the noise between the engines."""
 ARRIVED_TOLERANCE = 1 / 3
 """Largest allowed distance from 1 of the share of a change that the sampler shows."""
 SCORES_KEPT = 256

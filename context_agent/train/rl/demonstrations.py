@@ -80,7 +80,7 @@ class Demonstrations:
         )
 
     def rows(self, episode: ScoredEpisode) -> list[TrainingRow]:
-        """Return the rows that teach the model the demonstration's actions."""
+        """Return the rows that teach the model the actions of a demonstration."""
         return demonstrated_rows(episode.trajectory, self._renderer, group_id=episode.question.id)
 
     def _episodes(self, group: str, question: Question) -> list[tuple[RolloutRequest, Trajectory]]:
@@ -123,7 +123,7 @@ def open_demonstrations(
         if (header := _whole_header(path, note)) is None:
             continue
         question = header.question_id or ""
-        # Ids of two sets of questions may collide.
+        # Two sets of questions may use the same ids.
         if texts.get(question) != header.question:
             unmatched += 1
             continue

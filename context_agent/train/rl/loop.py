@@ -234,7 +234,7 @@ class ReinforcementLoop:
     def _push(self, trainer: RowTrainer, update: int) -> None:
         trainer.report(self.weights.push(trainer, update).metrics)
         if self.canary is not None:
-            # A sampler that shares the model scores without dropout, too.
+            # A sampler that shares the model must also score without dropout.
             with trainer.inference():
                 self.canary.pushed(trainer, str(update))
 

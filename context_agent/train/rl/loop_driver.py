@@ -35,7 +35,7 @@ class UpdateLoop(Protocol):
         """The weight sync that sends new weights to the sampler."""
 
     def run(self, trainer: RowTrainer, update: int) -> Iterator[Sequence[WeightedRow]]:
-        """Start the loop at an update."""
+        """Run the loop from an update on. For each update, yield its rows and then `CHECKPOINT`."""
 
 
 class LoopDriver(_Callback):  # type: ignore[misc]  # the base has no types

@@ -119,7 +119,7 @@ def _ratios(loss: LossConfig, inputs: PassInputs, logps: torch.Tensor) -> torch.
 
 
 def divergence(reference: torch.Tensor, logps: torch.Tensor) -> torch.Tensor:
-    """Return Schulman's estimate of the KL divergence from the reference, at each token (k3 of joschu.net)."""
+    """Return an estimate of the KL divergence from the reference at each token: Schulman's k3 (joschu.net)."""
     difference = reference - logps
     return torch.exp(difference) - difference - 1
 

@@ -101,7 +101,7 @@ def play_in_pool(pool: RolloutPool, engine: Engine, requests: Sequence[RolloutRe
 
 
 def _play_served(agent: SearchAgent, engine: VllmEngine, episode: ServedEpisode) -> EpisodeResult:
-    # All episodes in progress are of one step and so of one version.
+    # All episodes in progress belong to one step, so they use one version.
     engine.model, engine.version = episode.model, episode.version
     return asyncio.run(play_episode(agent, episode.request))
 

@@ -260,7 +260,7 @@ class RowTrainer(TrainerMixin, GRPOTrainer):  # type: ignore[misc]  # TRL has no
             DataError: If the loss is not finite.
             PolicyError: If the sampler's log-probabilities are not those of the trainer's weights.
         """
-        # The source may sample with this model, which is inference. Randomness is a function of the update.
+        # The source may sample with this model, which needs evaluation mode. The seed depends only on the update.
         model.eval()
         passes = self._prepare_inputs(inputs)
         model.train()

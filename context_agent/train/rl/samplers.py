@@ -54,8 +54,7 @@ def subagent_engine(run: RunConfig, tokenizer: Any, device: torch.device | str =
     if folder is None:
         yield None
         return
-    # The number of running episodes is unknown: each turn of all sub-agents begins when the orchestrators' batch is
-    # done.
+    # The number of running episodes is unknown. The sub-agents start a turn when the orchestrators' batch is done.
     model = load_frozen(run.model, folder, tokenizer).to(device)
     engine = TransformersEngine(
         model,

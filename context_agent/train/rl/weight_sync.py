@@ -118,7 +118,7 @@ class AdapterSync(SeparateWeights):
 
     def __init__(self, engine: VllmEngine, base_url: str, folder: Path, name: str, *, timeout: float = 600.0) -> None:
         self._engine, self._folder, self._name = engine, folder, name
-        # A server refuses to repeat a command that succeeded.
+        # Commands are not retried, because a server refuses one that already succeeded.
         self._endpoint = Endpoint(
             policy_address(base_url), api_key_env=engine.endpoint.api_key_env, timeout=timeout, retries=0
         )

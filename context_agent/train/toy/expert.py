@@ -83,7 +83,7 @@ class NoisyExpert:
 
 
 class NoisyExpertActor:
-    """The expert in one episode."""
+    """The expert as it acts in one episode."""
 
     def __init__(
         self,

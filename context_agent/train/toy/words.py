@@ -108,7 +108,7 @@ class WordRenderer:
         return tuple(self._ids.get(word, self._ids[UNKNOWN]) for word in _split_words(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the words with spaces between them."""
+        """Return the ids' words, separated by spaces."""
         return " ".join(self.words[item] if 0 <= item < len(self.words) else UNKNOWN for item in ids)
 
     def opening(self, profile: Profile) -> Opening:

@@ -60,12 +60,12 @@ class RolloutProcess:
             version: The name of the initial weights.
         """
         self._run, self._version = run, version
-        # A forked process would inherit locks of threads that it lacks.
+        # A forked process would inherit locks whose threads it does not have.
         self._context = processes.get_context("spawn")
         self._staged: WeightSender | None = None
         self._folder: TemporaryDirectory[str] | None = None
         self._process: Any = None
-        # Of two threads that poll a process at once, one may read a wrong exit code.
+        # If two threads poll a process at once, one of them may read a wrong exit code.
         self._polling = threading.Lock()
         self._connection: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,7 +95,7 @@ class RolloutProcess:
         self._process = self._context.Process(target=_serve, args=arguments, name="ctx1-sample", daemon=True)
         try:
             self._process.start()
-        # Pickle raises whatever the object raises.
+        # Pickling can raise any error of the pickled object.
         except Exception as error:
             self._process = None
             raise ConfigError(
@@ -204,7 +204,7 @@ class RolloutProcess:
         return self._loop
 
     def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Nothing waits in a closed loop.
+        # If the loop is closed, nothing waits for the message.
         with suppress(RuntimeError):
             with suppress(EOFError, OSError):
                 while True:
@@ -306,7 +306,7 @@ def _next_message(remote: Any) -> Any:
     try:
         return remote.recv()
     except (EOFError, OSError):
-        # The trainer has ended, possibly while it held the lock of the weights, for which a batch would wait for ever.
+        # The trainer has ended. If it held the lock of the weights, a batch would wait for it forever.
         os._exit(1)
 
 

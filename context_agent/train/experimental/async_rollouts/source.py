@@ -125,7 +125,7 @@ class AsyncRollouts:
 
     def update_metrics(self, rows: Sequence[WeightedRow], update: int) -> dict[str, float]:
         """Return the number of sampled rows by age, and the number of episodes that were paused for new weights."""
-        # Weights that an interrupted run has lost were newer than those now trained: such a row counts as fresh.
+        # An interrupted run may have sampled with newer weights, which it then lost. Such a row counts as fresh.
         ages = [max(0, row_age(item.row, update)) for item in rows if not item.demonstrated]
         metrics = {f"staleness/{age}": float(count) for age, count in sorted(Counter(ages).items())}
         if ages:

@@ -28,7 +28,7 @@ def sampling_copy(model: Any) -> Any:
     for module in copied.modules():
         for name in ("forward", "_original_forward"):
             vars(module).pop(name, None)
-        # A hook for gradient checkpointing, which cannot be sent to another process.
+        # The hook for gradient checkpointing cannot be sent to another process.
         if isinstance(module, transformers.PreTrainedModel):
             module.disable_input_require_grads()  # type: ignore[no-untyped-call]
     return copied

@@ -82,8 +82,7 @@ class JudgeCalibration:
         rankings: Number of rankings with a verdict.
         absent: Number of absent verdicts, by reason.
         good: Number of good rankings.
-        figures: Statistics with intervals over questions: accuracy, kappa, AUC, rank correlation with recall and with
-            F1, and the shares of good and of bad rankings that the judge accepts.
+        figures: The values of `STATISTICS` with their intervals over questions.
         table: The rankings by recall.
         problems: Reasons not to trust the judge.
         warnings: Facts that a user of the judge should know.
@@ -218,7 +217,11 @@ STATISTICS: Mapping[str, Callable[[Sequence[JudgedPair]], float | None]] = {
     "yes_to_good": _share_of_yes(good=True),
     "yes_to_bad": _share_of_yes(good=False),
 }
-"""The statistics of the report. A statistic that is not defined for the pairs is None."""
+"""The statistics of the report: agreement, rank correlations, and the shares of good and bad rankings that the judge
+accepts.
+
+A statistic that is not defined for the pairs is None.
+"""
 
 
 def _over_units(

@@ -80,9 +80,8 @@ def recorded_rankings(
 def synthetic_rankings(corpus: Corpus, questions: Iterable[Question], *, seed: int = 0) -> Iterator[LabelledRanking]:
     """Yield three rankings for each question: with all of its gold, half of it, and none.
 
-    Each ranking has at most `RANKING_LENGTH` documents unless the gold needs more. The others are documents that a
-    search for the question finds and that are not gold. The order is random. Questions whose gold is not in the corpus
-    are skipped.
+    A ranking has `RANKING_LENGTH` documents, or more if the gold has as many. The documents that are not gold are those
+    that a search for the question finds. The order is random. Questions whose gold is not in the corpus are skipped.
 
     Args:
         corpus: The corpus.
@@ -127,7 +126,7 @@ def _distractors(question: Question, gold: Gold, corpus: Corpus) -> list[RankedD
     ids = dict.fromkeys(
         hit.chunk.document_id for hit in hits if not gold.found_by(hit.chunk.document_id, (hit.chunk.id,))
     )
-    # A document with a gold chunk that the search did not bring up is gold all the same.
+    # A document is gold even if the search did not find its gold chunk.
     golden_documents = {chunk.document_id for chunk in corpus.get(list(gold.chunks))} | set(gold.documents)
     return [_document(corpus, item, ()) for item in ids if item not in golden_documents][:RANKING_LENGTH]
 

@@ -107,7 +107,7 @@ def _nodes(trajectory: Trajectory) -> list[Node]:
     before: list[Message] = []
     for view, action, call in zip(trajectory.views(), actions, whole, strict=False):
         conversation = messages(view, trajectory.header.profile)
-        # The reply that the conversation holds already is the node that was sampled.
+        # The conversation's first new message is the reply, which already has a node.
         continues = bool(nodes) and (call.extends if call else conversation[: len(before)] == before)
         for message in conversation[len(before) + 1 :] if continues else conversation:
             nodes.append(_node(message, len(nodes) - 1 if continues or message is not conversation[0] else None))

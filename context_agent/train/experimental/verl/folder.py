@@ -137,7 +137,7 @@ def prepare(
         dev = _write(location / DEV_FILE, (_row(question, index, dev=True) for index, question in enumerate(chosen)))
         settings = verl_settings(run, location, dev=dev, trainer=trainer)
         loop = [{"name": AGENT, "_target_": LOOP_CLASS, "run": run.plain()}]
-        # JSON is YAML.
+        # JSON is valid YAML.
         (location / LOOP_FILE).write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
         (location / SETTINGS_FILE).write_text(
             f"# @package _global_\n{json.dumps(settings, indent=1)}\n", encoding="utf-8"

@@ -159,7 +159,7 @@ def _sizes(run: RunConfig) -> dict[str, Any]:
     return {
         "data.train_batch_size": run.rollouts.groups,
         f"{ACTOR}.ppo_mini_batch_size": run.rollouts.groups // run.rollouts.substeps,
-        # A row's prompt and response together are at most a window; which is which, the edits decide.
+        # A row's prompt and response together fit in a window. The edits decide how long each is.
         "data.max_prompt_length": window,
         "data.max_response_length": window,
         f"{ROLLOUT}.max_model_len": window,
@@ -236,10 +236,10 @@ def _files(folder: Path, dev: int) -> dict[str, Any]:
     path = folder.resolve()
     return {
         "data.train_files": [str(path / TRAIN_FILE)],
-        # verl wants a file to evaluate by even where it never does.
+        # verl requires a file for evaluation even if it never evaluates.
         "data.val_files": [str(path / (DEV_FILE if dev else TRAIN_FILE))],
         "data.val_max_samples": dev or 1,
-        # The file is in the order that the curriculum asks in.
+        # The file is in the order of the curriculum.
         "data.shuffle": False,
         "data.filter_overlong_prompts": False,
         f"{ROLLOUT}.agent.agent_loop_config_path": str(path / LOOP_FILE),
