@@ -49,7 +49,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
 
 LISTED_PROBLEMS = 100
-"""Skipped rows that `run.json` lists; it counts the others."""
+"""The most skipped rows that `run.json` lists. Further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class EvalOptions:
         seeds: The seeds to run the agents with.
         k: The number of documents in a ranking.
         profile: The name of the harness profile.
-        max_turns: The most turns that an episode may take. Without it the window alone limits the turns.
+        max_turns: The most turns that an episode may take. Defaults to the limit of the profile.
         time_limit: The most seconds that an episode may take.
         price: Prices per token, for the metric `money`.
         save: The folder for trajectories. Without it no trajectories are kept.
@@ -234,8 +234,8 @@ def evaluate(
         systems: The systems to run.
         options: How the questions are answered.
         folder: The run's folder. An interrupted run resumes where it stopped.
-        concurrency: Questions that each process answers at a time, as in `run_jobs`.
-        processes: Worker processes. Defaults to one for each core.
+        concurrency: The most questions to answer at a time, in all processes together.
+        processes: The most worker processes. Defaults to one for each core.
         machines: The machines that answer. Defaults to this machine.
         progress: A function that is called with the number of questions answered and the number of all questions.
 

@@ -202,7 +202,7 @@ class _Rerun:
             EpisodeRequest(header.question, where=header.where, seed=header.seed, budget=header.budget),
             self._corpus,
             profile=profile,
-            # The record tells whether time ran out; a faster machine must not change that.
+            # The record shows whether time ran out. A faster machine must not change that.
             limits=replace(limits, seconds=None),
             counter=counter,
             instructions="" if prompt is None else Instructions(prompt.text, prompt.tokens),

@@ -140,8 +140,8 @@ def run_jobs(
         jobs: The jobs, from `plan_jobs`.
         spec: What the workers need.
         log: The log with the records so far. Each new record is added to it.
-        concurrency: Questions that each process answers at a time.
-        processes: Worker processes. Defaults to one for each core.
+        concurrency: The most questions to answer at a time, in all processes together.
+        processes: The most worker processes. Defaults to one for each core.
         machines: The machines that answer. Defaults to this machine.
         time_limit: Seconds that an episode may take. Defaults to `DEFAULT_TIMEOUT` for detecting hung episodes.
         progress: A function that is called before the first job and after each.
@@ -199,7 +199,7 @@ class _Answerers:
     def _open(self, benchmark: str) -> Answerer:
         if self._policy is None:
             self._policy = self._spec.policy()
-            # Vocabularies load at their first use; that must not count as time of the first question.
+            # Vocabularies load on first use. Loading must not count as time of the first question.
             (self._policy.counter or HarmonyCounter()).count("ready")
         settings, corpus = self._spec.settings, self._spec.corpora[benchmark]()
         if settings.trajectories is not None:

@@ -356,7 +356,7 @@ def _interval(value: MetricValue, of: Metric, *, sign: bool = False) -> str:
 
 
 def _number(value: float, of: Metric, *, sign: bool = False) -> str:
-    """Return the value as text; shares have no 0 before the decimal point."""
+    """Return the value as text. Shares have no 0 before the decimal point."""
     return re.sub(r"^([+-]?)0\.", r"\1.", format_value(value, of, sign=sign))
 
 

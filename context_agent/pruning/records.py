@@ -161,12 +161,12 @@ def _closers(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 def value_runs(text: str, *, whole: bool = False) -> list[Values]:
     """Return the values in a text, with values that follow each other in one run.
 
-    Only values that fill whole lines, or the whole text, are returned. Text that does not parse is read at most as
-    often as the text is long, so the time is linear.
+    A value counts if it is the whole text, or if it fills lines. A long value may also follow a name on its first line.
+    Text that does not parse is read at most as often as the text is long.
 
     Args:
         text: The text.
-        whole: If True, return a value only if it fills the whole text.
+        whole: If True, return a value only if it is the whole text.
     """
     runs: list[Values] = []
     lead = _BLANK.match(text)

@@ -250,8 +250,9 @@ class _Excerpts:
         return self._texts[row]
 
     def gist(self, row: int) -> str:
-        """Return two parts of a passage: the part that has most of the task's words, and the longest part without
-        numbers.
+        """Return a short text of a passage: the part that has most of the task's words, and the longest part.
+
+        In a record, a part that is not about the task loses its numbers, so that similar records have the same text.
         """
         passage = self.passages[row]
         parts = loose_sentences(_plain(passage))

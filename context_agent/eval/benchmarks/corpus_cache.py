@@ -107,9 +107,9 @@ def cached_corpus(
 
 
 def corpus_digest(documents: Iterable[Document], embedder: str) -> str:
-    """Return the name of a corpus in the cache, in hexadecimal.
+    """Return the name of a corpus in the cache.
 
-    It is part of a SHA-256 of everything that the chunks and vectors depend on.
+    The name is the first 32 hexadecimal digits of a SHA-256 of everything that the chunks and vectors depend on.
     """
     from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS
     from context_agent.retrieval.embedders import load_embedder
