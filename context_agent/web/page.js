@@ -1,7 +1,7 @@
 // Functions for all pages. It loads before the page's own scripts, which share its scope.
 "use strict";
 
-/** The page's JSON data with that name; each call unpacks it again. */
+/** Return the page's JSON data with that name. Each call unpacks it again. */
 async function pageData(name) {
   const packed = atob(document.getElementById(`data-${name}`).textContent);
   const bytes = new Uint8Array(packed.length);
@@ -10,7 +10,7 @@ async function pageData(name) {
   return new Response(unpacked).json();
 }
 
-/** Text for display, with control characters and bidirectional overrides spelled out. */
+/** Return the text for display. Control characters and bidirectional overrides are spelled out. */
 function plain(text) {
   return String(text).replace(
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g,

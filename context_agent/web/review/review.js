@@ -6,11 +6,11 @@
   const key = `ctx1-review:${review.key}`;
   const taskIds = new Set(review.tasks.map((task) => task.id));
   const at = (id) => document.getElementById(id);
-  /** Task id to { verdict: "accept" | "reject" | null, comment }. A Map: an id may be any string. */
+  /** The judgements by task id: { verdict: "accept" | "reject" | null, comment }. It is a Map, because an id may be any string. */
   const judgements = new Map();
   let position = 0;
 
-  // Progress survives closing the page. If the browser stores nothing for files, a message says so and the rest works.
+  // Progress survives closing the page. If the browser stores nothing for files, a message says so, and the rest works.
   function load() {
     try {
       const kept = JSON.parse(localStorage.getItem(key) ?? "null");
@@ -53,7 +53,7 @@
     window.scrollTo(0, 0);
   }
 
-  /** Updates the task list, the buttons and the counts. */
+  /** Update the task list, the buttons and the counts. */
   function updateMarks() {
     const verdicts = review.tasks.map((task) => judged(task.id).verdict);
     [...at("tasks").children].forEach((item, index) => {
@@ -123,7 +123,7 @@
     updateMarks();
   }
 
-  /** The judgements as JSONL, in the page's order. */
+  /** Return the judgements as JSONL, in the page's order. */
   function lines() {
     const judge = at("judge").value.trim();
     const rows = review.tasks.filter((task) => judged(task.id).verdict || judged(task.id).comment);
@@ -146,7 +146,7 @@
       try {
         row = JSON.parse(line);
       } catch {
-        // Counted below as a line that is not a judgement.
+        // The line is counted below as one that is not a judgement.
       }
       const fits = taskIds.has(row?.task) && [null, "accept", "reject"].includes(row.verdict ?? null);
       if (fits) judgements.set(row.task, { verdict: row.verdict ?? null, comment: String(row.comment ?? "") });

@@ -1,9 +1,9 @@
-// Requests to this server: with the token if there is one, errors as sentences, streams as events.
+// Requests to this server. They send the token if there is one, and return errors as sentences and streams as events.
 "use strict";
 
 const TOKEN = "ctx1-token";
 
-/** An answer of the server that is an error; `code` is for programs. */
+/** An error that the server answered. Its `code` is for programs. */
 class ServerError extends Error {
   constructor(message, code) {
     super(message);
@@ -11,7 +11,7 @@ class ServerError extends Error {
   }
 }
 
-/** The response of a path. Asks for a token if the server requires one. Throws `ServerError`. */
+/** Return the response of a path. If the server requires a token, ask the reader for it. Throws `ServerError`. */
 async function request(path, options = {}) {
   for (;;) {
     const token = sessionStorage.getItem(TOKEN);
@@ -35,7 +35,7 @@ async function postJson(path, body, options = {}) {
   return request(path, { ...options, method: "POST", headers: { "Content-Type": "application/json", ...options.headers }, body: JSON.stringify(body) });
 }
 
-/** What the reader enters; a page without the dialog sends them to the page that has it. */
+/** Return the token that the reader enters. A page without the dialog sends the reader to the page that has it. */
 function askForToken(reason) {
   const dialog = document.getElementById("login");
   if (!dialog) throw new ServerError("This server requires a token: enter it on the page where you ask.", "invalid_api_key");
@@ -49,7 +49,7 @@ function askForToken(reason) {
   });
 }
 
-/** The server-sent events of a response, as `{ event, data }`. */
+/** Yield the server-sent events of a response, as `{ event, data }`. */
 async function* eventsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

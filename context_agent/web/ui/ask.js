@@ -1,4 +1,5 @@
-// The page: asks, shows the search while it runs, then the ranking; keeps past questions in the browser.
+// The search page. It sends the question, and shows the search while it runs and then the ranking.
+// The browser keeps past questions.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -116,7 +117,7 @@ function episodeLink(answer) {
   return element("span", { class: "muted", text: "Episodes are not recorded: start the server with --trajectories FOLDER to view and judge them." });
 }
 
-/** Field names for the filters, from what the answers showed. */
+/** Collect field names for the filters from the metadata that answers showed. */
 function suggestFields(documents) {
   const list = byId("fields");
   const names = new Set([...list.options].map((option) => option.value));
@@ -135,7 +136,7 @@ function judgeDocument(answer, id, relevant) {
   return sendJudgment({ trajectory: answer.trajectory, relevant: relevant ? [id] : [], irrelevant: relevant ? [] : [id] });
 }
 
-/** Whether the server wrote the judgment. */
+/** Return true if the server stored the judgment. */
 async function sendJudgment(verdict) {
   try {
     await postJson("/v1/feedback", { ...verdict, user: judge(), id: `page-${randomName()}` });
@@ -176,7 +177,7 @@ function showAgent(agent) {
   byId("effort").replaceChildren(...agent.efforts.map((name) => element("option", { value: name, text: name })));
 }
 
-/** The answer that this tab showed last, as after a visit to an episode. */
+/** Show the answer that this tab showed last, for example after a visit to an episode. */
 function restoreLast() {
   const last = stored(sessionStorage, LAST, null);
   if (!last) return;

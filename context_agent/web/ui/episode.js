@@ -3,7 +3,7 @@
 
 const episode = getJson(`/v1/trajectories/${location.pathname.split("/").pop()}`);
 
-/** As in `page.js`, from the server instead of the file. */
+/** Return the data with that name, as in `page.js`, but from the server. */
 async function pageData(name) {
   return (await episode)[name];
 }

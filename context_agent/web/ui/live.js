@@ -1,4 +1,4 @@
-// A search while it runs: the context as a strip, the steps as a list. Built from the server's events alone.
+// A search while it runs: the context as a strip, and the steps as a list. It is built from the server's events alone.
 "use strict";
 
 const number = (value) => Number(value).toLocaleString("en");
@@ -135,7 +135,7 @@ function liveSearch(question, budget, parts) {
   return { apply, finish, counts };
 }
 
-/** A call in the list of steps; null for edits, which are told by their own event. */
+/** Return a call in the list of steps, or null for an edit, which has its own event. */
 function callItem(call) {
   if (EDITS.has(call.name)) return null;
   const passages = element("ul", { class: "passages" });
@@ -160,7 +160,7 @@ function tokensInView(state) {
   return [...state.passages.values()].reduce((total, passage) => total + (passage.gone ? 0 : passage.tokens), 0);
 }
 
-/** The question, with the names in it that were searched marked. */
+/** Return the question. The names in it that were searched are marked. */
 function litQuestion(question, names) {
   const folded = question.toLowerCase();
   const spans = [];

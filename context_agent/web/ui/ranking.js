@@ -7,7 +7,11 @@ const AFTER = 240;
 const CHIPS = 6;
 const LONGEST_CHIP = 60;
 
-/** One document of the ranking. `actions` has `filter(field, value)` and `judge(document, relevant)`, null if it cannot be judged. */
+/**
+ * Return one document of the ranking.
+ *
+ * `actions` has `filter(field, value)` and `judge(document, relevant)`. If documents cannot be judged, `judge` is null.
+ */
 function rankedDocument(document, rank, isProbability, actions) {
   const title = document.title || document.id;
   const best = document.best_sentence;
@@ -36,7 +40,7 @@ function morePassages(chunks, title) {
     chunks.map((chunk) => passageText(chunk, null, title)));
 }
 
-/** A passage with its best sentence marked; a long one is cut around it and has a button that shows the rest. */
+/** Return a passage with its best sentence marked. A long one is shortened, with a button that shows the rest. */
 function passageText(chunk, best, title) {
   const characters = Array.from(unwrapped(chunk.text));
   const [start, end] = best && best.passage === chunk.id ? [best.start, best.end] : [0, 0];
@@ -61,18 +65,18 @@ function passageText(chunk, best, title) {
   return [node, button];
 }
 
-/** The size of the Markdown heading that a passage begins with, if it only repeats the title. */
+/** Return the length of the Markdown heading at the start of a passage if it only repeats the title, else 0. */
 function headingSize(text, title) {
   const heading = /^#{1,6}[ \t]+([^\n]*)\n+/.exec(text);
   return heading && heading[1].trim() === title.trim() ? Array.from(heading[0]).length : 0;
 }
 
-/** The text without the line ends that only wrap its lines; as many characters as before. */
+/** Return the text with spaces in place of line ends that only wrap lines. Its length stays the same. */
 function unwrapped(text) {
   return text.replace(/([^\n])\n(?!\s*(?:\n|[|#>*+-]|\d+[.)]))/g, "$1 ");
 }
 
-/** The start of the word at an offset, within the text. */
+/** Return the start of the word at an offset in the text. */
 function wordStart(characters, offset) {
   let at = Math.min(Math.max(offset, 0), characters.length);
   if (at === 0 || at === characters.length) return at;
@@ -81,7 +85,7 @@ function wordStart(characters, offset) {
   return at > least ? at : offset;
 }
 
-/** The metadata as buttons, each of which adds a filter; without what the head already says. */
+/** Return the metadata as buttons that add a filter. Values that the head already shows are left out. */
 function chips({ id, title, metadata }, filter) {
   const isShort = (value) => ["string", "number", "boolean"].includes(typeof value) && String(value).length <= LONGEST_CHIP;
   const entries = Object.entries(metadata).filter(([, value]) => isShort(value) && value !== id && value !== title);
@@ -96,7 +100,7 @@ function judgeButtons(document, title, judge) {
   return judgment(`Judge ${plain(title)}`, [["Relevant", "yes", true], ["Not relevant", "no", false]], (relevant) => judge(document, relevant));
 }
 
-/** Buttons of which one can be pressed. `send(value)` returns a promise. */
+/** Return a group of buttons in which at most one is pressed. `send(value)` returns a promise. */
 function judgment(label, choices, send) {
   const buttons = choices.map(([text, kind, value]) => element("button", { type: "button", class: `judge ${kind}`, "aria-pressed": "false", text, on: { click: async (event) => {
     if (event.currentTarget.getAttribute("aria-pressed") === "true") return;
@@ -106,7 +110,7 @@ function judgment(label, choices, send) {
   return element("div", { class: "judgment", role: "group", "aria-label": label }, buttons);
 }
 
-/** What the reader should know before the ranking; null if there is nothing to say. */
+/** Return a notice to read before the ranking, or null if there is none. */
 function verdictOf(answer) {
   const lines = [];
   if (!answer.documents.length) lines.push("Nothing was found. Ask in other words, or remove a filter.");

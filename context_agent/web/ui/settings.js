@@ -1,10 +1,10 @@
-// What a question is asked with: filters, and what the browser keeps: settings, past questions.
+// The filters of a question, and the values that the browser keeps: settings and past questions.
 "use strict";
 
 const OPERATORS = [["$eq", "is"], ["$ne", "is not"], ["$gte", "at least"], ["$lte", "at most"]];
 const MAX_PAST = 30;
 
-/** A value of this page in the browser's storage; the fallback if there is none, or if the browser has no storage. */
+/** Return a value of this page from the browser's storage. Without a value or a storage, return the fallback. */
 function stored(storage, name, fallback) {
   try {
     return JSON.parse(storage.getItem(name)) ?? fallback;
@@ -17,11 +17,11 @@ function store(storage, name, value) {
   try {
     storage.setItem(name, JSON.stringify(value));
   } catch {
-    // A full or blocked storage only costs the history.
+    // If the storage is full or blocked, only the history is lost.
   }
 }
 
-/** A row of the filters: `{ field, operator, value }` in three controls, and a button that removes it. */
+/** Return a row of the filters: `{ field, operator, value }` in three controls, and a button that removes it. */
 function filterRow(filter, changed) {
   const field = element("input", { class: "field", "aria-label": "Field", placeholder: "field", list: "fields", value: filter.field, required: true, on: { input: changed } });
   const operator = element("select", { "aria-label": "Comparison", on: { change: changed } },
@@ -36,7 +36,7 @@ function filterRow(filter, changed) {
   return row;
 }
 
-/** The filters in the form. */
+/** Return the filters in the form. */
 function filtersOf(form) {
   return [...form.querySelectorAll(".filter")].map((row) => {
     const [field, operator, value] = row.querySelectorAll("input, select");
@@ -44,14 +44,18 @@ function filtersOf(form) {
   });
 }
 
-/** The filters in the server's syntax; null without any. */
+/** Return the filters in the server's syntax, or null if there are none. */
 function whereOf(filters) {
   const conditions = filters.map(conditionOf);
   if (conditions.length < 2) return conditions[0] ?? null;
   return { $and: conditions };
 }
 
-/** A number and a text never equal each other in an index, so a value that looks like a number is compared as both. */
+/**
+ * Return the condition of a filter.
+ *
+ * In an index, a number and a text are never equal. So a value that looks like a number is compared as both.
+ */
 function conditionOf({ field, operator, value }) {
   const readings = readingsOf(value).map((reading) => ({ [field]: { [operator]: reading } }));
   if (operator === "$gte" || operator === "$lte") return readings[0];
@@ -63,13 +67,13 @@ function readingsOf(value) {
   return value !== "" && Number.isFinite(Number(value)) ? [Number(value), value] : [value];
 }
 
-/** The past questions, the latest first, each once: `{ question, k, effort, filters }`. */
+/** Return the past questions, the latest first, each once: `{ question, k, effort, filters }`. */
 function remembered(past, entry) {
   const same = (other) => other.question === entry.question && JSON.stringify(other.filters) === JSON.stringify(entry.filters);
   return [entry, ...past.filter((other) => !same(other))].slice(0, MAX_PAST);
 }
 
-/** A random name for this browser's judgments, so that a later judgment replaces an earlier one. */
+/** Return a random name for this browser's judgments, so that a later judgment replaces an earlier one. */
 function judge() {
   const name = stored(localStorage, "ctx1-judge", null) || `page-${randomName()}`;
   store(localStorage, "ctx1-judge", name);

@@ -1,7 +1,7 @@
 // The sub-agents of a trajectory as lanes. Those of a turn run in parallel, and the turn waits for the longest.
 "use strict";
 
-/** A stage for each turn that started sub-agents; null if there is none. */
+/** Return a stage for each turn that started sub-agents, or null if there is none. */
 function lanesOf(store, detail) {
   const stages = detail.turns.map((turn) => ({ turn: turn.turn, searchers: turn.results.flatMap((result) => result.delegated) })).filter((stage) => stage.searchers.length);
   if (!stages.length) return null;
@@ -18,7 +18,7 @@ function stageOf(store, { turn, searchers }) {
     element("ol", { class: "lanelist" }, searchers.map((one) => element("li", {}, laneOf(store, one, longest)))));
 }
 
-/** One lane: a cell per step, with the sub-agent's context if its own trajectory is on the page. */
+/** Return one lane: a cell per step, with the sub-agent's context if its own trajectory is on the page. */
 function laneOf(store, one, longest) {
   const place = one.id === "" ? null : rowNamed(store.rows, one.id);
   const cells = Array.from({ length: longest }, (_, step) => element("span", { class: step < one.steps ? "cell" : "cell idle" }));
@@ -40,7 +40,7 @@ function fill(cells, detail, window) {
   contexts.forEach((context, step) => cells[step]?.replaceChildren(thinStrip(context, detail.header.budget, scale)));
 }
 
-/** A link from a sub-agent to the trajectory that started it; null for other trajectories. */
+/** Return a link from a sub-agent to the trajectory that started it, or null for other trajectories. */
 function parentOf(store, row) {
   if (row.parent === null) return null;
   const parent = rowNamed(store.rows, row.parent);

@@ -61,14 +61,14 @@ function actionText(turn) {
   return [turn.reasoning, turn.text, ...calls].filter(Boolean).join("\n");
 }
 
-/** The width of a strip in tokens: the window, or less if the context never fills a third of it. */
+/** Return the width of a strip in tokens: the window, or less if the context never fills a third of it. */
 function scaleOf(contexts, window) {
   const longest = Math.max(1, ...contexts.map((context) => context.used + sum(context.leaving)));
   if (longest * 3 > window) return Math.max(window, longest);
   return Math.ceil((longest * 1.1) / 100) * 100;
 }
 
-/** The position of each segment: `{ segment, from, width, leaving }` in shares of the scale; leaving ones come last. */
+/** Return each segment's position as `{ segment, from, width, leaving }`, in shares of the scale. Leaving ones are last. */
 function positions(context, scale) {
   let at = 0;
   const put = (leaving) => (part) => {
@@ -79,20 +79,20 @@ function positions(context, scale) {
   return [...context.segments.map(put(false)), ...context.leaving.map(put(true))];
 }
 
-/** The threshold lines within the scale, as `{ name, tokens, at }`. */
+/** Return the threshold lines within the scale, as `{ name, tokens, at }`. */
 function thresholds(budget, scale) {
   return [["soft", budget.soft], ["hard", budget.hard], ["window", budget.window]]
     .filter(([, tokens]) => tokens <= scale)
     .map(([name, tokens]) => ({ name, tokens, at: tokens / scale }));
 }
 
-/** The budget tier of a context, as text. */
+/** Return the budget tier of a context, as text. */
 function tierOf(used, budget) {
   if (used >= budget.hard) return "past the hard cutoff";
   return used >= budget.soft ? "past the soft threshold" : "below the soft threshold";
 }
 
-/** What happened to a block after it was shown: `[{ turn, what }]`, with `pruned`, `summarised` and `restored`. */
+/** Return the events of a block after it was shown: `[{ turn, what }]`, with `pruned`, `summarised` and `restored`. */
 function fateOf(detail, key) {
   const fate = [];
   for (const turn of detail.turns) {
@@ -107,7 +107,7 @@ const VERBS = { search_corpus: "search", grep_corpus: "grep", read_document: "re
 
 const EDITS = new Set(["prune_chunks", "restore_chunks", "summarize_context"]);
 
-/** A turn in a few words: its calls by tool, new passages, and edits. */
+/** Return a turn in a few words: its calls by tool, new passages, and edits. */
 function summaryOf(turn) {
   if (!turn.results.length) return turn.shown ? "no calls" : "action did not fit the window";
   const counts = new Map();

@@ -4,7 +4,7 @@
 const ROW_HEIGHT = 82;
 const AROUND = 8;
 
-/** The list: `{ node, order(), mark(number) }`; it calls `choose(number)` when the reader selects a row. */
+/** Return the list as `{ node, order(), mark(number) }`. When the reader selects a row, it calls `choose(number)`. */
 function trajectoryList(store, choose) {
   const { rows } = store;
   const filter = { order: "file" };

@@ -92,7 +92,7 @@ function heading(index, rows) {
     index.problems.length ? element("details", { class: "problems", open: true }, element("summary", { text: `⚠ ${counted(index.problems.length, "file")} could not be shown` }), element("ul", { class: "names" }, index.problems.map((text) => element("li", { text })))) : null);
 }
 
-/** The menu for a second trajectory beside the open one. */
+/** Return the menu for a second trajectory beside the open one. */
 function partnerChoice(rows, state, choose) {
   const { same, rest } = partners(rows, state.number);
   const option = (at) => element("option", { value: at, selected: at === state.other, text: `${rows[at].run}: ${rows[at].question.slice(0, 80)} (${rows[at].policy})` });

@@ -15,7 +15,7 @@ const ORDERS = {
   gold_pruned: { name: "gold pruned", of: (row) => row.gold_pruned, gold: true },
 };
 
-/** The numbers of the rows that match a filter, in its order. Rows without a value to sort by come last. */
+/** Return the numbers of the rows that match a filter, in its order. Rows without a value to sort by come last. */
 function selectRows(rows, filter) {
   const words = (filter.text || "").toLocaleLowerCase().split(/\s+/).filter(Boolean);
   const numbers = [...rows.keys()].filter((number) => accepts(rows[number], filter, words));
@@ -43,7 +43,7 @@ function accepts(row, filter, words) {
   return words.every((word) => text.includes(word));
 }
 
-/** The other rows, in order of interest for a comparison: rows with the same question come first. */
+/** Return the other rows, in order of interest for a comparison. Rows with the same question come first. */
 function partners(rows, number) {
   const others = [...rows.keys()].filter((other) => other !== number);
   const same = others.filter((other) => sameQuestion(rows[number], rows[other]));
@@ -59,7 +59,7 @@ function sameQuestion(one, other) {
   return one.question_id !== null && one.question_id === other.question_id;
 }
 
-/** How two trajectories differ: `{ ranking, onlyA, onlyB, both, callsA, callsB }`. */
+/** Return the differences of two trajectories: `{ ranking, onlyA, onlyB, both, callsA, callsB }`. */
 function differences(a, b) {
   const [seenA, seenB] = [seenDocuments(a), seenDocuments(b)];
   const [callsA, callsB] = [callLines(a), callLines(b)];

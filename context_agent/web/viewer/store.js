@@ -1,7 +1,7 @@
 // The page's data, unpacked part by part when it is needed.
 "use strict";
 
-/** A function from an item's number to a promise of the item; the items are spread over numbered parts. */
+/** Return a function from an item's number to a promise of the item. The items are spread over numbered parts. */
 function parted(name, sizes, kept) {
   const parts = new Map();
   const part = (at) => {
@@ -22,14 +22,14 @@ function parted(name, sizes, kept) {
   };
 }
 
-/** The store: `index`, `rows`, `detail(number)` and `text(number)`. */
+/** Return the store: `index`, `rows`, `detail(number)` and `text(number)`. */
 async function openStore() {
   const index = await pageData("index");
   const rows = index.rows.map((row, number) => ({ ...row, number }));
   return { index, rows, detail: parted("details", index.details, 8), text: parted("texts", index.texts, 32) };
 }
 
-/** The number of the row with that name: its id, or `id~3` if several files have the same id. */
+/** Return the number of the row with that name: its id, or `id~3` if several files have the same id. */
 function rowNamed(rows, name) {
   const found = rows.find((row) => nameOf(rows, row.number) === name);
   return found ? found.number : null;

@@ -16,7 +16,7 @@ function svgElement(tag, attributes) {
   return node;
 }
 
-/** A thin strip, with one path per kind of segment. */
+/** Return a thin strip, with one path per kind of segment. */
 function thinStrip(context, budget, scale) {
   const paths = new Map();
   const add = (name, from, width, top, bottom) => {
@@ -37,7 +37,7 @@ function thinStrip(context, budget, scale) {
   return strip;
 }
 
-/** The labels of the thresholds, above the strips. */
+/** Return the labels of the thresholds, above the strips. */
 function axis(budget, scale) {
   const lines = thresholds(budget, scale);
   const labels = lines.map((line) => {
@@ -49,7 +49,7 @@ function axis(budget, scale) {
   return element("div", { class: "axis", "aria-hidden": "true" }, labels);
 }
 
-/** The large strip, with a button per segment, which calls `choose(position, button)`. */
+/** Return the large strip, with a button per segment that calls `choose(position, button)`. */
 function largeStrip(context, budget, scale, choose) {
   const buttons = positions(context, scale).map((position) => segmentButton(position, context, choose));
   if (buttons.length) buttons[0].tabIndex = 0;
@@ -90,7 +90,7 @@ function segmentLabel({ segment: part, leaving }, restored) {
   return `${part.block.title || part.block.document} (${part.block.chunk}): ${part.kind} in turn ${part.turn + 1}, ${part.tokens} tokens${gold}${state}`;
 }
 
-/** Left, right, Home and End move between segments; the strip is a single tab stop. */
+/** Let Left, Right, Home and End move between segments. The strip is a single tab stop. */
 function moveAlong(event, buttons) {
   const at = buttons.indexOf(document.activeElement);
   const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: buttons.length - 1 }[event.key];
@@ -103,7 +103,7 @@ function moveAlong(event, buttons) {
   buttons[to].focus();
 }
 
-/** The legend of colours and letters. */
+/** Return the legend of colors and letters. */
 function legend(gold) {
   const entries = Object.entries(KINDS).map(([kind, { letter, name }]) =>
     element("li", {}, element("span", { class: `segment ${kind}`, "aria-hidden": "true", text: letter }), ` ${name}`),

@@ -76,7 +76,7 @@ function goldLine({ gold }) {
     gold.answer ? element("span", {}, " Answer: ", element("b", { dir: "auto", text: gold.answer })) : null);
 }
 
-/** The strips of all turns, each in a button. */
+/** Return the strips of all turns, each in a button. */
 function turnMap(detail, contexts, scale, choose) {
   const { budget } = detail.header;
   const rows = contexts.map((context, at) => {

@@ -13,12 +13,12 @@ function percent(share) {
   return share === null || share === undefined ? "" : `${Math.round(share * 100)} %`;
 }
 
-/** A score: three digits, small ones as powers of ten. */
+/** Return a score with three digits. Small scores are powers of ten. */
 function score(value) {
   return Math.abs(value) < 0.001 && value !== 0 ? value.toExponential(1) : value.toPrecision(3);
 }
 
-/** A text that is unpacked when the reader opens it. */
+/** Return a text that is unpacked when the reader opens it. */
 function passage(summary, load, open = false) {
   const body = element("pre", { class: "text", dir: "auto" });
   const made = element("details", { class: "passage" }, element("summary", {}, summary), body);
@@ -75,7 +75,7 @@ function callItem(store, detail, result, turn) {
   );
 }
 
-/** A block as a line that opens to its text. It has a badge for each event after `turn`, the turn that displays it. */
+/** Return a block as a line that opens to its text, with a badge for each event after the displayed turn. */
 function blockItem(store, detail, block, turn, open = false) {
   const later = fateOf(detail, block.key).filter((event) => event.turn > turn || event.turn !== block.turn);
   if (block.source === "summary") return passage(summaryLine(block, later), () => store.text(block.text), open);
