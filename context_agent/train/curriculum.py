@@ -85,7 +85,19 @@ class Curriculum:
 
 
 def draw_questions(questions: Sequence[Question], count: int, *, seed: int, step: int) -> list[Question]:
-    """Draw the questions of a step. If there are fewer than `count`, draw all of them again in another order."""
+    """Draw the questions of a step at random.
+
+    If `count` exceeds the number of questions, every question is drawn before any is drawn again, in another order.
+
+    Args:
+        questions: The questions that may be drawn.
+        count: Number of questions to draw.
+        seed: The seed of the run.
+        step: The step. Seed and step determine the draw.
+
+    Returns:
+        The drawn questions, in order.
+    """
     chosen: list[Question] = []
     order = random.Random(f"{seed}:{step}")
     while len(chosen) < count:

@@ -112,7 +112,7 @@ def _questions(files: Sequence[str], note: Notify) -> list[Question]:
 
 
 def _with_indexed_gold(corpus: Corpus, questions: Sequence[Question], data: DataConfig, note: Notify) -> list[Question]:
-    """Return the questions whose gold is in the index. Raise `DataError` unless the others may be dropped."""
+    """Return the questions whose gold is in the index. If the others may not be dropped, raise `DataError`."""
     lost: MissingGold = missing_gold(corpus, questions)
     if lost and data.missing_gold == "refuse":
         raise DataError(

@@ -324,9 +324,20 @@ def adapter_parameters(shape: ModelShape, lora: LoraConfig) -> int:
 def activation_bytes(shape: ModelShape, tokens: int, width: int, attention: str | None, checkpointed: bool) -> float:
     """Return the bytes of activations in the backward pass of one row.
 
-    With checkpointing (arXiv 1604.06174), each layer stores its input, and one layer at a time stores everything. A
-    layer has about 4 tensors of the hidden size, queries, keys and values twice, and 3 tensors of the inner size for
-    each chosen expert (after Korthikanti et al., arXiv 2205.05198, section 4). Eager attention stores the scores twice.
+    With checkpointing (arXiv 1604.06174), each layer stores its input, and one layer at a time stores everything. The
+    size of a layer follows Korthikanti et al. (arXiv 2205.05198, section 4). It is about 4 tensors of the hidden size,
+    queries, keys and values twice, and 3 tensors of the inner size for each chosen expert. Eager attention stores the
+    scores twice.
+
+    Args:
+        shape: The shape of the model.
+        tokens: Length of the row.
+        width: Bytes of a number.
+        attention: The attention implementation. None counts as eager.
+        checkpointed: True if activations are computed again in the backward pass.
+
+    Returns:
+        The number of bytes.
     """
     hidden = tokens * shape.hidden
     heads = 2 * tokens * (shape.heads + 2 * shape.kv_heads) * shape.head

@@ -328,9 +328,15 @@ def compute_reward(outcome: EpisodeOutcome, settings: RewardConfig | None = None
 
 
 def annealed(start: float, end: float, progress: float) -> float:
-    """Return a value that moves linearly from `start` to `end`.
+    """Return a value that moves linearly from `start` to `end` during training.
 
-    `progress` is the share of training that is done. It is clamped to [0, 1].
+    Args:
+        start: The value at the start of training.
+        end: The value at the end of training.
+        progress: The share of training that is done. It is clamped to [0, 1].
+
+    Returns:
+        The present value.
     """
     return start + (end - start) * min(1.0, max(0.0, progress))
 

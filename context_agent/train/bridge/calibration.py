@@ -146,7 +146,16 @@ def assessed_episodes(
 def calibration_tasks(
     source: BridgeSource, sources: Sequence[BridgeSource], most: int = QUESTIONS
 ) -> Iterator[CalibrationTask]:
-    """Yield the first `most` questions of the source, and after each a question that the corpus cannot answer."""
+    """Yield the tasks of a source: each question with gold, followed by a question that the corpus cannot answer.
+
+    Args:
+        source: The source.
+        sources: All sources. Questions that the corpus cannot answer come from them in every second case.
+        most: Largest number of questions of the source.
+
+    Yields:
+        The tasks.
+    """
     questions = [question for question in source.questions if question.gold][:most]
     foreign = cycle(
         [

@@ -176,7 +176,18 @@ async def _play_episode(
 
 
 async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budget, renderer: Renderer) -> BridgeActor:
-    """Play an episode to its end and return its actor."""
+    """Play an episode to its end.
+
+    Args:
+        question: The text of the question.
+        corpus: The corpus.
+        policy: The policy.
+        budget: The token budget.
+        renderer: The renderer of the harness.
+
+    Returns:
+        The actor of the episode, with everything that it saw.
+    """
     actor = policy.open(question, corpus, profile=renderer.profile)
     episode = Episode(question, corpus, budget=budget, renderer=renderer, instructions="")
     view = episode.open()

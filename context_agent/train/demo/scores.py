@@ -161,7 +161,13 @@ def paired_differences(
 
 
 def save_scores(path: Path, scores: Sequence[DemoScore], about: Mapping[str, Any]) -> None:
-    """Write the scores of an evaluation, completely or not at all. `about` has its settings."""
+    """Write the scores of an evaluation, completely or not at all.
+
+    Args:
+        path: The file.
+        scores: The scores.
+        about: The settings of the evaluation.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [{"about": about}, *(asdict(score) for score in scores)]
     replace_file(path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -77,7 +77,7 @@ class CanaryScores:
 
 
 def canary_row(renderer: TokenRenderer, profile: Profile, question: str) -> list[int]:
-    """Return the last ids of a first prompt. Both a trained and an untrained policy can score them."""
+    """Return the canary's row: the last `CANARY_IDS` ids of the first prompt for a question."""
     opening = renderer.opening(profile)
     return [*opening.before, *renderer.encode(question), *opening.after][-CANARY_IDS:]
 

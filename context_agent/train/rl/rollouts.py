@@ -108,7 +108,17 @@ def group_of(episode: str) -> str:
 def step_questions(
     step: int, questions: Sequence[Question], curriculum: Curriculum, config: RolloutConfig
 ) -> list[Question]:
-    """Return the questions of a step, in order."""
+    """Return the questions of a step, in order.
+
+    Args:
+        step: The step.
+        questions: The questions of the run.
+        curriculum: Decides which questions the step may draw.
+        config: The rollout settings.
+
+    Returns:
+        The questions. Equal arguments give the same questions.
+    """
     admitted = curriculum.admitted(questions, step / config.steps)
     return draw_questions(admitted, config.groups, seed=config.seed, step=step)
 
