@@ -1,8 +1,8 @@
 """Demonstrations from user feedback: judged trajectories that are worth imitating.
 
-The verdicts on its question score a trajectory. `helpful` and `bad` count the relevant and irrelevant documents of its
-ranking. `missed` counts the relevant documents that it does not rank. The first of these rules that applies drops the
-trajectory:
+A trajectory is scored by the verdicts on its question. `helpful` and `bad` count the relevant and irrelevant documents
+of its ranking. `missed` counts the relevant documents that it does not rank. The first of these rules that applies
+drops the trajectory:
 
 1. `unknown`: its file does not exist. `torn`, `unsound`: the file is truncated, or does not replay.
 2. `unfinished`: it did not end with its own ranking. `mistakes`: it made more than `mistakes` mistakes.

@@ -1,6 +1,6 @@
 """Filters of episodes that are worth imitating: the rules of Context-1's supervised stage. Each rule is an option.
 
-The first rule that an episode breaks drops it.
+An episode is dropped by the first rule that it breaks.
 
 1. `malformed`: it did not end with its own ranking, or made more than `max_mistakes` mistakes.
 2. `lost`: it saw gold that it did not return: trajectory recall - output recall >= `max_gap`.

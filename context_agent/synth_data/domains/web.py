@@ -139,7 +139,7 @@ def _cut_spans(page: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _url(page: str, page_tags: Iterable[Tag]) -> str:
-    """Return the canonical link, else `og:url`, else the address from which a browser saved the page."""
+    """Return the page's address: its canonical link, else `og:url`, else the address from which a browser saved it."""
     tagged = list(page_tags)
     canonical = (tag.get("href") for tag in tagged if tag.name == "link" and "canonical" in tag.get("rel").lower())
     saved = _SAVED_FROM.search(page[:4096])

@@ -250,7 +250,13 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Page:
-    """A document of a corpus."""
+    """A document of a corpus.
+
+    Attributes:
+        id: The document's id.
+        title: The document's title.
+        chunks: The document's chunks in order.
+    """
 
     id: str
     title: str

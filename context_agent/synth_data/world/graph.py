@@ -169,7 +169,7 @@ def _counts(size: int) -> dict[str, int]:
 
 
 def _check_names(totals: Mapping[str, int], lexicon: Lexicon, entities: int) -> None:
-    """Raise an error if the lexicon has too few names.
+    """Check that the lexicon has enough names.
 
     Raises:
         ConfigError: If there are too few names. The message states the largest possible world.
