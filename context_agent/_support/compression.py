@@ -11,7 +11,10 @@ from context_agent._support.extras import extra
 MOST_ENCODINGS = 3
 """The most encodings of one body that are undone."""
 LARGEST_WINDOW = 1 << 27
-"""The most bytes that a zstd decoder may allocate. RFC 9659 allows 8 MB for HTTP; the zstd tools default to 128 MB."""
+"""The most bytes that a zstd decoder may allocate.
+
+RFC 9659 allows 8 MB for HTTP, but the zstd tools accept up to 128 MB by default.
+"""
 
 
 class UndecodableBody(ValueError):

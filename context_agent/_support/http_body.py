@@ -28,7 +28,7 @@ It is enough for 128 vectors of 4,096 values as text, and for 60,000 streamed to
 MEMORY_PER_BYTE = 8
 """The most bytes of memory that decoded JSON may take for each byte of the limit."""
 MEMORY_COSTS = {b"{": 200, b"[": 80, b",": 64, b":": 48}
-"""Estimated bytes of memory for an object with some entries, a list, a value in one, and a name in an object."""
+"""Estimated bytes of memory for each mark of JSON: an object, a list, a value in one of these, a name in an object."""
 STRING_COST = 32
 """Estimated least bytes of memory for a string."""
 LINES_PER_LIMIT = 4

@@ -29,7 +29,7 @@ MAX_DEPTH = 100
 MAX_KEY_PARTS = 16
 """The most levels of nested lists and tables in TOML, and the most parts of a dotted key."""
 MAX_EXPANSION = 200
-"""The most times its own size that a compressed file of lines may unpack to."""
+"""The largest factor by which a compressed file of lines may expand."""
 _HOLLOW_SIZE = 64_000_000
 """The size in bytes below which a file is never considered hollow."""
 _HOLLOW_SHARE = 100

@@ -38,7 +38,7 @@ LISTED_MISSING = 5
 LISTED_WORST = 10
 """How many badly answered questions the summary lists for each benchmark."""
 ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
-"""The systems that search once, which a user has without an agent."""
+"""The one-shot systems that agents are compared with."""
 FIRST_TOKENS = 512
 """Tokens at the first point of the curves over tokens."""
 

@@ -28,7 +28,7 @@ LEVEL = 0.95
 _BLOCK = 1 << 21
 """The most draws in memory at a time."""
 _CACHED = 1 << 21
-"""The most draws that are cached for the next cell with as many questions."""
+"""The most draws that are cached, for the next cell with the same number of questions."""
 _DIGITS = 10
 """Significant digits that are kept. Further digits depend on the order in which a library sums."""
 

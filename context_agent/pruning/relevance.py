@@ -27,7 +27,7 @@ from context_agent.text.sentences import loose_sentences
 MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 128, 320, 60
 """Bounds on the number of texts whose embeddings are compared with the task, and the tokens for each such text."""
 MIN_READ, MAX_READ, TOKENS_READ = 32, 56, 250
-"""Texts that the reader reads: one for each `TOKENS_READ` tokens, within bounds."""
+"""Bounds on the number of texts that the reader reads, and the tokens for each such text."""
 GIST_CHARACTERS, READ_CHARACTERS, LINE_CHARACTERS = 160, 200, 100
 """The most characters of a passage to compare, of a passage to read, and of another passage's sentence beside it."""
 OUTSTANDING = 2.5

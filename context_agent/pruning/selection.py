@@ -22,7 +22,7 @@ QUOTE = 6
 OWN_CHARACTERS = 2_000_000
 """The most characters of the user's and the agent's words that are searched. No model's window has more."""
 SOURCES = 2
-"""The most passages that may contain a name for the name to protect them."""
+"""The most passages with the same name that the name can protect. A name in more passages protects none."""
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\w[\w./@#-]{2,}\w")
 _NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
