@@ -111,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Register:
-    """The ids and contents of earlier documents. It takes about 200 bytes a document."""
+    """The ids and digests of earlier documents. It takes about 200 bytes for each document."""
 
     def __init__(self, report: LoadReport) -> None:
         self._report = report
@@ -119,7 +119,7 @@ class _Register:
         self._copies: dict[str, int] = {}
 
     def admit(self, document: Document, source: SourceFile) -> Document | None:
-        """Return the document under a unique id. None for a repetition."""
+        """Return the document under a unique id. If it repeats an earlier one, return None."""
         digest = _digest(document)
         document = document if document.id else replace(document, id=digest[:8].hex())
         if (document.id, digest) in self._contents:
@@ -133,7 +133,7 @@ class _Register:
         return replace(document, id=fresh)
 
     def _fresh(self, name: str) -> str:
-        """Return `name` if no document has it, or else the name with the next free number."""
+        """Return `name` if no document has it, or else the name with the next unused number."""
         number = self._copies.get(name, 0) + 1
         while number > 1 and f"{name}~{number}" in self._copies:
             number += 1

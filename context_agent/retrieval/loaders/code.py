@@ -1,7 +1,7 @@
-"""The reader of source code: a file is a document whose sections are its definitions.
+"""The reader of source code. A file is a document, and its definitions are sections.
 
-A section's title is the path and the qualified name. Without the extra `code`, and where no definition is found, the
-file is cut by lines like any text.
+A section's title is the path and the qualified name. Without the extra `code`, or if no definition is found, the file
+is cut by lines like any text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_code(reading: Reading) -> Iterator[Document]:
 
 
 def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, ...]:
-    """Return the definitions in order. An outer one comes before those in it."""
+    """Return the definitions in order. An outer definition comes before those inside it."""
     if len(text) > LARGEST_PARSED:
         return ()
     try:
@@ -48,7 +48,7 @@ def _sections(reading: Reading, text: str, grammar: Grammar) -> tuple[Section, .
 
 
 def _offsets(data: bytes, positions: set[int]) -> dict[int, int]:
-    """Return the offset in characters of each offset in bytes."""
+    """Convert offsets in bytes to offsets in characters."""
     ordered = [0, *sorted(positions)]
     lengths = (len(data[start:end].decode("utf-8", "ignore")) for start, end in pairwise(ordered))
     return dict(zip(ordered[1:], accumulate(lengths), strict=True))

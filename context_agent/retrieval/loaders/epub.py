@@ -1,4 +1,4 @@
-"""Books in the format EPUB: the chapters in reading order."""
+"""The reader of EPUB books. The chapters are in reading order."""
 
 from __future__ import annotations
 

@@ -26,33 +26,33 @@ from context_agent.retrieval.loaders.gitignore import MAX_RULES_BYTES, GitIgnore
 
 RULES_FILE = ".gitignore"
 EXCLUDE_FILE = ".git/info/exclude"
-"""The rules of a repository that are not part of it; those of any `.gitignore` come before them."""
+"""The rules of a repository that are not part of it. Rules of any `.gitignore` take precedence."""
 TOOL_FOLDERS = frozenset(
     "__pycache__ __pypackages__ bower_components build dist node_modules site-packages target venv".split()
 )
-"""Names of folders that hold installed packages, caches and build outputs."""
+"""The names of folders that contain installed packages, caches and build outputs."""
 CACHE_MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that mark a virtual environment and a cache (https://bford.info/cachedir)."""
 INDEX_MARK = "chroma.sqlite3"
 """The file that marks an index, whose files are never read."""
 MAX_DEPTH = 200
-"""Levels of folders below the source folder."""
+"""The most levels of folders below the source folder."""
 MAX_PATH_BYTES = 4_096
-"""Bytes of a path below the source folder: the path becomes the document's id."""
+"""The most bytes of a path below the source folder. The path becomes the document's id."""
 LINK_REASON = "a link in a folder is not followed: name its target as a source"
 LINK_TO_FOLDER = "a link to a folder is not followed"
 SPECIAL_REASON = "is neither a file nor a folder"
 _REASONS = {errno.ELOOP: LINK_REASON, errno.ENXIO: SPECIAL_REASON}
-"""What it means if a file cannot be opened: it is a link, or a socket."""
+"""The reason that is reported if a file cannot be opened, by the number of the error."""
 _TOO_LONG = f"has a path of more than {MAX_PATH_BYTES:,} bytes below the source"
 _TOO_DEEP = f"is more than {MAX_DEPTH} folders deep: name it as a source"
 
 Parts = tuple[str, ...]
-"""The names on the way from one folder to another."""
+"""The names on the path from one folder to another."""
 Opener = Callable[[str, int], int]
-"""What the argument `opener` of `open` takes."""
+"""The type of the argument `opener` of `open`."""
 Skip = Callable[[str, str], None]
-"""Reports a path that is left out, and the reason."""
+"""A function that reports a path that is left out, and the reason."""
 
 
 class OpenFolder:
@@ -63,7 +63,7 @@ class OpenFolder:
 
     @classmethod
     def below(cls, root: int, parts: Parts) -> Self:
-        """Open the folder at the end of a path that holds no link. Raise `OSError` if that fails."""
+        """Open the folder at the end of a path that contains no link. If that fails, raise `OSError`."""
         descriptor = os.dup(root)
         for part in parts:
             above = descriptor
@@ -81,7 +81,11 @@ class OpenFolder:
         os.close(descriptor)
 
     def entries(self) -> list[os.DirEntry[str]]:
-        """Return the entries that are not hidden, sorted by name. Raises `OSError`."""
+        """Return the entries that are not hidden, sorted by name.
+
+        Raises:
+            OSError: If the folder cannot be read.
+        """
         with os.scandir(self._descriptor) as found:
             return sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
@@ -95,15 +99,18 @@ class OpenFolder:
         return open_regular(name, flags, folder=self._descriptor)
 
     def holds_file(self, path: str) -> bool:
-        """Return whether the path, seen from the folder, is a regular file."""
+        """Return True if the path, relative to the folder, is a regular file."""
         with suppress(OSError):
             return stat.S_ISREG(os.stat(path, dir_fd=self._descriptor).st_mode)
         return False
 
 
 def open_regular(path: str, flags: int, *, folder: int | None = None) -> int:
-    """Open a regular file that is not a link. Raise `DataError` for anything else, and `OSError` if it cannot be
-    opened.
+    """Open a regular file that is not a link.
+
+    Raises:
+        DataError: If it is something else.
+        OSError: If it cannot be opened.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -259,7 +266,7 @@ class FolderWalk:
         return folders, others
 
     def _exclusion(self, here: OpenFolder, parts: Parts, rules: _Rules, is_folder: bool) -> str:
-        """Return what excludes an entry: the name of a tool's folder, or `.gitignore`; "" if nothing does."""
+        """Return what excludes an entry: the name of a tool's folder, or `.gitignore`. If nothing does, return ""."""
         name = parts[-1]
         if is_folder and (name in TOOL_FOLDERS or any(here.holds_file(f"{name}/{mark}") for mark in CACHE_MARKS)):
             return name
@@ -278,7 +285,7 @@ def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _trouble(entry: os.DirEntry[str]) -> str:
-    """Return why an entry that is not a folder cannot be read, or "" for a regular file."""
+    """Return why an entry that is not a folder cannot be read. For a regular file, return ""."""
     if entry.is_file(follow_symlinks=False):
         return ""
     if not entry.is_symlink():
@@ -307,5 +314,5 @@ def subfolders(folder: Path, *, no_ignore: bool) -> Iterator[Path]:
 
 
 def is_passed_over(name: str, *, no_ignore: bool) -> bool:
-    """Return whether a folder or file of this name is not read: it is hidden, or belongs to a tool."""
+    """Return True if a folder or file with this name is not read, because it is hidden or belongs to a tool."""
     return name.startswith(".") or (name in TOOL_FOLDERS and not no_ignore)

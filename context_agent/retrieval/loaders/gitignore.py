@@ -23,19 +23,22 @@ if TYPE_CHECKING:
     import re2
 
 MAX_RULES_BYTES = 2**18
-"""Bytes of the files of rules that hold in a folder."""
+"""The most bytes of all rule files that apply in a folder."""
 MAX_RULES = 10_000
 MAX_RULE_BYTES = 1_000
-"""Bytes of a rule."""
+"""The most bytes of a rule."""
 MAX_WILDCARDS = 2_000
-"""Asterisks, question marks and brackets of all rules with several: each one may be active at every byte of a name."""
+"""The most wildcards (asterisks, question marks and brackets) in all rules that have several.
+
+Each of them may be active at every byte of a name.
+"""
 
 _FOLDER_MARK = b"\0"
-"""What is appended to the path of a folder, for rules that no file matches."""
+"""The byte that is appended to the path of a folder, for rules that match only folders."""
 _SEGMENT, _PATH = rb"[^/\x00]", rb"[^\x00]*"
 """One byte of a name, and any part of a path."""
 _UNMATCHABLE = frozenset(b"\0/")
-"""Bytes that neither `?` nor a bracket matches: no name holds them."""
+"""Bytes that neither `?` nor a bracket matches, because no name contains them."""
 _SPECIAL = re.compile(rb"[*?\[\\]")
 _ASTERISK, _BACKSLASH, _HYPHEN = b"*\\-"
 _PRINTED = frozenset(range(0x20, 0x7F))
@@ -55,15 +58,15 @@ _CLASSES = {
     b"upper": _UPPER,
     b"xdigit": _DIGITS | frozenset(b"abcdefABCDEF"),
 }
-"""Bytes of the named classes, as Git defines them without a locale."""
+"""The bytes of the named classes, as Git defines them without a locale."""
 
 
 class _NeverMatchesError(Exception):
-    """A rule has no match: Git passes over it."""
+    """The error for a rule that matches nothing. Git ignores such a rule."""
 
 
 class _Kind(Enum):
-    """What a rule is, and so what it is compared with."""
+    """The kind of a rule, which says what the rule is compared with."""
 
     NAME = auto()
     SUFFIX = auto()
@@ -75,7 +78,10 @@ class _Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule. `text` is a literal or an expression, and ends with the mark of a folder if no file matches."""
+    """A rule.
+
+    `text` is a literal or a regular expression. If the rule matches only folders, it ends with the folder mark.
+    """
 
     excludes: bool
     kind: _Kind
@@ -150,7 +156,10 @@ class GitIgnore:
 
 
 def _compiled(expressions: list[bytes]) -> re2._Regexp[bytes] | None:
-    """Compile an expression that matches what any of the expressions matches, or return None without any."""
+    """Compile a regular expression that matches what any of the expressions matches.
+
+    Without expressions, return None.
+    """
     import re2
 
     if not expressions:
@@ -183,7 +192,7 @@ def _without_trailing_spaces(line: bytes) -> bytes:
 
 
 def _rule(line: bytes) -> _Rule | None:
-    """Return the rule of a line, or None if it matches nothing."""
+    """Return the rule in a line. If it matches nothing, return None."""
     excludes = not line.startswith(b"!")
     pattern = line.removeprefix(b"!")
     mark = _FOLDER_MARK if pattern.endswith(b"/") else b""
@@ -210,7 +219,10 @@ def _rule(line: bytes) -> _Rule | None:
 
 
 def _translated(pattern: bytes, by_name: bool) -> Iterator[bytes]:
-    """Yield the parts of the expression for a pattern of `wildmatch`. Raise `_NeverMatchesError`."""
+    """Yield the parts of the regular expression for a `wildmatch` pattern.
+
+    Raise `_NeverMatchesError` if it matches nothing.
+    """
     at = 0
     while at < len(pattern):
         start, byte = at, pattern[at : at + 1]
@@ -241,7 +253,7 @@ def _translated(pattern: bytes, by_name: bool) -> Iterator[bytes]:
 
 
 def _bracket(pattern: bytes, at: int) -> tuple[set[int], int]:
-    """Return the bytes that a bracket matches, and where it ends. `at` is behind the opening one."""
+    """Return the bytes that a bracket expression matches, and its end. `at` is the offset after the opening bracket."""
     negated = pattern[at : at + 1] in {b"!", b"^"}
     at += negated
     members: set[int] = set()
@@ -275,7 +287,7 @@ def _byte(pattern: bytes, at: int) -> int:
 
 
 def _class_name(pattern: bytes, at: int) -> bytes | None:
-    """Return the name in `[:name:]`, or None if the text at the position is not of this form."""
+    """Return the name in `[:name:]`. If the text at the position has another form, return None."""
     end = pattern.find(b"]", at + 2)
     if end < 0:
         raise _NeverMatchesError
@@ -283,7 +295,7 @@ def _class_name(pattern: bytes, at: int) -> bytes | None:
 
 
 def _class(members: set[int]) -> bytes:
-    """Return the expression that matches one of the bytes."""
+    """Return the regular expression that matches one of the bytes."""
     found = sorted(members - _UNMATCHABLE)
     if not found:
         raise _NeverMatchesError

@@ -24,17 +24,17 @@ from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, cont
 from context_agent.types import Document
 
 MOST_NAMES = 50
-"""People and attachments of a message that are kept. They are stored with every chunk."""
+"""The most people and attachments of a message that are kept. They are stored with every chunk."""
 LONGEST_FIELD = 20_000
-"""Bytes of a header field that are read."""
+"""The most bytes of a header field that are read."""
 LONGEST_PARAMETERS = 2_000
-"""Bytes of a field with parameters that are read."""
+"""The most bytes of a field with parameters that are read."""
 LONGEST_DATE = 100
 LARGEST_HEADER = 200_000
-"""Bytes of a header that are read, in all fields that matter. A field may be repeated."""
+"""The most bytes of a header that are read, in all fields that matter. A field may be repeated."""
 MOST_PARTS = 1_000
 DEEPEST_PART = 10
-"""Levels of parts inside each other."""
+"""The most levels of nested parts."""
 _HEADER = re.compile(rb"(?:From [^\n]*+\n)?(?:(?:[!-9;-~]*+:|[ \t])[^\n]*+(?:\n|\Z))*+")
 """All lines at the beginning of a message or part that are fields, or continue one."""
 _FIELD = re.compile(rb"^([!-9;-~]++):[^\n]*+(?:\n[ \t][^\n]*+)*+", re.M)
@@ -75,7 +75,7 @@ class MailMessage:
 
     @property
     def text_with_header(self) -> str:
-        """Sender, recipients, date, subject and attachments, one per line, and the text."""
+        """The sender, recipients, date, subject and attachments, one per line, followed by the text."""
         lines = {
             "From": self.sender,
             "To": ", ".join(person for person in self.people[:MOST_NAMES] if person != self.sender),
@@ -135,7 +135,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the parts of a message, whose lines end in newlines."""
+    """A parser of the parts of a message, whose lines end in newlines."""
 
     data: bytes
     notices: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ class _Reader:
         return texts, tuple(attached)
 
     def _part(self, start: int, end: int) -> _Part:
-        """Return the part in [start, end), with the fields that matter, each cut at its limit."""
+        """Return the part in [start, end). Fields that matter are shortened to their limits."""
         header = _HEADER.match(self.data, start, end)
         body = header.end() if header else start
         kept: list[bytes] = []
@@ -181,7 +181,7 @@ class _Reader:
         return _Part(BytesHeaderParser().parsebytes(b"\n".join(kept)), body + self.data.startswith(b"\n", body), end)
 
     def _leaves(self, part: _Part, levels: int) -> Iterator[_Part]:
-        """Yield the parts with content. Of alternatives, yield the plain text, or else the last one."""
+        """Yield the parts with content. Of alternatives, only the plain text is yielded, or else the last one."""
         if (inner := self._inner(part, levels)) is None:
             yield part
             return
@@ -193,7 +193,10 @@ class _Reader:
             yield from self._leaves(leaf, levels - 1)
 
     def _inner(self, part: _Part, levels: int) -> list[_Part] | None:
-        """Return the parts of a multipart. None for a part that has none. A contained message is one part."""
+        """Return the parts of a multipart.
+
+        If the part has no inner parts, return None. A contained message counts as one part.
+        """
         boundary = part.fields.get_boundary() if part.fields.get_content_maintype() == "multipart" else None
         if not boundary:
             return None
@@ -210,7 +213,7 @@ class _Reader:
         return inner
 
     def _sections(self, part: _Part, delimiter: bytes) -> Iterator[tuple[int, int]]:
-        """Yield where each section between boundaries begins and ends."""
+        """Yield the start and the end of each section between boundaries."""
         start, at = None, part.start - 1  # the line break before the body may be part of the delimiter
         while (at := self.data.find(delimiter, at, part.end)) >= 0:
             after = at + len(delimiter)
@@ -237,9 +240,7 @@ class _Reader:
 
 
 def _transfer_decoded(data: bytes, encoding: str) -> bytes:
-    """Return the bytes without base64 or quoted-printable. Bytes that are damaged or not encoded are returned as
-    they are.
-    """
+    """Return the bytes after decoding base64 or quoted-printable. Damaged or plain bytes are returned unchanged."""
     try:
         match encoding.strip().lower():
             case "base64":
@@ -252,8 +253,9 @@ def _transfer_decoded(data: bytes, encoding: str) -> bytes:
 
 
 def _decode_bytes(data: bytes, charset: str | None) -> str:
-    """Return the text, decoded with the part's charset if that works, else by detection, else with replacement
-    characters.
+    """Return the bytes as text.
+
+    They are decoded with the part's charset if that works, or else by detection, or else with replacement characters.
     """
     text = decoded_as(data, charset or "utf-8")
     if text is not None:
@@ -282,7 +284,7 @@ def _decode_header(raw: str) -> str:
 
 
 def _people(fields: Message, name: str) -> list[str]:
-    """Return the people in a field: `Name <address>`, or the part that is there."""
+    """Return the people in a field as `Name <address>`, or as the part that is present."""
     try:
         pairs = [(_decode_header(person), address) for person, address in getaddresses(_field_values(fields, name))]
     except RecursionError:  # comments inside each other

@@ -1,9 +1,9 @@
-"""The text of an HTML page.
+"""Extraction of the text of an HTML page.
 
-This is a tokenizer that follows the HTML standard where it matters for text. It is used instead of `html.parser`, which
-in older releases of Python takes time quadratic in the length of some malformed pages; a corpus may hold any page. No
-pattern here can fail after it began, so each character is examined once or twice. An element that is never closed
-extends to the end, as in a browser.
+The tokenizer follows the HTML standard where it matters for text. It replaces `html.parser`, which in older releases of
+Python takes time quadratic in the length of some malformed pages. A corpus may contain any page. No pattern here can
+fail after it began, so each character is examined once or twice. An element that is never closed extends to the end, as
+in a browser.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 MOST_PARTS = 100_000
-"""Pieces of a page's text before they are joined."""
+"""The most pieces of a page's text before they are joined."""
 _DROPPED = frozenset(["iframe", "noframes", "noscript", "script", "style", "svg", "template"])
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _PARAGRAPHS = frozenset(
@@ -35,8 +35,9 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,4
 
 
 def declared_charset(data: bytes) -> str | None:
-    """Return the charset that the page's own `<meta charset>` declares within the first 2,048 bytes. None without
-    one.
+    """Return the charset that the page's `<meta charset>` declares within its first 2,048 bytes.
+
+    Without one, return None.
     """
     charset = _META_CHARSET.search(data[:2048])
     return charset[1].decode("ascii") if charset else None
@@ -66,7 +67,7 @@ class Tag:
     inside: str = ""
 
     def get(self, attribute: str) -> str:
-        """Return the attribute's value, or "" without one."""
+        """Return the attribute's value. If the tag lacks the attribute, return an empty string."""
         matched = re.search(
             rf"""(?:^|[\s"'/]){re.escape(attribute)}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", self.attributes, re.I
         )
@@ -88,9 +89,9 @@ def tags(page: str) -> Iterator[Tag]:
 
 
 def page_text(page: str) -> tuple[str, str]:
-    """Return the title (`<title>`, else the first `<h1>`, else "") and the text.
+    """Return the title and the text of a page. The title is `<title>`, or else the first `<h1>`, or else empty.
 
-    Blank lines set blocks apart, headings begin with `#` as in Markdown, and scripts and styles are left out.
+    Blank lines separate blocks, headings begin with `#` as in Markdown, and scripts and styles are left out.
     """
     text = _Page()
     for tag in tags(page):
@@ -105,7 +106,10 @@ def page_text(page: str) -> tuple[str, str]:
 
 
 def _end_of(name: str, page: str, position: int) -> tuple[int, int]:
-    """Return where the element's closing tag begins and ends. If there is none, return the page's end."""
+    """Return the start and the end of the element's closing tag.
+
+    If there is none, return the end of the page for both.
+    """
     closing = re.compile(rf"</{name}(?=[\s/>])[^>]*>?", re.IGNORECASE).search(page, position)
     return closing.span() if closing else (len(page), len(page))
 
@@ -117,7 +121,7 @@ def unescaped(text: str) -> str:
 
 @dataclass(slots=True)
 class _Page:
-    """The text so far, with white space collapsed as a browser would, and what must come before the next word."""
+    """The text collected so far, with white space collapsed as in a browser, and the separator before the next word."""
 
     title: str = ""
     heading: str = ""

@@ -1,9 +1,9 @@
-"""Zipped XML: what the readers of Word, PowerPoint, Excel and EPUB files share.
+"""Zipped XML: the code that the readers of Word, PowerPoint, Excel and EPUB files share.
 
 Such a file may unpack to any size, so the directory of the archive is checked first. `LoadOptions.max_mb` bounds its
-XML; `check_unpacked` and `LARGEST_FILE` bound the rest. The readers take text from a stream of XML events and keep no
-tree. A part that is named several times is read once, and characters are counted as they are produced. So time and
-memory depend on the size of the XML alone.
+XML. `check_unpacked` and `LARGEST_FILE` bound the rest. The readers take text from a stream of XML events and keep no
+tree. A part that is named several times is read once, and characters are counted as they are produced. Time and memory
+therefore depend only on the size of the XML.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, gra
 from context_agent.types import MetadataValue
 
 MOST_MEMBERS = 10_000
-"""Members of an archive."""
+"""The most members of an archive."""
 XML_SUFFIXES = (".xml", ".rels", ".opf", ".ncx", ".xhtml", ".html", ".htm")
-"""Suffixes of the parts that hold XML."""
+"""The suffixes of parts that contain XML."""
 _ENTRY_MARK = b"PK\1\2"
-"""The bytes at which an entry of an archive's directory begins."""
+"""The first bytes of an entry in an archive's directory."""
 _RELATIONSHIPS = grammar(root="Relationships", Relationships="Relationship")
 _PROPERTIES = grammar(root="coreProperties", coreProperties="title creator created modified")
 
@@ -63,7 +63,7 @@ class Package:
         return self._archive.read(part)
 
     def _count(self, part: str) -> None:
-        """Raise `DataError` if the parts that are read are too large. A part of any name may hold XML."""
+        """Raise `DataError` if the parts that are read are too large. A part of any name may contain XML."""
         if part not in self._read:
             self._read.add(part)
             self._unpacked += self._archive.getinfo(part).file_size
@@ -71,8 +71,9 @@ class Package:
             raise DataError(self._options.too_large("its unpacked XML"))
 
     def relationships(self, part: str = "") -> dict[str, Relationship]:
-        """Return the relationships of a part by id, without those that lead out of the package. "" is the package
-        itself.
+        """Return the relationships of a part by id, without those that lead out of the package.
+
+        The name "" stands for the package itself.
         """
         folder, name = posixpath.split(part)
         file = posixpath.join(folder, "_rels", f"{name}.rels")
@@ -93,7 +94,7 @@ class Package:
         raise ValueError("the package has no main part")
 
     def linked(self, links: dict[str, Relationship], kind: str) -> str:
-        """Return the first part of that kind that is in the package, or "" if there is none."""
+        """Return the first part of that kind that is in the package. If there is none, return an empty string."""
         targets = (link.target for link in links.values() if link.kind == kind)
         return next((target for target in targets if target in self._archive.NameToInfo), "")
 
@@ -110,7 +111,7 @@ class Package:
         return {name: value for name, value in fields.items() if value}
 
     def joined(self, parts: Iterable[str]) -> str:
-        """Return the parts that are not empty, with blank lines between them. Raise `DataError` above the limit."""
+        """Return the nonempty parts, separated by blank lines. If they exceed the limit, raise `DataError`."""
         texts, size = [], 0
         for part in parts:
             if stripped := part.strip():
@@ -120,20 +121,23 @@ class Package:
         return "\n\n".join(texts)
 
     def check_size(self, characters: int) -> None:
-        """Raise `DataError` if a document of so many characters is too large, or far larger than the file."""
+        """Raise `DataError` if a document with this many characters is too large, or far larger than the file."""
         if characters > self._options.max_size:
             raise DataError(self._options.too_large("its text"))
         check_unpacked(characters, self._packed)
 
 
 def resolved(folder: str, target: str) -> str:
-    """Return the name of the part that a target names. `folder` is the folder of the part that has the target."""
+    """Return the name of the part at a target.
+
+    A relative target starts at `folder`, the folder of the part that names it.
+    """
     path = posixpath.join("/", folder, unquote(target.partition("#")[0]))
     return posixpath.normpath(path).lstrip("/")
 
 
 def first_texts(events: Iterator[Event]) -> dict[str, str]:
-    """Return the first text of each element that has one, on one line and cut to `LARGEST_FIELD` characters."""
+    """Return the first text of each element that has one, on one line and shortened to `LARGEST_FIELD` characters."""
     texts: dict[str, str] = {}
     pieces: list[str] = []
     for event in events:
@@ -149,19 +153,19 @@ def first_texts(events: Iterator[Event]) -> dict[str, str]:
 
 
 def table(rows: Iterable[Iterable[str]]) -> str:
-    """Return a line for each row that is not empty, with ` | ` between its cells."""
+    """Return a line for each nonempty row, with ` | ` between its cells."""
     lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip("| ") for row in rows)
     return "\n".join(line for line in lines if line)
 
 
 def first_heading(text: str) -> str:
-    """Return the first heading of the text, or "" if there is none."""
+    """Return the first heading of the text. If there is none, return an empty string."""
     return next((line.lstrip("# ") for line in text.splitlines() if line.startswith("#")), "")
 
 
 @contextmanager
 def opened_package(reading: Reading) -> Iterator[Package]:
-    """Check the archive, open it and yield it. Raise `DataError` for whatever is wrong with the file."""
+    """Check the archive, open it and yield it. If anything is wrong with the file, raise `DataError`."""
     try:
         _check_entries(reading.stream)
         with zipfile.ZipFile(reading.stream) as archive:
@@ -174,7 +178,7 @@ def opened_package(reading: Reading) -> Iterator[Package]:
 
 
 def _check_entries(stream: BinaryIO) -> None:
-    """Raise `DataError` for too many members. They are counted before the directory becomes objects."""
+    """Raise `DataError` if the archive has too many members. They are counted before the directory is parsed."""
     size = count = 0
     before = b""
     while block := stream.read(BLOCK_BYTES):
@@ -210,7 +214,7 @@ def _check_members(reading: Reading, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _date(text: str) -> str:
-    """Return a date in ISO 8601, or "" if the text is not a date."""
+    """Return a date in ISO 8601. If the text is not a date, return an empty string."""
     try:
         return datetime.fromisoformat(text).isoformat().removesuffix("T00:00:00") if len(text) <= 40 else ""
     except ValueError:

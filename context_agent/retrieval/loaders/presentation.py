@@ -1,4 +1,4 @@
-"""Presentations: the slides in order, each under its title, with its tables and notes."""
+"""The reader of presentations. The slides are in order, each under its title, with its tables and notes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _shapes(package: Package, part: str) -> tuple[str, list[str]]:
 
 
 def _texts(package: Package, part: str) -> Iterator[tuple[str, str]]:
-    """Yield the text of each shape, and its placeholder: `title`, `body` or "" for none."""
+    """Yield the text of each shape with the kind of its placeholder: `title`, `body`, or "" if it has none."""
     text: list[str] = []
     paragraphs: list[str] = []
     row: list[str] = []
@@ -114,5 +114,5 @@ def _texts(package: Package, part: str) -> Iterator[tuple[str, str]]:
 
 
 def _placeholder(kind: str, index: str) -> str:
-    """Return `title` for the placeholder of a slide's title, which has no index, else its kind."""
+    """Return the kind of a placeholder. The placeholder of a slide's title has no index, and its kind is `title`."""
     return "body" if kind == "body" else "title" if index == "0" else ""

@@ -1,8 +1,8 @@
-"""A row of a table, or a JSON object, becomes a document.
+"""Conversion of a table row or a JSON object into a document.
 
-A row's fields except id, title and text become metadata. Strings, numbers and booleans stay as they are, dates and
-decimals become strings, and lists and objects become JSON. Null, NaN and empty values are left out. A value above
-10,000 characters, or of bytes, is left out with a notice, because metadata is stored with every chunk.
+The fields other than id, title and text become metadata. Strings, numbers and booleans stay the same. Dates and
+decimals become strings, and lists and objects become JSON. Null, NaN and empty values are left out. A value of bytes,
+or of more than 10,000 characters, is left out with a notice, because metadata is stored with every chunk.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ ID_KEYS = ("id", "_id", "doc_id")
 TITLE_KEYS = ("title",)
 TEXT_KEYS = ("text", "content", "body", "contents")
 LONGEST_ID = 256
-"""Characters of an id. It is shown to the model with every chunk."""
+"""The most characters of an id. It is shown to the model with every chunk."""
 TEXT_PER_VALUE = 16
-"""Characters of the size limit per JSON value or cell of a row. A parsed value takes about 100 bytes."""
+"""The number of characters of the size limit that each JSON value or cell uses up.
+
+A parsed value takes about 100 bytes.
+"""
 LARGEST_METADATA = 32_768
-"""Characters of all metadata values of a row. They are stored with every chunk."""
+"""The most characters of all metadata values of a row. They are stored with every chunk."""
 _BREAKING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -42,7 +45,7 @@ def check_columns(names: Iterable[str], options: LoadOptions) -> None:
 
 
 def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
-    """Yield the row's document, or report what it lacks."""
+    """Yield the document of a row. If the row cannot be one, report what it lacks."""
     if not isinstance(row, dict):
         reading.skip(f"{json_type(row)}, not an object with fields", number)
         return
@@ -57,7 +60,7 @@ def from_row(reading: Reading, number: int, row: object) -> Iterator[Document]:
 
 
 def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
-    """Return the row's document. Its id is empty if the row has none. Raise `DataError` for a row without text."""
+    """Return the document of a row, with an empty id if the row has none. If it has no text, raise `DataError`."""
     options = reading.options
     text_key, text = _text(row, (options.text_key,) if options.text_key else TEXT_KEYS)
     id_key, identifier = _identifier(row, (options.id_key,) if options.id_key else ID_KEYS)
@@ -96,8 +99,10 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """Return the key and the id, cut and on one line. Without one, return ("", ""). Raise `DataError` for an
-    unusable id.
+    """Return the key and the id, shortened and on one line. Without an id, return two empty strings.
+
+    Raises:
+        DataError: If the id is unusable.
     """
     for key in keys:
         value = row.get(key)
@@ -115,8 +120,9 @@ def _identifier(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
 
 
 def _title(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
-    """Return the key and the title on one line. Without one, return ("", ""). A title that is not a string stays
-    metadata.
+    """Return the key and the title on one line. Without a title, return two empty strings.
+
+    A title that is not a string stays metadata.
     """
     for key in keys:
         value = row.get(key)

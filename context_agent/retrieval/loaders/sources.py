@@ -22,11 +22,11 @@ from context_agent.retrieval.loaders.report import LoadReport, kind_of
 Readable = str | os.PathLike[str] | IO[bytes] | IO[str]
 """A path, `-` for standard input, or an open stream."""
 Extensions = Collection[str]
-"""Extensions of the files to read, in lower case. "" means any other extension."""
+"""The extensions of the files to read, in lower case. "" stands for any other extension."""
 
 NO_READER = "no reader"
 IN_MEMORY = 16 * 2**20
-"""Bytes of a pipe in memory before it goes to a temporary file."""
+"""The most bytes of a pipe that stay in memory. A larger pipe is copied to a temporary file."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -81,8 +81,9 @@ def expand(
 
 
 def _listed(sources: Readable | Iterable[Readable]) -> Iterable[Readable]:
-    """Return the sources as an iterable. A single one becomes a list: `load("notes")` must not read files `n`, `o`, `t`
-    ...
+    """Return the sources as an iterable. A single source becomes a list.
+
+    Otherwise `load("notes")` would read the files `n`, `o`, `t` and so on.
     """
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         return [cast("Readable", sources)]
@@ -135,7 +136,7 @@ def _from_folder(folder: Path, report: LoadReport, extensions: Extensions, *, ig
 def extension_of(name: str, extensions: Extensions) -> str | None:
     """Return the extension of a file name in lower case, if a reader has it.
 
-    If no reader has it, return "" if `extensions` has that, and else None.
+    If no reader has it, return "" if `extensions` contains "", and None otherwise.
     """
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     candidates = ("".join(suffixes[-2:]), *suffixes[-1:], "")
@@ -144,7 +145,7 @@ def extension_of(name: str, extensions: Extensions) -> str | None:
 
 @contextmanager
 def opened(source: SourceFile) -> Iterator[BinaryIO]:
-    """Yield the source's bytes, from the beginning, seekable. A stream of the caller stays open."""
+    """Yield the bytes of a source as a seekable stream, from the beginning. A stream of the caller stays open."""
     if isinstance(source.origin, Path) and source.folder is not None:
         with io.BufferedReader(_Frozen(source.origin.name, source.folder)) as frozen:
             yield cast("BinaryIO", frozen)
@@ -157,7 +158,10 @@ def opened(source: SourceFile) -> Iterator[BinaryIO]:
 
 
 class _Frozen(io.FileIO):
-    """A file of a folder, up to its size when it was opened. So a file that grows while it is read comes to an end."""
+    """A file of a folder, limited to its size when it was opened.
+
+    Reading therefore ends even if the file keeps growing.
+    """
 
     def __init__(self, name: str, folder: OpenFolder) -> None:
         super().__init__(name, opener=folder.opener)

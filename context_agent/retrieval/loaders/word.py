@@ -1,4 +1,4 @@
-"""Word files: paragraphs and tables of the main text, in order."""
+"""The reader of Word files: the paragraphs and tables of the main text, in order."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _blocks(package: Package, main: str, marks: dict[str, str]) -> Iterator[str]
 
 
 def _character(event: Event) -> str:
-    """Return the character that an empty element stands for, or "" for any other element."""
+    """Return the character for an empty element, such as a tab. For any other element, return an empty string."""
     if event.name == "br":
         return "\n" if attribute(event.attributes, "type") in {"", "textWrapping"} else ""
     return _CHARACTERS.get(event.name, "")

@@ -1,4 +1,4 @@
-"""Workbooks: the sheets in order, each under its name, a line for each row."""
+"""The reader of workbooks. The sheets are in order, each under its name, with a line for each row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from context_agent.retrieval.loaders.xml_events import Attributes, Event, Kind, 
 from context_agent.types import Document
 
 CELL_SIZE = 16
-"""Characters of the size limit per cell of a sheet, empty ones included."""
+"""The number of characters of the size limit that each cell of a sheet uses up, whether it is empty or not."""
 _BOOK = grammar(root="workbook", workbook="workbookPr sheets", sheets="sheet")
 _STRINGS = grammar(root="sst", sst="si", si="t r", r="t")
 _STYLES = grammar(root="styleSheet", styleSheet="numFmts cellXfs", numFmts="numFmt", cellXfs="xf")
@@ -29,12 +29,12 @@ _LITERAL = re.compile(r'"[^"]*"|\[(?!hh?\]|mm?\]|ss?\])[^\]]*\]')
 _DURATION = re.compile(r"\[(?:hh?|mm?|ss?)\]")
 _DATE_LETTER = re.compile(r"(?<![_\\])[dmhysDMHYS]")
 LONGEST_FORMAT = 255
-"""Characters of a number format, as Excel allows."""
+"""The most characters of a number format, as in Excel."""
 
 
 @dataclass(slots=True)
 class Formats:
-    """What a workbook says about its cells. `kinds` has "date", "duration" or "" for each cell style."""
+    """The formats of a workbook's cells. `kinds` has "date", "duration" or "" for each cell style."""
 
     strings: Sequence[str] = ()
     kinds: Sequence[str] = ()
@@ -84,7 +84,7 @@ def _strings(package: Package, part: str) -> Iterator[str]:
 
 
 def _kinds(package: Package, part: str) -> list[str]:
-    """Return for each cell style whether its number format shows a date or a duration."""
+    """Return "date", "duration" or "" for each cell style, by its number format."""
     codes, kinds = dict[str, str](), list[str]()
     for event in package.events(part, _STYLES):
         if event.kind is not Kind.START:
@@ -103,7 +103,7 @@ def _builtin(number: str) -> str:
 
 
 def _kind(code: str) -> str:
-    """Return what a number format shows, by its first section."""
+    """Return "date", "duration" or "" for a number format, by its first section."""
     first = code[:LONGEST_FORMAT].partition(";")[0]
     if _DURATION.search(first):
         return "duration"
@@ -111,14 +111,17 @@ def _kind(code: str) -> str:
 
 
 class _Size:
-    """Counts the cells and characters of a workbook as they are produced. Raises `DataError` for too many."""
+    """A counter of the cells and characters of a workbook as they are produced.
+
+    If there are too many, it raises `DataError`.
+    """
 
     def __init__(self, package: Package, options: LoadOptions) -> None:
         self._package, self._options = package, options
         self._cells = self._characters = 0
 
     def add(self, cells: int, characters: int = 0) -> None:
-        """Count them."""
+        """Count cells and characters."""
         self._cells += cells
         self._characters += characters
         if self._cells * CELL_SIZE > self._options.max_size:
@@ -127,7 +130,7 @@ class _Size:
 
 
 def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[list[str]]:
-    """Yield the cells of each row, with an empty text for a cell that is left out."""
+    """Yield the cells of each row. A cell that the file leaves out is an empty text."""
     number, row, value = 0, list[str](), list[str]()
     cell: Attributes = {}
     for event in events:
@@ -155,8 +158,9 @@ def _rows(events: Iterator[Event], formats: Formats, size: _Size) -> Iterator[li
 
 
 def _column(reference: str, following: int) -> int:
-    """Return the column of a cell from 0. If the reference names none, or one before it, return the following
-    column.
+    """Return the column of a cell, from 0.
+
+    If the reference names no column, or one before the next column, return the next column.
     """
     matched = _COLUMN.fullmatch(reference) if len(reference) <= 10 else None
     if matched is None:
@@ -168,7 +172,7 @@ def _column(reference: str, following: int) -> int:
 
 
 def _value(text: str, cell: Attributes, formats: Formats) -> str:
-    """Return what a cell shows, by its type and style."""
+    """Return the text that a cell shows, by its type and style."""
     kind = attribute(cell, "t") or "n"
     if kind == "s":
         return formats.strings[int(text)] if text else ""
@@ -182,7 +186,7 @@ def _value(text: str, cell: Attributes, formats: Formats) -> str:
 
 
 def _number(text: str, kind: str, epoch: datetime) -> str:
-    """Return a number as text, or the date or duration that it stands for. Return any other text unchanged."""
+    """Return a number as text, or the date or duration that it encodes. Any other text is returned unchanged."""
     if len(text) > 100:
         return text
     try:
@@ -199,7 +203,8 @@ def _number(text: str, kind: str, epoch: datetime) -> str:
 def _date(value: float, kind: str, epoch: datetime) -> str:
     """Return a date, a time of day or a duration from a number of days.
 
-    Excel counts 29 February 1900, which never was, so the days before it are one later (ECMA-376 part 1, 18.17.4).
+    Excel counts 29 February 1900, although 1900 was not a leap year. The days before it are therefore shifted by one
+    (ECMA-376 part 1, 18.17.4).
     """
     days = timedelta(milliseconds=round(value * 86_400_000))
     if kind == "duration":

@@ -18,17 +18,17 @@ from context_agent.errors import DataError
 BLOCK_SIZE = 2**16
 MAX_DEPTH = 1_000
 MAX_NAMES = 10_000
-"""Different names of elements and attributes."""
+"""The most different names of elements and attributes."""
 MAX_TAG_LENGTH = 2**18
-"""Bytes of a tag, a comment or an instruction."""
+"""The most bytes of a tag, a comment or an instruction."""
 
 Attributes = Mapping[str, str]
 Grammar = Mapping[str, frozenset[str]]
-"""The children that matter, by the name of their parent. The root's parent is ""."""
+"""The names of the child elements that matter, by the name of their parent. The root's parent is ""."""
 
 
 class Kind(Enum):
-    """What an event reports."""
+    """The kind of an event."""
 
     START = "start"
     END = "end"
@@ -50,14 +50,14 @@ def grammar(**children: str) -> Grammar:
 
 
 def attribute(attributes: Attributes, name: str) -> str:
-    """Return the attribute of that name, with any prefix or none. Without one, return ""."""
+    """Return the attribute with that name, with or without a prefix. If there is none, return an empty string."""
     if (value := attributes.get(name)) is not None:
         return value
     return reference(attributes, name)
 
 
 def reference(attributes: Attributes, name: str) -> str:
-    """Return the attribute of that name with a prefix, as in `r:id`. Without one, return ""."""
+    """Return the attribute with that name and a prefix, as in `r:id`. If there is none, return an empty string."""
     return next((value for key, value in attributes.items() if key.rpartition(":")[2] == name and ":" in key), "")
 
 
