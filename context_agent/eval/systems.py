@@ -196,7 +196,7 @@ class AnswerSettings:
 
 
 class Answerer:
-    """Answers questions about one corpus with any system. Threads may share an answerer.
+    """A component that answers questions about one corpus with any system. Threads may share it.
 
     It keeps the agents that it opened, and with them their cached token counts.
     """

@@ -41,7 +41,7 @@ def cut(text: str, *, as_json: bool = False) -> list[Passage]:
 
 
 class _Cutter:
-    """Cuts one text into passages.
+    """A component that cuts one text into passages.
 
     A text inside a string gets its own cutter, which continues the numbers of the groups.
     """

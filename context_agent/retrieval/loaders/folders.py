@@ -155,7 +155,7 @@ class _Rules:
         return _Rules((*self.files, (depth, rules)), self.size + len(data))
 
     def exclude(self, parts: Parts, *, is_folder: bool) -> bool:
-        """Return whether the deepest rules that match the path exclude it. `parts` begin at the repository's root."""
+        """Return True if the deepest rules that match the path exclude it. `parts` begin at the repository's root."""
         for depth, rules in reversed(self.files):
             decision = rules.excludes(os.fsencode("/".join(parts[depth:])), is_folder=is_folder)
             if decision is not None:
@@ -188,7 +188,10 @@ class FolderWalk:
         self._pending: list[tuple[Parts, _Rules]] = []
 
     def files(self) -> Iterator[FolderFile]:
-        """Yield the entries that are not folders in sorted order, those of a folder before those of its subfolders."""
+        """Yield the entries that are not folders, in sorted order.
+
+        The entries of a folder come before those of its subfolders.
+        """
         try:
             rules = _Rules() if self._ignore is None else self._rules_above()
             root = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -128,7 +128,9 @@ class GitIgnore:
         return cls(rules)
 
     def excludes(self, path: bytes, *, is_folder: bool) -> bool | None:
-        """Return whether the last rule that matches excludes the path, or None if no rule matches.
+        """Return True if the last rule that matches excludes the path, and False if it includes the path.
+
+        If no rule matches, return None.
 
         Args:
             path: The path of a file or folder from the folder of the rules, with slashes and without a leading one.
@@ -185,7 +187,7 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 def _without_trailing_spaces(line: bytes) -> bytes:
-    """Return the line without the spaces at its end. A backslash keeps the first of them."""
+    """Return the line without trailing spaces. If a backslash precedes them, the first one stays."""
     stripped = line.rstrip(b" ")
     backslashes = len(stripped) - len(stripped.rstrip(b"\\"))
     return line[: len(stripped) + 1] if backslashes % 2 else stripped

@@ -103,7 +103,11 @@ def read_message(reading: Reading) -> Iterator[Document]:
 
 
 def parse_message(data: bytes) -> MailMessage:
-    """Return the message in these bytes. Raise `DataError` if it has no message header."""
+    """Return the message in these bytes.
+
+    Raises:
+        DataError: If they have no message header.
+    """
     reader = _Reader(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
     fields = reader.whole.fields
     if not any(fields[name] for name in ("From", "Date", "Subject", "Message-ID", "To")):
@@ -126,7 +130,7 @@ def parse_message(data: bytes) -> MailMessage:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A message or a part of one: its fields, and where its body is in the data."""
+    """A message, or a part of one, with its fields and the span of its body in the data."""
 
     fields: Message
     start: int

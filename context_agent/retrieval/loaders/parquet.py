@@ -98,7 +98,7 @@ def _bounded_columns(reading: Reading, metadata: FileMetaData) -> dict[str, bool
 
 
 class _Unpacked:
-    """Counts the characters of a source's rows before they are produced."""
+    """A counter of the characters in a source's rows, which counts them before they are produced."""
 
     def __init__(self, reading: Reading) -> None:
         self._packed = reading.stream.seek(0, io.SEEK_END)

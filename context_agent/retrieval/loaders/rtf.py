@@ -129,7 +129,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Parser:
-    """Processes the tokens of a file in order, and collects its text and title."""
+    """A parser that takes the tokens of a file in order, and collects its text and title."""
 
     _parts: dict[str, list[str]] = field(default_factory=lambda: {"text": [], "title": []})
     _group: _Group = field(default_factory=_Group)

@@ -42,8 +42,9 @@ class Formats:
 
 
 def read_xlsx(reading: Reading) -> Iterator[Document]:
-    """Yield the sheets of a workbook. Formulas give their stored values, and a sheet that is named twice is written
-    once.
+    """Yield the sheets of a workbook as one document.
+
+    Formulas are read as their stored values. A sheet that is named twice is written once.
     """
     with opened_package(reading) as package:
         text = package.joined(_sheets(package, reading.options))

@@ -92,7 +92,7 @@ def xml_events(stream: IO[bytes], elements: Grammar | None) -> Iterator[Event]:
 
 
 class _Handler:
-    """Collects the events of a block."""
+    """A collector of the events in a block."""
 
     def __init__(self, elements: Grammar | None) -> None:
         self._elements = elements
