@@ -137,7 +137,7 @@ def test_a_model_crosses_to_another_process(model: OnnxModel) -> None:
     assert pickle.loads(pickle.dumps(model)).name == model.name
     code = (
         "import os\n"
-        "from context_agent.retrieval.embedders.local import MiniLMEmbedder\n"
+        "from context_agent.retrieval.embedders.minilm import MiniLMEmbedder\n"
         "texts = ['a river', 'a lake', 'bread']\n"
         "before = MiniLMEmbedder().embed_documents(texts)\n"
         "child = os.fork()\n"

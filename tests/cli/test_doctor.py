@@ -64,7 +64,7 @@ def test_each_setting_says_where_it_comes_from(inside, tmp_path, monkeypatch):
     assert settings["--model"] == ("from-environment", "environment variable CTX1_MODEL")
     assert settings["--path"] == (".ctx1", "default")
     assert settings["--url"] == (None, "default")
-    options_first = read_settings(inside("config", "--json", "--config", "c.toml", "query", "-k", 3))
+    options_first = read_settings(inside("config", "--json", "--config", "c.toml", "search", "-k", 3))
     assert options_first == settings
     assert read_settings(inside("config", "--json", "eval"))["--data"] == (
         str(tmp_path),

@@ -321,19 +321,6 @@ def test_limits_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
         Swarm(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_trajectory_of_the_older_format_still_reads(corpus: MemoryCorpus, tmp_path: Path) -> None:
-    """Without a swarm, a file has no field of swarms but `parent`, which older files may lack."""
-    path = (
-        SearchAgent(corpus, ScriptedPolicy([search("comets"), rank_all]), trajectories=tmp_path)
-        .search(QUESTION)
-        .paths[0]
-    )
-    text = path.read_text(encoding="utf-8")
-    assert '"delegated"' not in text
-    path.write_text(text.replace(',"parent":null', ""), encoding="utf-8")
-    assert read(path).header.parent is None
-
-
 def test_the_essence_names_no_sub_agent_by_its_random_id(corpus: MemoryCorpus) -> None:
     result = spawn_result(run(corpus, spawn("comets"), rank_all))
     record = result.delegated[0]

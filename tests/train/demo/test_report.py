@@ -12,7 +12,7 @@ import pytest
 
 from context_agent.eval.statistics import Figure
 from context_agent.train.config import EpisodeConfig
-from context_agent.train.demo import report as plots
+from context_agent.train.demo import plots
 from context_agent.train.demo.plan import DemoTargets
 from context_agent.train.demo.report import (
     DemoReport,
