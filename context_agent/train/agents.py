@@ -1,4 +1,7 @@
-"""The agents that play a run's episodes, built from the run file's profile, window, limits and swarm. No torch."""
+"""The agents that play a run's episodes, built from the run file's profile, window, limits and swarm.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Divides rows into updates and forward passes, and decides which rows are fresh enough to train on. No torch.
+"""The division of rows into updates and forward passes, and the rule for which rows are fresh enough to train on.
 
-`StepRows` stores the rows of a step in a checkpoint.
+`StepRows` stores the rows of a step in a checkpoint. This module does not import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints of a run on disk. No torch.
+"""Checkpoints of a run on disk. This module does not import torch.
 
 A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`. When every file is synced,
 `manifest.json` records the files' sizes and the run's settings. One rename then makes the checkpoint visible. A process

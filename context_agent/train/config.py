@@ -1,4 +1,4 @@
-"""The tables of a run file, with their defaults and checks. No torch.
+"""The tables of a run file, with their defaults and checks. This module does not import torch.
 
     [model]
     name = "openai/gpt-oss-20b"

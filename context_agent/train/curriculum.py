@@ -1,4 +1,6 @@
-"""The curriculum of a run: which questions a step may draw, and how the reward changes. No torch.
+"""The curriculum of a run: which questions a step may draw, and how the reward changes.
+
+This module does not import torch.
 
 All results depend only on the settings, the seed and the step. A resumed run therefore draws the same questions.
 """

@@ -1,4 +1,7 @@
-"""Opens the corpus and the questions of a run. No torch."""
+"""The corpus and the questions of a run, and how to open them.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Estimates the GPU memory and the cost of a training step from the model's shape. No torch, no download.
+"""An estimate of a run's GPU memory and cost, computed from the shape of its model.
+
+This module does not import torch and does not download anything.
 
 The formulas omit what only a measurement can show, such as allocator fragmentation and kernel workspaces. `SLACK` is
 added for these. A gigabyte is 10^9 bytes, as GPU makers count.

@@ -1,4 +1,4 @@
-"""Writes trained models, as whole weights or adapters, to folders that other programs can load."""
+"""The export of trained models, as whole weights or adapters, to folders that other programs can load."""
 
 from __future__ import annotations
 

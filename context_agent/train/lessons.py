@@ -1,4 +1,7 @@
-"""The rows of supervised training, from stored trajectories or from the expert of a toy environment. No torch."""
+"""The rows of supervised training, from stored trajectories or from the expert of a toy environment.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

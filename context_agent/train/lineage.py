@@ -1,4 +1,7 @@
-"""The model that a run starts from: the base model of its run file, or the result of an earlier run. No torch."""
+"""The model that a run starts from: the base model of its run file, or the result of an earlier run.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

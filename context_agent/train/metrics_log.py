@@ -1,4 +1,4 @@
-"""The metrics file of a run: one line of JSON per step. No torch."""
+"""The metrics file of a run: one line of JSON per step. This module does not import torch."""
 
 from __future__ import annotations
 

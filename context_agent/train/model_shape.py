@@ -1,4 +1,7 @@
-"""The shape of a model: the part of its configuration that determines its size. No torch, no download."""
+"""The shape of a model: the settings in its configuration that determine its size.
+
+This module does not import torch and does not download anything.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from context_agent.train.config import RunConfig
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The part of a model's configuration that determines its size.
+    """The settings in a model's configuration that determine its size.
 
     Attributes:
         hidden: Width of the residual stream.

@@ -1,4 +1,4 @@
-"""Loads the model of a run with its tokenizer and renderer."""
+"""The model of a run with its tokenizer and renderer, and how to load them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output layer of a language model: computes logits in 32 bits, and only for the positions that need them."""
+"""The output layer of a language model. It computes logits in 32 bits, and only for the positions that need them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Adapts the last layer of the pruner's reader to a record of restores, and measures whether that helps.
+"""The adaptation of the pruner's reader to a record of restores, and the measurement of whether it helps.
 
-A restored passage was needed for its task. The passages that were not needed are those labeled so, and passages that
-were restored for other tasks. Each fourth of the tasks is held out once. The adapted reader is kept only if it orders
-the passages of held-out tasks better than the shipped reader does.
+Only the last layer of the reader changes. A restored passage was needed for its task. Two kinds of passages were not
+needed: those with such a label, and passages that were restored for other tasks. The tasks are divided into four parts,
+and each part is held out once. The adapted reader is kept only if it orders the passages of held-out tasks better than
+the shipped reader does.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ def train(
     The state is saved before an error is raised.
 
     Args:
-        config: The run.
+        config: The configuration of the run.
         resume: If True, continue from the newest checkpoint.
         note: Receives messages for the user.
-        advance: Receives the numbers of finished and of all updates.
+        advance: Receives the number of finished updates and the total number.
         pool: Plays the episodes in other processes. Its workers open a `RolloutSetup` of the run. By default this
             process plays them.
 
@@ -59,7 +59,7 @@ def train(
         The result of the run.
 
     Raises:
-        ConfigError: If settings cannot work.
+        ConfigError: If the settings are invalid or contradict each other.
         DataError: If nothing can be learned from the questions or rewards.
         PolicyError: If sampling fails.
     """

@@ -1,4 +1,4 @@
-"""Training rows on disk. No torch, but pyarrow.
+"""Training rows on disk. This module needs pyarrow, but not torch.
 
 `write_row_folder` writes `rows.jsonl` and `rows.parquet`. Last it writes `rows.json` with the number of rows and the
 tokenizer. Trainers read columns of the parquet file.

@@ -1,4 +1,4 @@
-"""Training rows, built from the calls of an episode. No torch.
+"""Training rows, built from the calls of an episode. This module does not import torch.
 
 A row is one sequence for one forward pass. Calls share a row while each prompt extends the call before it. If an edit
 changed the prompt, a new row begins. `loss_mask` marks the sampled ids. Each sampled id is marked in exactly one row.

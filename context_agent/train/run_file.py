@@ -1,4 +1,4 @@
-"""Reads the TOML file of a training run, and the settings of `--set`. No torch."""
+"""The reader of a training run's TOML file and of the settings in `--set`. This module does not import torch."""
 
 from __future__ import annotations
 

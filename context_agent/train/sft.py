@@ -203,16 +203,16 @@ def train(
     """Train on demonstrations, from the start or from the newest checkpoint.
 
     Args:
-        run: The run.
+        run: The configuration of the run.
         resume: If True, continue from the newest checkpoint.
         note: Receives messages for the user.
-        advance: Receives the numbers of finished and of all updates.
+        advance: Receives the number of finished updates and the total number.
 
     Returns:
         The result of the run.
 
     Raises:
-        ConfigError: If settings cannot work.
+        ConfigError: If the settings are invalid or contradict each other.
         DataError: If there are no trajectories, or the model cannot read the rows.
     """
     session = TrainingRun(run, "sft", resume=resume, note=note, advance=advance)

@@ -1,4 +1,4 @@
-"""Adds this project's metrics and checkpoints to a transformers Trainer.
+"""A mixin that adds this project's metrics and checkpoints to a transformers Trainer.
 
 `TrainerMixin` goes before a transformers Trainer in a class's bases. The Trainer itself writes weights (safetensors),
 optimizer, scheduler and random state into a partial folder. The folder becomes a checkpoint only when all files are on

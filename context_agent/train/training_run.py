@@ -119,7 +119,7 @@ class TrainingRun:
             kind: Supervised training (`sft`) or reinforcement learning (`rl`).
             resume: If True, continue from the newest checkpoint.
             note: Receives messages for the user.
-            advance: Receives the numbers of finished and of all updates.
+            advance: Receives the number of finished updates and the total number.
 
         Raises:
             ConfigError: If the folder holds another run, or a run that `resume` does not continue.

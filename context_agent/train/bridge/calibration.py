@@ -1,9 +1,10 @@
-"""Fits the calibration of the embedded policy: what its scores and its evidence say about unseen questions.
+"""The fit of the embedded policy's calibration, which turns its scores and its evidence into probabilities.
 
-Each question is played on its corpus by a policy that did not learn from it. Then a question without an answer is
-played. Such questions alternate between the same question with its gold documents withheld, and one of another source
-whose gold the corpus lacks. One logistic model learns from the evidence which questions have an answer. A second one
-learns, given the first, which of the ranked documents are gold.
+For each question, a policy that did not learn from it plays an episode on the question's corpus. The policy then plays
+a question that the corpus cannot answer. Two kinds of such questions alternate. One kind is the same question on the
+corpus without its gold documents. The other kind is a question of another source that has no gold in this corpus. One
+logistic model learns from the evidence which questions have an answer. A second model uses the first one's result and
+learns which of the ranked documents are gold.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Trains small networks that score the rows of a group against each other. Needs torch. The trained networks run on
-numpy.
+"""The training of small networks that score the rows of a group against each other.
+
+Training needs torch. The trained networks run on numpy.
 
 The listwise loss compares each right row with the wrong rows of its group. It is the negative log of the right row's
 softmax share against them, averaged over the right rows. This follows Cao et al. (2007, equation 3), with one right row

@@ -1,4 +1,4 @@
-"""Fits a linear correction of the reader's log-odds to a corpus."""
+"""A linear correction of the reader's log-odds, fitted to a corpus."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ NEWTON_STEPS = 8
 
 
 def head_penalty(episodes: Sequence[BridgeEpisode]) -> float:
-    """Return the penalty of the correction that has the lowest cross-validated loss. Infinity means no correction."""
+    """Return the penalty with the lowest cross-validated loss. If it is infinite, the log-odds are better without a
+    correction.
+    """
     rows, labels, fold = _rows_read(episodes)
     losses = {penalty: _held_out_loss(rows, labels, fold, penalty) for penalty in HEAD_PENALTIES}
     return min(losses, key=losses.__getitem__)
 
 
 def _heads(episodes: Sequence[BridgeEpisode], penalty: float) -> tuple[Floats | None, dict[int, Floats | None]]:
-    """Return the correction fitted to all episodes, and for each fold the one fitted to the other folds."""
+    """Return the correction fitted to all episodes. For each fold, also return the correction fitted to the other
+    folds.
+    """
     rows, labels, fold = _rows_read(episodes)
     by_fold = {part: fit_head(rows[fold != part], labels[fold != part], penalty) for part in range(FOLDS)}
     return fit_head(rows, labels, penalty), by_fold
 
 
 def _rows_read(episodes: Sequence[BridgeEpisode]) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Return the reader's rows, shape (n, width), with their labels and their folds, each of shape (n,)."""
+    """Return the reader's rows, shape (n_rows, width), and their labels and folds, each of shape (n_rows,)."""
     read = [np.isfinite(episode.rows[:, 0]) for episode in episodes]
     rows = np.concatenate([episode.rows[mask] for episode, mask in zip(episodes, read, strict=True)])
     labels = np.concatenate([episode.labels[mask] for episode, mask in zip(episodes, read, strict=True)])
@@ -52,13 +56,14 @@ def _held_out_loss(rows: Floats, labels: Floats, fold: NDArray[np.int64], penalt
 
 
 def fit_head(rows: Floats, labels: Floats, penalty: float) -> Floats | None:
-    """Fit a ridge logistic regression that corrects the reader's log-odds, by Newton's method.
+    """Fit a ridge logistic regression that corrects the reader's log-odds. The fit uses Newton's method.
 
-    The penalty applies to the squared weights. The constant has almost none. If the penalty is infinite, return None.
+    The penalty applies to the squared weights. The constant is penalized very little. If the penalty is infinite,
+    return None.
 
     Args:
-        rows: The reader's output, shape (n, width). The first column is its log-odds.
-        labels: 1 for gold, otherwise 0, shape (n,).
+        rows: The reader's output, shape (n_rows, width). The first column is its log-odds.
+        labels: 1 for gold, otherwise 0, shape (n_rows,).
         penalty: The ridge penalty.
 
     Returns:

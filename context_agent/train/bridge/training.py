@@ -1,13 +1,14 @@
-"""Trains the embedded policy's networks on a corpus and on questions with gold documents. Needs no GPU.
+"""The training of the embedded policy's networks on a corpus and on questions with gold documents. It needs no GPU.
 
 1. Episodes are played on every question in the production harness. The given policy plays the first round. Without
    weights it follows rules of thumb. In later rounds, a question is played by networks that were not trained on it.
-2. Five-fold cross-validation trains on four parts and ranks the candidates of the fifth. Its recall is reported.
-3. The saved networks are trained on all parts. The second network learns from scores that the first one gave to
-   questions it was not trained on, as in production. The same holds for the network that combines the second network's
-   scores with the reader's.
-4. The reader stays as it ships, unless a linear correction of its log-odds (`reader_head`) lowers the cross-validated
-   loss.
+2. In five-fold cross-validation, networks learn from four parts of the questions and rank the candidates of the fifth
+   part. The recall of these rankings is reported.
+3. The saved networks are trained on all parts. The second network learns from scores of a first network that was not
+   trained on the same question, as in production. The network that combines the second network's scores with the
+   reader's learns in the same way.
+4. If a linear correction of the reader's log-odds (`reader_head`) lowers the cross-validated loss, it is applied.
+   Otherwise the reader stays as it ships.
 
 The networks are small, and `bridge.listwise` fits them:
 
@@ -67,9 +68,9 @@ class TrainedBridge:
     Attributes:
         scorer: The networks.
         recall: Recall at `CUTOFF` by source, cross-validated.
-        unread: The same without the reader.
-        seen: Share of the gold documents that the episodes saw, by source.
-        folds: For each fold, a policy that learned nothing from its questions.
+        unread: Recall at `CUTOFF` by source, cross-validated, without the reader.
+        seen: Share of the gold documents that occurred in the episodes, by source.
+        folds: For each fold, a policy that did not learn from the fold's questions.
         kept: True if the networks are those of the fallback.
     """
 
@@ -116,8 +117,9 @@ def train(
         rounds: Number of rounds of episodes and training.
         recipe: The hyperparameters of the networks.
         seed: The seed of training.
-        readers: For each fold, a reader that was not trained on its questions. By default the shipped one reads all.
-        fallback: Networks that may be kept.
+        readers: For each fold, a reader that was not trained on the fold's questions. By default, the shipped reader is
+            used for all folds.
+        fallback: The networks that are kept if the new ones are not better.
         report: Receives the progress.
 
     Returns:
@@ -192,7 +194,7 @@ def _read(
     readers: Mapping[int, PairModel],
     progress: Callable[[float], None],
 ) -> None:
-    """Give each episode scores by networks, and rows by a reader, that did not learn from its question."""
+    """Score and read each episode's candidates, with networks and a reader that did not learn from its question."""
     for done, episode in enumerate(episodes, start=1):
         odds = folds[episode.fold]["second"].logits(episode.second())
         episode.read(readers.get(episode.fold) or shipped_reader(), odds)
@@ -207,7 +209,7 @@ def _fit_reading(episodes: Sequence[BridgeEpisode], head: Floats | None, recipe:
 class _NetworkTrainer:
     """A trainer of the networks on one round of episodes.
 
-    Its construction trains the first networks, and gives every episode its first scores.
+    The constructor trains the first network of each fold and uses it to score the fold's episodes.
     """
 
     def __init__(
@@ -229,8 +231,9 @@ class _NetworkTrainer:
         }
 
     def folds(self) -> dict[int, dict[str, Network]]:
-        """Return for each fold the networks that did not learn from it, with one member each. They measure and
-        explore.
+        """Return for each fold the networks that did not learn from it, with one member each.
+
+        These networks play the next round of episodes and measure the recall.
         """
         by_fold = {}
         for fold in range(FOLDS):
@@ -278,4 +281,4 @@ def _by_source(experiences: Iterable[BridgeEpisode], measure: Callable[[BridgeEp
 
 
 def _no_progress(what: str, share: float) -> None:
-    """Ignore the progress."""
+    """Do nothing with the progress."""

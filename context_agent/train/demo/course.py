@@ -1,5 +1,5 @@
-"""Runs the demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full and in half the
-window.
+"""The course of the demo: demonstrations, an evaluation, reinforcement learning, and evaluations in the full window and
+in half of it.
 
 OUT/material.json     the settings of a language model's documents, questions and lessons
 OUT/sft, OUT/rl       the two runs, as `ctx1 train sft` and `ctx1 train rl` leave them
@@ -63,7 +63,7 @@ class DemoEvaluation:
     Attributes:
         name: The name of the evaluation.
         model: The folder of the model.
-        trained: Digest of the run that made the model.
+        trained: Digest of the settings of the run that trained the model.
         episodes: The harness settings.
         prunes: False if the model's prunes are not carried out.
     """
@@ -80,8 +80,8 @@ DemoScores = dict[str, list[DemoScore]]
 
 
 class DemoEvaluator:
-    """An evaluator that plays the same questions with the same seeds each time. It reads stored scores if they
-    exist.
+    """An evaluator that plays the same questions with the same seeds each time. If scores are stored, it reads them
+    instead.
     """
 
     def __init__(self, plan: DemoPlan, world: ToyEnvironment | None, note: Notify) -> None:
@@ -94,7 +94,7 @@ class DemoEvaluator:
         return scores if len(scores) == len(self._plan.temperatures) else None
 
     def evaluate(self, evaluation: DemoEvaluation, advance: OnUpdate) -> DemoScores:
-        """Return the scores of every temperature, and play the episodes whose scores are not stored.
+        """Return the scores of every temperature. If scores are not stored, play the episodes and store the scores.
 
         Raises:
             DataError: If an episode was aborted.
@@ -176,7 +176,7 @@ ProgressBar = Callable[[str, str], AbstractContextManager[OnUpdate]]
 
 
 class DemoCourse:
-    """A demo in its folder, from the first phase to the report."""
+    """A demo and its output folder, from the first phase to the report."""
 
     def __init__(self, plan: DemoPlan, *, resume: bool, note: Notify, bar: ProgressBar) -> None:
         self._plan, self._resume, self._note, self._bar = plan, resume, note, bar
@@ -186,10 +186,10 @@ class DemoCourse:
         """Run all remaining phases and write the report.
 
         Raises:
-            ConfigError: If the folder holds another demo, or one that is not resumed.
+            ConfigError: If the folder contains another demo, or a started demo that should not be resumed.
         """
         plan = self._plan
-        # The demo writes to files of these names. A link would lead it out of the folder.
+        # The demo writes to files with these names. If one were a link, the demo would write outside the folder.
         require_files(files_in(plan.out), links=False)
         self._prepare()
         world = environment_of(plan.sft.data)
@@ -227,14 +227,14 @@ class DemoCourse:
             material.make(self._note, advance)
 
     def _one_shot(self) -> list[float]:
-        """Return the recall of one search for each held-out question, as a reference for a language model."""
+        """Return the recall of a single search for each held-out question. It is a reference for a language model."""
         if self._plan.material is None:
             return []
         with open_corpus(self._plan.rl.data) as corpus:
             return one_shot_recalls(corpus, self._plan.test_questions(None))
 
     def _learn(self, name: str, run: RunConfig, train: Callable[..., TrainingResult]) -> None:
-        """Train, unless the final model exists."""
+        """Train a model. If the final model exists, do nothing."""
         if self._resume and is_trained(run):
             self._note(f"{name}: trained earlier ({run.out})")
             return
@@ -261,7 +261,7 @@ class DemoCourse:
 
     @contextmanager
     def _timed(self, name: str, *, complete: bool = True) -> Iterator[None]:
-        """Record the time of the phase. `complete` is False if an earlier process did a part of it."""
+        """Record the time of the phase. If an earlier process did a part of the phase, `complete` is False."""
         began = time.perf_counter()
         yield
         spent = self._spent() | {name: {"seconds": time.perf_counter() - began, "whole": complete}}
@@ -294,7 +294,7 @@ def is_trained(run: RunConfig) -> bool:
 
 
 def one_shot_recalls(corpus: Corpus, questions: Sequence[Question]) -> list[float]:
-    """Return the share of each question's gold that one search with the question finds among its first documents."""
+    """Search once with the text of each question. Return the share of its gold among the first documents."""
     recalls = []
     for question in questions:
         hits = corpus.search(question.question, k=ONE_SHOT_DEPTH * 10)

@@ -102,7 +102,7 @@ class DemoMaterial:
 
     @property
     def lessons(self) -> tuple[Path, ...]:
-        """Folder of the lessons of each window."""
+        """Folders of lessons, one for each window size."""
         return tuple(self.out / "lessons" / str(window) for window in self.windows)
 
     def data(self) -> dict[str, Any]:

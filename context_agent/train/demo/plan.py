@@ -1,4 +1,4 @@
-"""The plan of the demo: its two runs and its targets. No torch.
+"""The plan of the demo: its two runs and its targets. This module does not import torch.
 
 The settings are two run files in this folder, with the changes of the command. `sft.toml` and `rl.toml` are for the
 tiny model in the toy environment. `smollm2-sft.toml` and `smollm2-rl.toml` are for SmolLM2 on questions about text.
@@ -215,9 +215,10 @@ class DemoPlan:
         return replace(self.rl.model, name=str(folder))
 
     def half(self, placed: Sequence[int]) -> EpisodeConfig:
-        """Return the harness settings with half the window.
+        """Return the harness settings for the evaluation in half the window.
 
-        For a language model it is half of the run's window. Otherwise it is half of what the episodes placed in it.
+        For a language model, the window is half of the run's window. For a tiny model, `half_window` computes it from
+        the episodes.
         """
         if self.material is not None:
             return replace(self.rl.episodes, window=self.rl.episodes.window // 2, windows=())
@@ -306,10 +307,11 @@ def _read_demo_run(name: str, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig:
-    """Return the harness settings with half the window that the median episode would have filled without prunes.
+    """Return the harness settings with a smaller window.
 
-    The window is never below the smallest that the reserve allows, and never above the present one. A call may show as
-    much as before, as far as the hard cutoff allows.
+    The window is half of what the median episode would have filled without prunes. It is never smaller than the reserve
+    allows, and never larger than the current one. If the hard cutoff allows it, a call may return as many tokens as
+    before.
 
     Args:
         placed: For each episode, the tokens that it would have had without prunes.

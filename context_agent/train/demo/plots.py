@@ -1,4 +1,4 @@
-"""Plots a training run's metrics against updates. Needs the extra `plots`."""
+"""Plots of a training run's metrics against updates. They need the extra `plots`."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class PlottedRuns:
 
     Attributes:
         label: The name in the legend.
-        runs: The lines of each run's metrics.
-        before: Held-out figures before the runs.
-        after: Held-out figures after the runs.
+        runs: For each run, the lines of its metrics file.
+        before: Held-out figures measured before the runs.
+        after: Held-out figures measured after the runs.
     """
 
     label: str
@@ -103,7 +103,7 @@ def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | N
 
 
 def metric_series(lines: Sequence[MetricsLine], metric: str) -> tuple[Floats, Floats]:
-    """Return the updates and the values of the lines that have the metric. Null values are left out."""
+    """Return the updates that have a value of the metric, and the values. Lines with a null value are left out."""
     points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
     return np.array([item for item, _ in points], dtype=float), np.array([item for _, item in points], dtype=float)
 

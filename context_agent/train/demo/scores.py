@@ -1,4 +1,4 @@
-"""Measures the demo's episodes, and computes means over them."""
+"""The measures of the demo's episodes, and means over them."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class DemoScore:
         searches: Number of searches.
         calls: Number of tool calls.
         mistakes: Number of calls that could not run.
-        placed: Tokens that the view would have had without any prune.
-        violations: Number of moments in which view and sampled output together exceeded the window.
+        placed: Number of tokens that the view would have had without any prune.
+        violations: Number of times that the view and the sampled output together exceeded the window.
     """
 
     question: str
@@ -102,9 +102,9 @@ def score_episode(trajectory: Trajectory, question: Question, corpus: Corpus, re
 
 
 def budget_violations(trajectory: Trajectory) -> int:
-    """Replay an episode and count the moments in which its view and the sampled output exceeded the window.
+    """Replay an episode, and count how often its view and the sampled output together exceeded the window.
 
-    If an action records its sampled ids, their number counts, and so does the length of its prompt.
+    If an action records its sampled ids, the lengths of its prompt and its output are taken from the record.
     """
     window, count, tokens = trajectory.header.budget.window, 0, 0
     for event, after in trajectory.replay():

@@ -1,4 +1,4 @@
-"""Evaluates a policy on dev questions while it is trained."""
+"""The evaluation of a policy on dev questions while it is trained."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ async def play_episode(agent: SearchAgent, request: RolloutRequest) -> EpisodeRe
     """Play one episode and return its result. Its trajectory has the request's id.
 
     Raises:
-        ConfigError: If the agent's settings cannot work. Any other error of this package becomes the result.
+        ConfigError: If the agent's settings are invalid. Any other error of this package becomes the result.
     """
     question = request.question
     try:

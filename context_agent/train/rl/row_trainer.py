@@ -1,4 +1,4 @@
-"""Trains on rows with TRL's GRPO trainer, which provides optimizer, accelerate and checkpoints.
+"""A trainer on rows. It extends TRL's GRPO trainer, which provides the optimizer, accelerate and checkpoints.
 
 TRL expects one completion per prompt. Here an episode whose context was edited has several rows. Three methods are
 overridden for this:
@@ -97,14 +97,14 @@ def grpo_arguments(*, output_dir: str, **settings: Any) -> GRPOConfig:
 
 
 def grpo_config(config: RunConfig, run: TrainingRun) -> GRPOConfig:
-    """Return TRL's configuration for a run.
+    """Return the arguments for TRL's GRPO trainer in a run.
 
     Args:
-        config: The run file.
-        run: The run in its folder.
+        config: The settings from the run file.
+        run: The run's output folder.
 
     Returns:
-        The configuration.
+        The arguments for TRL's GRPO trainer.
 
     Raises:
         ConfigError: If the run needs TRL's vLLM client and vllm is missing.

@@ -1,6 +1,4 @@
-"""Opens the engines that sample a run's episodes: the trainer's own model, a vLLM server, and the model of
-sub-agents.
-"""
+"""The engines that sample a run's episodes: the trainer's own model, a vLLM server, and the model of sub-agents."""
 
 from __future__ import annotations
 

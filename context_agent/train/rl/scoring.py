@@ -1,4 +1,4 @@
-"""Scores the episodes of a step by gold, by a judge, or by both, and computes means over them."""
+"""The scores of a step's episodes by gold, by a judge, or by both, and means over the episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weight sync: sends the trainer's weights to the sampler after updates.
+"""Weight sync: the transfer of the trainer's weights to the sampler after updates.
 
 The sampler uses the trainer's own model, a copy of it, or a vLLM server. A server receives LoRA adapters or all
 weights. The vLLM paths are written for vLLM 0.31 and TRL 1.16. `docs/training.md` states which of them have been run.

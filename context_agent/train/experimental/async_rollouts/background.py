@@ -1,4 +1,4 @@
-"""Plays episodes in a background thread while the policy is trained."""
+"""A background thread that plays episodes while the policy is trained."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class RolloutProcess:
         """Play an episode as `RolloutWorker.play` does.
 
         Raises:
-            ConfigError: If the agent's settings cannot work.
+            ConfigError: If the agent's settings are invalid.
             PolicyError: If the process has ended.
         """
         number = next(self._numbers)

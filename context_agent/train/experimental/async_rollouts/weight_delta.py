@@ -1,4 +1,4 @@
-"""Sends what changed in a model's weights, as a file that the receiver checks.
+"""The changes in a model's weights, sent as a file that the receiver checks.
 
 The sender keeps the weights that the receiver is known to have. It writes the bits that differ to a file, which it
 replaces as a whole. The receiver accepts the file only if its digest is right and it builds on the weights that the

@@ -1,4 +1,4 @@
-"""Training rows made from verifiers' traces, whatever agent played them. Does not import verifiers.
+"""Training rows made from verifiers' traces, which any agent may have played. This module does not import verifiers.
 
 A path from a root to a leaf is a training row here, and a sample for verifiers. If paths share nodes, the sampled ids
 of these nodes are trained once, in the first path.

@@ -1,4 +1,4 @@
-"""Traces of verifiers made from trajectories. Does not import verifiers.
+"""Traces in the format of verifiers, made from trajectories. This module does not import verifiers.
 
 A trace is a graph of messages. A node has a message, the token ids that it adds to the conversation, and which of them
 were sampled. A path from a root to a leaf is what the model received and wrote. An edit of the context changes a

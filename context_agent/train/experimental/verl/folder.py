@@ -1,11 +1,12 @@
-"""Writes the folder that verl is started with: questions in curriculum order, verl's settings, and the agent loop.
+"""The folder that verl is started with: questions in curriculum order, verl's settings, and the agent loop.
 
 FOLDER/train.parquet    the questions of all steps, one per row, in curriculum order
 FOLDER/dev.parquet      the questions of the evaluation
 FOLDER/settings.yaml    verl's settings for the run (`verl_settings`)
 FOLDER/agent_loop.yaml  the loop's class and the run, for every worker
 
-Every machine must see the folder, and the index that the run names, under the same path. Needs pyarrow, but not verl.
+Every machine must see the folder, and the index that the run names, under the same path. This module needs pyarrow, but
+not verl.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The engine over verl's servers, and the objects that the episodes of a worker share. Does not import verl.
+"""The engine over verl's servers, and the objects that the episodes of a worker share. This module does not import
+verl.
 
 One engine serves the calls of one episode. It sends token ids and receives ids and log-probabilities. All calls use one
 request id and go to one server, so its prefix cache serves them. Routed experts are stored for the row that ends with
