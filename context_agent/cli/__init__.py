@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `ctx1` with these arguments (the process's own by default) and end the process with its exit code."""
+    """Run `ctx1` with these arguments, and end the process with its exit code. By default, use the process's own
+    arguments.
+    """
     from context_agent.cli.app import run
 
     sys.exit(run(arguments))

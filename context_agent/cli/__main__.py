@@ -1,4 +1,4 @@
-"""`python -m context_agent.cli`, if the `ctx1` script is not on the path."""
+"""The entry point of `python -m context_agent.cli`, which works without the `ctx1` script on the path."""
 
 from context_agent.cli import main
 

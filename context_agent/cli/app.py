@@ -1,7 +1,7 @@
-"""`ctx1`: its commands, and what it does with errors.
+"""The commands of `ctx1`, and the handling of their errors.
 
-Exit codes: 0 done; 1 the work failed, wholly or for some questions; 2 wrong usage (an unknown option, an invalid
-config file); 130 interrupted.
+Exit code 0 means that the work is done, and 1 that it failed for some or all questions. Exit code 2 means wrong usage,
+such as an unknown option or an invalid config file. Exit code 130 means that the user interrupted the command.
 """
 
 from __future__ import annotations
@@ -132,13 +132,16 @@ click.version_option(package_name="context-agent", prog_name="ctx1", message="%(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code; print errors on stderr in one line."""
+    """Run a command line, and return its exit code. Print errors on stderr, in one line each."""
     debug = "--debug" in (sys.argv if arguments is None else arguments)
     return run_guarded(lambda: cli.main(arguments, prog_name="ctx1", standalone_mode=False), debug=debug)
 
 
 def run_guarded(work: Callable[[], object], *, debug: bool) -> int:
-    """Return the exit code of a command's work: its result, if that is one; prints errors on stderr in one line."""
+    """Run a command's work, and return the exit code. If the work returns an integer, it is the exit code.
+
+    Errors are printed on stderr, in one line each.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
@@ -176,7 +179,7 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _print_error(error: Exception, *, debug: bool) -> int:
-    """Print what went wrong, with `debug` also the traceback; return the exit code."""
+    """Print the error, and return the exit code. With `debug`, also print the traceback."""
     if debug:
         traceback.print_exception(error)
     if isinstance(error, ContextAgentError):

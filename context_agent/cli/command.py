@@ -52,13 +52,13 @@ INPUT = click.Path(path_type=Path, allow_dash=True)
 
 
 class IntegerRange(click.IntRange):
-    """An integer in a range; in an error, a value of another type "is not a valid integer"."""
+    """An integer in a range. The error for a value of another type says "is not a valid integer"."""
 
     name = "integer"
 
 
 class NumberRange(click.FloatRange):
-    """A number in a range; in an error, a value of another type "is not a valid number"."""
+    """A number in a range. The error for a value of another type says "is not a valid number"."""
 
     name = "number"
 
@@ -84,10 +84,10 @@ CONFIG_FILE, WHOLE_HELP = f"{__name__}.config_file", f"{__name__}.whole_help"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What an option has besides its parameter's name, type and default.
+    """The facts about an option that its parameter's name, type and default do not state.
 
-    `type` is a range or a kind of path; `default` describes a default that the command determines when it runs; `flag`
-    replaces `--parameter-name`; `bare` is the value of the option without one.
+    `type` is a range or a kind of path. `default` describes a default that the command determines when it runs. `flag`
+    replaces `--parameter-name`. `bare` is the value of the option if the user gives none.
     """
 
     help: str
@@ -119,7 +119,9 @@ class SectionedCommand(click.Command):
     """Names of the options that `--help` describes, besides `--json`; empty for the command's own and `ESSENTIAL`."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each heading: the command's own options first, those of every command last."""
+        """Write a section for each heading. The command's own options come first, and those of every command come
+        last.
+        """
         more: list[tuple[str, str]] = []
         sections = self._by_section(ctx)
         width = formatter.width - max(map(len, sections)) - 6
@@ -138,7 +140,7 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(more)
 
     def describes(self, ctx: click.Context, option: click.Option) -> bool:
-        """Return whether the help describes the option, not only names it."""
+        """Return True if the help describes the option, and False if it only names it."""
         few = sum(isinstance(parameter, click.Option) for parameter in self.get_params(ctx)) <= MAX_OPTIONS
         if few or ctx.meta.get(WHOLE_HELP) or {"--json", "--help"} & {*option.opts}:
             return True
@@ -147,7 +149,7 @@ class SectionedCommand(click.Command):
         return getattr(option, "section", COMMON) == OWN or option.name in ESSENTIAL
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """Return the summary, never cut: completion lists it as well."""
+        """Return the whole summary. It is never truncated, because completion lists it as well."""
         return super().get_short_help_str(limit=1_000)
 
     def _by_section(self, ctx: click.Context) -> dict[str, list[click.Option]]:
@@ -160,13 +162,13 @@ class SectionedCommand(click.Command):
 
 
 class SectionedOption(click.Option):
-    """An option that knows its heading, and a description of a default that is determined later."""
+    """An option with its heading. If its default is determined later, it has a description of the default."""
 
     section = COMMON
     default_text: str | None = None
 
     def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
-        """Return the default, and a range if it has two ends; what `x>=1` says, the help says in words."""
+        """Return the default, and the range if it has two ends. The help text itself describes a range with one end."""
         extra = super().get_help_extra(ctx)
         if self.default_text is not None:
             extra["default"] = self.default_text
@@ -176,7 +178,7 @@ class SectionedOption(click.Option):
 
 
 class CommandGroup(click.Group):
-    """Commands under headings. A command's module is imported when the command is named, or listed."""
+    """A group of commands under headings. A command's module is imported when the command is named or listed."""
 
     def __init__(
         self,
@@ -186,13 +188,13 @@ class CommandGroup(click.Group):
         *,
         start_page: str = "",
     ) -> None:
-        """Make a group whose commands are imported when they are used.
+        """Make a group. Its commands are imported when they are used.
 
         Args:
             name: The name of the group on the command line.
-            sections: By heading, the name of each command and where it is, as `module:attribute`.
+            sections: For each heading, the name of each command and its location, as `module:attribute`.
             help: The text above the list of commands.
-            start_page: What the group prints without a command. By default it prints its help.
+            start_page: The text that the group prints without a command. By default the group prints its help.
         """
         super().__init__(name, help=help, invoke_without_command=True, callback=_without_command)
         self.sections = sections
@@ -204,7 +206,7 @@ class CommandGroup(click.Group):
         return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, None if there is none."""
+        """Return the command with this name, or None if there is none."""
         if cmd_name not in self._locations:
             return None
         module, attribute = self._locations[cmd_name].split(":")
@@ -215,7 +217,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command. For a name that does not exist, the error says the nearest one."""
+        """Return the command. If the name does not exist, the error suggests the nearest name."""
         name = args[0]
         if name not in self._locations and not name.startswith("-"):
             raise click.UsageError(f"no command {name!r}{_nearest(name, self._locations)}", ctx)
@@ -229,7 +231,7 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(f"{name:{width}}", self._summary(ctx, name)) for name in names])
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        """Return the summary, never cut."""
+        """Return the whole summary, which is never truncated."""
         return super().get_short_help_str(limit=1_000)
 
     def _summary(self, ctx: click.Context, name: str) -> str:
@@ -245,7 +247,10 @@ def _without_command(context: click.Context) -> None:
 
 
 def essential(names: str) -> Callable[[SectionedCommand], SectionedCommand]:
-    """Marks the options that the help of a command with many options describes, by their parameters' names."""
+    """Return a decorator that marks the essential options of a command by the names of their parameters.
+
+    If the command has many options, its help describes only these.
+    """
 
     def mark(marked: SectionedCommand) -> SectionedCommand:
         marked.essential = tuple(names.split())
@@ -255,13 +260,17 @@ def essential(names: str) -> Callable[[SectionedCommand], SectionedCommand]:
 
 
 def flag_of(option: click.Parameter) -> str:
-    """Return the flag that the help, errors and config files call an option by: its first with two dashes."""
+    """Return the flag that stands for an option in the help, in errors and in config files.
+
+    It is the option's first flag with two dashes.
+    """
     return next((flag for flag in option.opts if flag.startswith("--")), option.opts[0])
 
 
 def command(function: Callable[..., int]) -> SectionedCommand:
-    """Return the command that runs the function; the docstring is its help, in which indented lines are shown
-    unchanged.
+    """Return the command that runs the function.
+
+    The function's docstring is the help of the command. Indented lines are shown unchanged.
     """
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function).parameters
@@ -282,13 +291,13 @@ def command(function: Callable[..., int]) -> SectionedCommand:
 
 
 def _help(doc: str) -> str:
-    """Return the docstring for click, which wraps each paragraph that is not marked."""
+    """Return the docstring for click. click wraps each paragraph that is not marked."""
     paragraphs = inspect.cleandoc(doc).split("\n\n")
     return "\n\n".join(f"\b\n{text}" if re.search("^ ", text, re.MULTILINE) else text for text in paragraphs)
 
 
 def _field_options(kind: Any) -> Iterator[click.Parameter]:
-    """Yield the options of a dataclass, nested ones included."""
+    """Yield the options of a dataclass, including those of nested dataclasses."""
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         if is_dataclass(hints[field.name]):
@@ -299,7 +308,7 @@ def _field_options(kind: Any) -> Iterator[click.Parameter]:
 
 
 def _collect(kind: Any, values: dict[str, Any]) -> Any:
-    """Return the dataclass's value; its fields are removed from `values`."""
+    """Remove the dataclass's fields from `values`, and return the dataclass with them."""
     hints = get_type_hints(kind)
     return kind(
         **{
@@ -336,7 +345,9 @@ def _parameter(name: str, annotation: Any, default: Any, section: str) -> click.
 
 
 def _metavar(kind: Any, value_type: Any) -> str | None:
-    """Return the placeholder of a value in the help; None leaves it to click, which lists choices."""
+    """Return the placeholder of a value in the help. If click should choose it, return None. For choices, click lists
+    them.
+    """
     if isinstance(value_type, click.Path):
         return METAVARS[value_type.name]
     if isinstance(value_type, click.Choice):
@@ -345,7 +356,7 @@ def _metavar(kind: Any, value_type: Any) -> str | None:
 
 
 def _common() -> list[click.Parameter]:
-    """Return the options of every command besides `--json`."""
+    """Return the options of every command, except `--json`."""
     config_file = SectionedOption(
         ["--config"],
         type=FILE,
@@ -383,7 +394,11 @@ def _show_whole_help(context: click.Context, _: click.Parameter, is_set: bool) -
 
 
 def load_config(context: click.Context, path: Path) -> dict[str, Any]:
-    """Return the options that the file sets for the context's command, by parameter name. Raises `ConfigError`."""
+    """Return the options that the file sets for the context's command, by parameter name.
+
+    Raises:
+        ConfigError: If the file is invalid.
+    """
     data = _read(path)
     root = context.find_root().command
     assert isinstance(root, click.Group)
@@ -414,7 +429,7 @@ def _plain(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_tables(data: Mapping[str, Any], group: click.Group, context: click.Context, path: str, at: str = "") -> None:
-    """Every table must be a command, and every key in it an option of that command."""
+    """Check that every table is a command, and that every key in it is an option of the command."""
     for name, table in data.items():
         if not isinstance(table, dict):
             continue
@@ -439,7 +454,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _options(loaded: click.Command) -> dict[str, click.Option]:
-    """Return the options that a file may set, by each flag's name without its dashes."""
+    """Return the options that a file may set, by flag without the dashes."""
     options = [option for option in loaded.params if isinstance(option, click.Option)]
     by_flag = {flag.lstrip("-"): option for option in options for flag in option.opts}
     return {flag: option for flag, option in by_flag.items() if flag not in NOT_IN_FILE}
@@ -457,7 +472,7 @@ def _every_option(group: click.Group, context: click.Context) -> set[str]:
 
 
 def _typed(key: str, value: Any, option: click.Option, path: Path) -> Any:
-    """Return the value, if its TOML type fits the option; click converts it and checks its range afterwards."""
+    """Return the value if its TOML type fits the option. Afterwards click converts it and checks its range."""
     if option.is_flag != isinstance(value, bool):
         expected = "true or false" if option.is_flag else "a value, not true or false"
         raise ConfigError(f"{path}: {key} = {value!r} should be {expected}")

@@ -1,4 +1,4 @@
-"""The question on the terminal before a large prune: `ctx1 proxy --confirm-above N`."""
+"""The question on the terminal before a large prune, for `ctx1 proxy --confirm-above N`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ SHOWN_PASSAGES = 3
 
 
 class TerminalConfirmation:
-    """Asks on the terminal whether a prune may happen. Without an answer in time it may. Safe for threads.
+    """A question on the terminal that asks whether a prune may happen. If the user does not answer in time, it may.
 
-    Without a terminal the prune is announced, without texts of the conversation, and happens.
+    Without a terminal, the prune is announced and happens. The announcement contains no text of the conversation.
+    Threads may share the object.
     """
 
     def __init__(self, seconds: float = CONFIRM_SECONDS) -> None:
@@ -30,7 +31,7 @@ class TerminalConfirmation:
         self._lock = threading.Lock()
 
     def __call__(self, report: PruneReport) -> bool:
-        """Return whether the prune of this report may happen."""
+        """Return True if the prune of this report may happen."""
         with self._lock:
             messages = len({passage.message for passage in report.removed})
             output.note(
@@ -46,7 +47,7 @@ class TerminalConfirmation:
             return not self._answer().strip().lower().startswith("n")
 
     def _answer(self) -> str:
-        """Return the line that is typed from now on, empty if none is typed in time."""
+        """Return the line that the user types from now on. If none is typed in time, return an empty string."""
         import termios
 
         # A line that was typed before the question is no answer to it.
@@ -57,7 +58,7 @@ class TerminalConfirmation:
 
 
 def _can_ask() -> bool:
-    """Return whether this process may read from a terminal. One in the background would be stopped."""
+    """Return True if this process may read from a terminal. A process in the background would be stopped."""
     try:
         if not sys.stdin.isatty():
             return False

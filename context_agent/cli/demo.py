@@ -1,7 +1,7 @@
-"""`ctx1 demo`: multi-hop questions, end to end, on a small corpus in the package.
+"""The command `ctx1 demo`, which answers multi-hop questions on a small corpus in the package.
 
-The corpus is invented: about sixty passages about a coast that does not exist, so that no model can know the answers.
-Each question needs three or four passages; its own words lead to one of them.
+The corpus has about sixty passages about an invented coast, so no model can know the answers. Each question needs three
+or four passages. Its own words lead to only one of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DemoQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One question's outcome: the agent's, and the first `K` documents of a single hybrid search."""
+    """The results for one question: the agent's, and the first `K` documents of a single hybrid search."""
 
     question: DemoQuestion
     result: SearchResult
@@ -55,7 +55,7 @@ class Comparison:
         return tuple(document.id for document in self.result.documents[:K])
 
     def recalled(self, ids: tuple[str, ...]) -> int:
-        """Return how many of the needed documents are among these."""
+        """Return how many of the needed documents are among these ids."""
         return len(set(self.question.gold) & set(ids))
 
 

@@ -1,6 +1,7 @@
-"""`ctx1 doctor` checks the installation, an index and a model server; `ctx1 config` shows the settings in force.
+"""The commands `ctx1 doctor`, `ctx1 config` and `ctx1 completion`.
 
-`ctx1 config` says where each setting comes from. `ctx1 completion` installs completion.
+`ctx1 doctor` checks the installation, an index and a model server. `ctx1 config` shows the settings of a command and
+where each one comes from. `ctx1 completion` installs the completion of commands in a shell.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red"
 
 @dataclass(frozen=True, slots=True)
 class InstallationCheck:
-    """A finding. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1); `mend` says what helps."""
+    """The result of one check. `status` is `ok`, `note` (worth knowing) or `problem` (exit code 1). `mend` says how to
+    fix the problem.
+    """
 
     name: str
     status: str
@@ -59,7 +62,7 @@ class InstallationCheck:
 
 @dataclass(frozen=True, slots=True)
 class ServerCheckOptions(options.ServerOptions):
-    """The model server to check, and what it must be able to do."""
+    """The model server to check, and the abilities that it must have."""
 
     window: Annotated[int, Option("Context length that the model must have, in tokens.")] = WINDOW
     token_ids: Annotated[bool, Option("Also check what the tokens policy needs.")] = False
@@ -115,7 +118,7 @@ def _checks(index: options.CorpusOptions) -> Iterator[InstallationCheck]:
 
 
 def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
-    """Findings about the model server, if one is named."""
+    """Return the results of the checks of the model server. If no server is named, return none."""
     from context_agent.policies import from_environment
 
     flags = {"base_url": server.base_url, "model": server.model, "api_key_env": server.api_key_env}
@@ -138,7 +141,7 @@ def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
 
 
 def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationCheck:
-    """Return the finding of a check; an error is a finding too."""
+    """Return the result of a check. If the check raises an error, the error is the result."""
     try:
         return check()
     except Exception as error:  # noqa: BLE001 (whatever is broken becomes a finding)
@@ -146,7 +149,7 @@ def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationC
 
 
 def _requirements() -> Iterator[tuple[str, str | None]]:
-    """Yield each requirement's distribution, and the extra it belongs to."""
+    """Yield the distribution of each requirement, and the extra that it belongs to."""
     for line in importlib.metadata.requires(DISTRIBUTION) or ():
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", line)
         name = re.match(r"[A-Za-z0-9._-]+", line)
@@ -198,7 +201,7 @@ def _weights() -> Iterator[InstallationCheck]:
 
 
 def _round_trip() -> InstallationCheck:
-    """Search a few passages in memory, which tests embedding, BM25, episode and ranking."""
+    """Search a few passages in memory. The search tests the embedding, BM25, an episode and its ranking."""
     from context_agent.agent import SearchAgent
     from context_agent.cli.demo import documents, questions
     from context_agent.retrieval.memory import MemoryCorpus
@@ -224,7 +227,7 @@ def _disk(folder: Path) -> InstallationCheck:
 
 
 def _lock(folder: Path) -> InstallationCheck:
-    """Return whether another process is indexing into the folder."""
+    """Return True if another process is indexing into the folder."""
     from filelock import FileLock, Timeout
 
     from context_agent.retrieval.chroma.location import OWN_FOLDER, WRITER_LOCK
@@ -242,7 +245,7 @@ def _lock(folder: Path) -> InstallationCheck:
 
 
 def _index(index: options.CorpusOptions) -> InstallationCheck:
-    """Open the index, and search it for words of one of its own chunks."""
+    """Open the index, and search it for words from one of its own chunks."""
     from context_agent.retrieval.language_fit import misfit
 
     started = time.perf_counter()
@@ -278,7 +281,7 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/\s@]+@")
 
 @dataclass(frozen=True, slots=True)
 class SettingInForce:
-    """An option of a command: its value, None if it has none, and where that comes from."""
+    """An option of a command, with its value and the source of the value. Without a value it is None."""
 
     name: str
     value: Any
@@ -323,8 +326,10 @@ config.context_settings = {"ignore_unknown_options": True, "allow_interspersed_a
 
 
 def _parsed(root: click.Context, line: Sequence[str]) -> click.Context:
-    """Return the context that the command of this line would run in. Raises `click.UsageError` for a line that is
-    wrong.
+    """Return the context of the command that this line would run.
+
+    Raises:
+        click.UsageError: If the line is wrong.
     """
     context, group, arguments = root, root.command, list(line)
     while isinstance(group, CommandGroup):
@@ -341,7 +346,7 @@ def _parsed(root: click.Context, line: Sequence[str]) -> click.Context:
 
 
 def _without_required(found: click.Command) -> click.Command:
-    """Return the command as it is, except that nothing has to be given: its sources and questions are no settings."""
+    """Return the command with all parameters optional. Its sources and questions are not settings."""
     optional = copy.copy(found)
     optional.params = [copy.copy(parameter) for parameter in found.params]
     for parameter in optional.params:
@@ -372,7 +377,7 @@ def _settings(context: click.Context) -> Iterator[SettingInForce]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON has it; an address without user and password, an empty list as None."""
+    """Return the value as JSON data. Addresses lose their user and password, and an empty list becomes None."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value] or None
     if isinstance(value, bool | int | float | None):
@@ -414,7 +419,11 @@ def completion(
 
 
 def _script(shell: str) -> str:
-    """Click's completion script. Raises `ConfigError` for a bash that is too old for it."""
+    """Return click's completion script.
+
+    Raises:
+        ConfigError: If bash is too old for the script.
+    """
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
@@ -424,7 +433,10 @@ def _script(shell: str) -> str:
 
 
 def _install(shell: str, script: str, home: Path) -> tuple[Path, Path | None]:
-    """Write the script, and once the line that loads it. Return both files; None for a line that is not needed."""
+    """Write the script, and add the line that loads it to the start-up file, unless the line is there.
+
+    Return both files. If the shell needs no such line, the second file is None.
+    """
     if shell == "fish":
         file = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / "ctx1.fish"
         startup, line = None, ""

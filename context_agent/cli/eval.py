@@ -1,4 +1,4 @@
-"""`ctx1 eval`: runs systems on benchmarks in a folder that can be resumed, and writes a report."""
+"""The command `ctx1 eval`, which runs systems on benchmarks and writes a report. An interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DataOptions:
 
 @dataclass(frozen=True, slots=True)
 class SystemOptions:
-    """The systems to run, and how."""
+    """The systems to run, and how to run them."""
 
     SECTION: ClassVar[str] = "Systems"
 
@@ -211,7 +211,9 @@ def _run(
     *,
     uses_model: bool,
 ) -> list[EvalRecord]:
-    """Run what the folder lacks. More questions can wait for a model server than there are cores."""
+    """Run the questions that have no record in the folder yet. If they wait for a model server, run more of them at
+    once than there are cores.
+    """
     from context_agent.eval.evaluation import evaluate
 
     waits_for_server = uses_model and any(system.keeps_context for system in systems)
@@ -294,18 +296,22 @@ def _limited(benchmark: Benchmark, limit: int | None) -> Benchmark:
 
 
 def _is_set(*names: str) -> bool:
-    """Return whether one of these options was set, on the command line or in a config file."""
+    """Return True if one of these options was set, on the command line or in a config file."""
     context: Any = click.get_current_context()
     return any(context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT) for name in names)
 
 
 def _names(values: tuple[str, ...]) -> list[str]:
-    """Return the items of an option that takes commas and can be repeated."""
+    """Return the items of an option that accepts commas and can be repeated."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the items as integers. Raises `ConfigError`."""
+    """Return the items as integers.
+
+    Raises:
+        ConfigError: If an item is not an integer.
+    """
     names = _names(values)
     for name in names:
         if not name.removeprefix("-").isdecimal():
@@ -314,7 +320,7 @@ def _integers(option: str, values: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
-    """Write the report of a run and print its tables; return 1 if a question failed."""
+    """Write the report of a run, and print its tables. If a question failed, return 1."""
     from context_agent.web.report import write_report
 
     summary = write_report(folder, reference=reference)
@@ -329,7 +335,7 @@ def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
 
 
 def _print_checks(benchmarks: list[PreparedBenchmark], as_json: bool) -> int:
-    """Print the results of the checks; return 1 if there is a problem."""
+    """Print the results of the checks. If there is a problem, return 1."""
     for prepared in benchmarks:
         benchmark, note = prepared.benchmark, prepared.note
         del note["ids"]

@@ -1,4 +1,4 @@
-"""`ctx1 index`: brings an index up to date with files, folders and streams."""
+"""The command `ctx1 index`, which updates an index from files, folders and streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How sources are read; the names are those of `LoadOptions`."""
+    """The options for reading sources. Their names are those of `LoadOptions`."""
 
     SECTION: ClassVar[str] = "Sources"
 
@@ -49,7 +49,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOptions:
-    """How documents are cut and embedded; the names are those of `index_documents`."""
+    """The options for cutting and embedding documents. Their names are those of `index_documents`."""
 
     SECTION: ClassVar[str] = "Chunks"
 
@@ -118,10 +118,11 @@ def index(
 
 @dataclass(slots=True)
 class IndexRun:
-    """What `ctx1 index` does once, or with --watch repeatedly. `read` is the report of the last update.
+    """The work of `ctx1 index`, which it does once, or repeatedly with --watch. `read` is the report of the last
+    update.
 
-    `ids` are the documents that updates have seen since the last complete one; each of them that the next one lacks is
-    removed.
+    `ids` are the documents that updates have seen since the last complete update. If the next update lacks one of them,
+    that document is removed from the index.
     """
 
     sources: Sequence[str]
@@ -134,7 +135,11 @@ class IndexRun:
     ids: set[str] = field(default_factory=set)
 
     def update(self) -> IndexReport:
-        """Bring the index up to date. Raises `CorpusEmptyError` without any document."""
+        """Bring the index up to date.
+
+        Raises:
+            CorpusEmptyError: If there are no documents.
+        """
         from context_agent.retrieval.loaders import LoadReport
 
         self.read = LoadReport()
@@ -159,9 +164,10 @@ class IndexRun:
 
 
 def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
-    """Update the index now and after each change, until Ctrl-C; a failed update is reported, and the next one tried.
+    """Update the index now and after each change, until the user presses Ctrl-C.
 
-    The first update fails as without --watch, and Ctrl-C in the middle of an update is reported as there.
+    If the first update fails, the command ends with its error. A later failure is reported, and the next change is
+    tried. Ctrl-C during an update is reported as it is without --watch.
     """
     batches = changes(run.sources, run.index.path, no_ignore=run.reading.no_ignore)
     with output.interrupted_by_sigterm():
@@ -183,7 +189,7 @@ def _watch(run: IndexRun, *, as_json: bool, verbose: bool) -> int:
 
 
 def _update_again(run: IndexRun, reported: set[Notice], *, as_json: bool) -> None:
-    """An update after a change; `reported` are the notices that were printed and still hold."""
+    """Update the index after a change. `reported` are the notices that were already printed and still hold."""
     try:
         indexed = run.update()
     except ContextAgentError as error:
@@ -218,7 +224,7 @@ def _missing(indexed: IndexReport) -> str:
 
 
 def loader_of(domain: str | None) -> Loader:
-    """Return what reads documents from the sources: the loader of the domain, if there is one."""
+    """Return the function that reads documents from the sources. If there is a domain, it is the domain's loader."""
     if domain is None:
         from context_agent.retrieval.loaders import load
 
@@ -262,7 +268,7 @@ def add_documents(
 
 
 def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions) -> str:
-    """Return what was read and what changed, in a line or two."""
+    """Return one or two lines that say what was read and what changed."""
     numbers = {
         "added": indexed.added,
         "replaced": indexed.replaced,
@@ -284,7 +290,9 @@ def summary(read: LoadReport, indexed: IndexReport, index: options.IndexOptions)
 
 
 def _languages(chunks: Mapping[str, int]) -> str:
-    """Return the language of nearly all chunks, else the most frequent ones with their shares; names in words."""
+    """Return the language of nearly all chunks, in words. If there is none, return the most frequent languages with
+    their shares.
+    """
     from context_agent.text.languages import LANGUAGES
 
     shares = {LANGUAGES[code]: count / max(1, sum(chunks.values())) for code, count in chunks.items()}
@@ -303,10 +311,11 @@ DEBOUNCE, STEP = 2_000, 200
 
 
 def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> Iterator[None]:
-    """Yield once as soon as the sources are watched, then after each batch of changes, until Ctrl-C.
+    """Yield once as soon as the sources are watched, and then after each batch of changes. End at Ctrl-C.
 
-    Hidden entries, the index folder and, unless `no_ignore`, the folders of tools do not count. Links are not followed:
-    each folder is watched by itself, and again with its subfolders when one appears or disappears.
+    Hidden entries and the index folder are ignored, and so are the folders of tools unless `no_ignore` is set. Links
+    are not followed. Each folder is watched by itself, and is watched again with its subfolders when one appears or
+    disappears.
     """
     if "-" in sources:
         raise click.UsageError("--watch needs files or folders: standard input (-) cannot be watched")
@@ -323,7 +332,9 @@ def changes(sources: Sequence[str], index: Path | None, *, no_ignore: bool) -> I
 
 
 def _watched(paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool) -> dict[Path, int]:
-    """Return the folders to watch with their inodes, which tell a folder from an earlier one of the same name."""
+    """Return the folders to watch with their inodes. The inode distinguishes a folder from an earlier one with the same
+    name.
+    """
     from context_agent.retrieval.loaders.folders import subfolders
 
     watched: dict[Path, int] = {}
@@ -337,14 +348,18 @@ def _watched(paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool) ->
 
 
 def _nearest_folder(path: Path) -> list[Path]:
-    """Return the folder of a file, or the first folder above a missing path that exists."""
+    """Return the folder of a file. If the path is missing, return the nearest existing folder above it."""
     return [next(above for above in path.parents if above.is_dir())]
 
 
 def _batches(
     watched: Collection[Path], paths: Sequence[Path], skipped: Path | None, *, no_ignore: bool
 ) -> Iterator[object]:
-    """Yield the changes in the folders, and an empty set while there are none. Raises `DataError`."""
+    """Yield the changes in the folders, and an empty set while there are none.
+
+    Raises:
+        DataError: If the folders cannot be watched.
+    """
     from watchfiles import Change, watch
 
     from context_agent.retrieval.loaders.folders import RULES_FILE, is_passed_over

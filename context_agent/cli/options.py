@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they open."""
+"""Options that several commands share, and the objects that they open."""
 
 from __future__ import annotations
 
@@ -53,13 +53,16 @@ INDEX_FOLDER = Path(".ctx1")
 
 
 class _MetadataFilter(click.ParamType[Any]):
-    """KEY=VALUE, or a filter as JSON. A number or `true` and `false` in VALUE are that; in quotes they are text."""
+    """A filter, as KEY=VALUE or as JSON. A VALUE that is a number, `true` or `false` has that type. In quotes it is
+    text.
+    """
 
     name = "filter"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the filter as a dictionary. Fails for text that is neither form, and for a filter that no index could
-        use.
+        """Return the filter as a dictionary.
+
+        The method fails if the text has neither form, or if no index could use the filter.
         """
         from context_agent.retrieval.filters import compile_where
 
@@ -152,7 +155,7 @@ SetOption = Annotated[
 
 @contextmanager
 def worker_machines(ray: str | None) -> Iterator[Machines]:
-    """This machine, or those of a Ray cluster while the block runs."""
+    """Yield this machine, or the machines of a Ray cluster. The cluster stays connected until the block ends."""
     from context_agent._support.worker_pool import ThisMachine
 
     if ray is None:
@@ -176,7 +179,7 @@ def worker_pool(
     concurrency: int,
     answer: CallParent | None = None,
 ) -> Iterator[WorkerPool[Any, Any] | None]:
-    """Workers for the two options; None if this process is to do the work itself."""
+    """Yield the worker pool that the two options ask for. If this process should do the work itself, yield None."""
     from context_agent._support.worker_pool import WorkerPool
 
     if ray is None and (processes or 1) == 1:
@@ -190,7 +193,7 @@ def worker_pool(
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """How the conversations of agents are pruned."""
+    """The options for pruning the conversations of agents."""
 
     SECTION: ClassVar[str] = "Pruning"
 
@@ -235,7 +238,7 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class SavingsOptions:
-    """Where the report of what pruning saved goes, and what tokens cost."""
+    """The file for the report of what pruning saved, and the prices of tokens."""
 
     SECTION: ClassVar[str] = "Report"
 
@@ -248,7 +251,11 @@ class SavingsOptions:
     ] = None
 
     def open(self) -> SavingsReport:
-        """Return an empty report. Raises `ConfigError`."""
+        """Return an empty report.
+
+        Raises:
+            ConfigError: If the file of prices is invalid.
+        """
         from context_agent.integrations.server.savings import PriceTable, SavingsReport
 
         return SavingsReport(PriceTable.read(self.prices))
@@ -256,7 +263,9 @@ class SavingsOptions:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """Which index: a folder or a server, and the collection in it. The folder is `INDEX_FOLDER` if neither is set."""
+    """The index to use: a folder or a server, and the collection in it. If neither is set, the folder is
+    `INDEX_FOLDER`.
+    """
 
     SECTION: ClassVar[str] = "Index"
 
@@ -283,12 +292,12 @@ class IndexOptions:
 
     @property
     def named(self) -> bool:
-        """Whether an option names the index."""
+        """True if an option names the index."""
         return self.url is not None or self.path != INDEX_FOLDER
 
     @property
     def remedy(self) -> str:
-        """What helps if there is no such index."""
+        """The advice for a user whose index does not exist."""
         location = f"--url {self.url}" if self.url else f"--path {self.path}"
         check = "Check that the server runs. " if self.url else ""
         collection = self.collection or DEFAULT_COLLECTION
@@ -297,7 +306,7 @@ class IndexOptions:
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """How an index is read. The keys name metadata entries of a collection that another program made."""
+    """The options for reading an index. The keys name metadata entries of a collection that another program made."""
 
     SECTION: ClassVar[str] = "Retrieval"
 
@@ -331,14 +340,15 @@ class OpenOptions:
 
 @dataclass(frozen=True, slots=True)
 class CorpusOptions(IndexOptions):
-    """An index to read, and how it is read."""
+    """An index to read, and the options for reading it."""
 
     opening: OpenOptions = field(default_factory=OpenOptions)
 
     def open(self, *, cache: Path | None = None) -> ChromaCorpus:
-        """Return the corpus; the caller closes it. `cache` holds what a server's collection lacks.
+        """Return the corpus. The caller closes it. `cache` stores the data that a server's collection lacks.
 
-        A collection of another program whose embedder is not known is searched by words alone, with a note.
+        If another program made the collection and its embedder is unknown, the corpus is searched by words alone. A
+        note says so.
         """
         try:
             corpus = self._open(self.opening.embedder, cache)
@@ -397,7 +407,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions(ServerOptions):
-    """A language model, and how to sample from it. None leaves it to the policy's own default."""
+    """The language model to use, and how to sample from it. If a field is None, the policy's default applies."""
 
     model: Annotated[
         str | None,
@@ -466,7 +476,7 @@ class PolicyOptions:
 
     @property
     def window(self) -> int | None:
-        """The window that the policy was trained in; None for the profile's own."""
+        """The window that the policy was trained with. If it is None, the profile's own window is used."""
         from context_agent.policies import default_window
 
         return default_window(self.policy, self.language_model.model) if self.language_model.base_url is None else None
@@ -491,7 +501,7 @@ class LimitOptions:
     time_limit: Annotated[float | None, Option("Time limit of an episode.", SECONDS)] = None
 
     def load(self) -> Limits:
-        """Return the limits as an episode takes them."""
+        """Return the limits in the form that an episode takes."""
         from context_agent.harness.episode import Limits
 
         return Limits(turns=self.max_turns, seconds=self.time_limit)
@@ -499,7 +509,7 @@ class LimitOptions:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """An agent: its policy, its limits, and how many episodes answer a question."""
+    """An agent: its policy, its limits, and the number of episodes for each question."""
 
     SECTION: ClassVar[str] = "Policy"
 
@@ -516,7 +526,7 @@ class AgentOptions:
     save: SaveOption = None
 
     def open(self, corpus: Corpus, observers: Sequence[Observer] = ()) -> SearchAgent:
-        """Return an agent on the corpus; the caller closes it."""
+        """Return an agent on the corpus. The caller closes it."""
         from context_agent.agent import SearchAgent
         from context_agent.swarm import Swarm
 

@@ -1,4 +1,7 @@
-"""What commands print: data on stdout, everything else on stderr; colors and progress bars on terminals only."""
+"""The output of commands. Data goes to stdout, and everything else to stderr.
+
+Colors and progress bars appear only on terminals.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def _console(*, stderr: bool) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout, at once; what could steer a terminal in it is escaped, as JSON allows."""
+    """Print a value on stdout as one line of JSON, at once. Characters that could steer a terminal are escaped."""
     click.echo(_BEYOND_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False)))
 
 
@@ -71,21 +74,21 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Lines on stdout, or on stderr."""
+    """Print lines on stdout, or on stderr."""
     click.echo(printable(text), err=err)
 
 
 def note(text: str) -> None:
-    """A line on stderr that begins with the command's name."""
+    """Print a line on stderr that begins with the command's name."""
     context = click.get_current_context(silent=True)
     message = _DOUBLE_STOP.sub(r"\1", text)
     echo(f"{context.command_path if context else 'ctx1'}: {message}", err=True)
 
 
 def note_problems(problems: Sequence[object], unlisted: int = 0) -> None:
-    """Notes on input that could not be read, the first of them one by one. `unlisted` problems are only counted.
+    """Print notes about input that could not be read. `unlisted` is the number of problems that are only counted.
 
-    If there are too many, only the first of those with the same reason is listed.
+    If there are too many problems, only the first one of those with the same reason is listed.
     """
     for line in _problem_lines(problems, unlisted):
         note(line)
@@ -107,9 +110,9 @@ def note_load_report(report: LoadReport, *, verbose: bool = False) -> None:
 
 
 def report_lines(report: LoadReport, *, verbose: bool = False) -> Iterator[str]:
-    """Yield a line for each file with a problem of its own, then one for each kind of files that is not read.
+    """Yield a line for each file with its own problem, and then a line for each kind of files that is not read.
 
-    `verbose` adds the first files of each kind.
+    With `verbose`, add the first files of each kind.
     """
     yield from _problem_lines([notice for notice in report.notices if not notice.kind], report.unlisted)
     summaries = sorted(
@@ -133,7 +136,7 @@ def files_line(report: LoadReport) -> str:
 
 
 def _by_kind(files: Mapping[str, int]) -> str:
-    """Return the number of files, and of each of the most frequent kinds: `5 (3 .md, 2 .py)`."""
+    """Return the number of files, and the number of each of the most frequent kinds: `5 (3 .md, 2 .py)`."""
     ordered = sorted(files.items(), key=lambda kind: (-kind[1], kind[0]))
     named = [f"{number:,} {kind}" for kind, number in ordered[:KINDS]]
     if rest := ordered[KINDS:]:
@@ -143,12 +146,12 @@ def _by_kind(files: Mapping[str, int]) -> str:
 
 
 def _distinct(problems: Sequence[object]) -> list[object]:
-    """Return the first problem of each reason; a problem without the attribute `reason` is its own."""
+    """Return the first problem for each reason. If a problem has no `reason`, it is listed by itself."""
     return list({getattr(problem, "reason", problem): problem for problem in reversed(problems)}.values())[::-1]
 
 
 def result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """The result of a command on stdout: as JSON, or as text."""
+    """Print the result of a command on stdout, as JSON or as text."""
     if as_json:
         print_json(data)
     else:
@@ -156,7 +159,7 @@ def result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def printable(text: str) -> str:
-    """Return the text without what could steer the terminal it is shown on."""
+    """Return the text without the characters that could steer a terminal."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in UNSEEN)
 
 
@@ -166,18 +169,21 @@ def one_line(text: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
+    """Return a number with its noun, such as `1 turn` or `2 turns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def counts(numbers: Mapping[str, int]) -> str:
-    """`3 short, 1 empty`, or `none`."""
+    """Return the numbers with their names, such as `3 short, 1 empty`. If there are none, return `none`."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items()) or "none"
 
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM raises `KeyboardInterrupt` inside, as SIGINT does. In another thread than the main one, it does not."""
+    """Raise `KeyboardInterrupt` in the block when SIGTERM arrives, as Python does for SIGINT.
+
+    Outside the main thread, do nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -190,7 +196,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a progress bar if stderr is a terminal, else nothing. Yields a function of (number done, total)."""
+    """Yield a function of the number done and the total number. On a terminal it moves a progress bar on stderr."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -210,7 +216,7 @@ def progress(title: str, unit: str) -> Iterator[Callable[[int, int | None], None
 
 
 def show_ranking(console: Console, result: SearchResult, seconds: float | None = None) -> None:
-    """Print the ranked documents, each with its best sentence, and a line on how the search ended."""
+    """Print the ranked documents, each with its best sentence, and a line that says how the search ended."""
     from rich.text import Text
 
     from context_agent.text.highlights import best_sentences
@@ -254,8 +260,8 @@ def _show_document(console: Console, rank: int, document: RankedDocument, senten
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return the text in rows of at most `width` columns, of which a wide character (Chinese, Japanese, Korean) takes
-    two.
+    """Return the text in rows of at most `width` columns. A wide character (Chinese, Japanese, Korean) takes two
+    columns.
     """
     from rich.console import Console
     from rich.text import Text
@@ -264,8 +270,9 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def excerpt(text: str, question: str) -> str:
-    """Return the part of a long text with most words of the question, from the start of a sentence; the first of
-    several.
+    """Return the part of a long text that contains most words of the question. It begins at the start of a sentence.
+
+    If several parts have equally many words, return the first of them.
     """
     text = one_line(text)
     if len(text) <= PASSAGE:

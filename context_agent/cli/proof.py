@@ -1,7 +1,8 @@
-"""`ctx1 proof`: the results table of the README, measured on this machine on a small bundled sample.
+"""The command `ctx1 proof`, which measures the results table of the README on this machine. It uses a small bundled
+sample.
 
-The sample is in `proof_data`: a folder for each set, in the native format of benchmarks, with its source and license in
-`about.json`. `scripts/build_proof_sample.py` draws it.
+The folder `proof_data` contains the sample. It has a folder for each set, in the native format of benchmarks, and
+`about.json` states the set's source and license. `scripts/build_proof_sample.py` draws the sample.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ COLUMNS = {"bm25": "BM25", "dense": "dense", "hybrid": "hybrid", "fast": "fast",
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """The recall of each question under every way of searching, for one set or for all of them."""
+    """The recall of each question with every way of searching, for one set or for all sets."""
 
     name: str
     recalls: Mapping[str, Sequence[float]]
 
     @property
     def best_one_shot(self) -> str:
-        """The one-shot search with the highest mean; the first of several."""
+        """The one-shot search with the highest mean. If several have it, it is the first of them."""
         return max(ONE_SHOT_SYSTEMS, key=lambda system: sum(self.recalls[system]))
 
     def figure(self, system: str) -> Figure:
@@ -55,7 +56,7 @@ class ProofRow:
         return Figure.of(self.recalls[system])
 
     def gain(self) -> Figure:
-        """Return by how much the careful agent exceeds the best one-shot search, paired by question."""
+        """Return the mean difference between the careful agent and the best one-shot search, paired by question."""
         from context_agent.eval.statistics import Figure
 
         pairs = zip(self.recalls["careful"], self.recalls[self.best_one_shot], strict=True)
@@ -111,7 +112,9 @@ def proof(*, as_json: Json) -> int:
 
 
 def sample() -> list[Benchmark]:
-    """Return the bundled sets: first those of Wikipedia articles, then those that were written for this project."""
+    """Return the bundled sets. The sets of Wikipedia articles come first, then those that were written for this
+    project.
+    """
     from context_agent.eval.benchmarks.registry import load_native
 
     benchmarks = []

@@ -1,6 +1,7 @@
-"""`ctx1 prune`: what pruning would remove from a saved conversation, why, and at what cost.
+"""The commands `ctx1 prune` and `ctx1 proxy`.
 
-`ctx1 proxy`: any agent's conversations, pruned on their way to its model server.
+`ctx1 prune` shows what pruning would remove from a saved conversation, why, and at what cost. `ctx1 proxy` prunes the
+conversations of any agent on their way to its model server.
 """
 
 from __future__ import annotations
@@ -77,7 +78,11 @@ def prune(
 
 
 def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
-    """Return the value in the file, the key in it that holds the messages, and the messages. Raises `DataError`."""
+    """Return the value in the file, the key in it that holds the messages, and the messages.
+
+    Raises:
+        DataError: If the file cannot be read or holds no messages.
+    """
     from context_agent.pruning.messages import CONVERSATION_KEYS
 
     body = _read(file)
@@ -91,7 +96,11 @@ def read_conversation(file: Path) -> tuple[Any, str | None, list[Any]]:
 
 
 def _read(file: Path) -> Any:
-    """Return the JSON value in the file. Raises `DataError`."""
+    """Return the JSON value in the file.
+
+    Raises:
+        DataError: If the file cannot be read or is not JSON.
+    """
     try:
         return parse_json(sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -109,7 +118,7 @@ def _write(out: Path, value: Any) -> None:
 
 
 def _lines(report: PruneReport, *, verbose: bool) -> Iterator[Text]:
-    """Yield the report: what goes from each message, then both sides of the prune."""
+    """Yield the lines of the report: what is removed from each message, then the gain and the cost of the prune."""
     from rich.text import Text
 
     by_message = [(message, list(rows)) for message, rows in groupby(report.removed, key=lambda item: item.message)]
@@ -159,7 +168,7 @@ SAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class ProxyCapacityOptions:
-    """The limits of a proxy; the names are those of the server's `Settings`."""
+    """The limits of a proxy. Their names are those of the server's `Settings`."""
 
     SECTION: ClassVar[str] = "Capacity"
 
@@ -263,6 +272,6 @@ def proxy(
 
 
 def note_savings(savings: SavingsReport) -> None:
-    """Print what was saved, if there was a conversation."""
+    """If there was a conversation, print what was saved."""
     for line in savings.lines() if savings.total.requests else ():
         output.note(line)

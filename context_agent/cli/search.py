@@ -1,6 +1,7 @@
-"""`ctx1 search`: one question, answered with a ranking, or the questions of a file, one answer a line.
+"""The commands `ctx1 search` and `ctx1 ask`.
 
-`ctx1 ask`: a language model answers from the ranked passages; without a model, the passages are printed.
+`ctx1 search` answers one question with a ranking, or the questions of a file with one line each. With `ctx1 ask`, a
+language model answers from the ranked passages. Without a model, the passages are printed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ KOption = Annotated[int, Option("Number of documents to return.", COUNT, flag="-
 
 @dataclass(frozen=True, slots=True)
 class ResultLimits:
-    """How many documents a search returns, and which it searches."""
+    """The number of documents that a search returns, and the filter on the documents that it searches."""
 
     k: int
     where: Where | None = None
@@ -49,7 +50,7 @@ class ResultLimits:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """What is shown besides the ranking."""
+    """The information to show in addition to the ranking."""
 
     SECTION: ClassVar[str] = OWN
 
@@ -121,7 +122,9 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class SearchSource:
-    """What answers questions, and how the answers to a file of them are printed. Worker processes open it."""
+    """An agent that answers questions, and the format in which the answers to a file are printed. Worker processes open
+    it.
+    """
 
     agent_options: options.AgentOptions
     index: options.CorpusOptions
@@ -137,12 +140,12 @@ class SearchSource:
             yield agent
 
     def open(self, call: CallParent) -> Callable[[BatchRow], Callable[[], PrintedAnswer]]:
-        """Open the agent of a worker, which stays open until the process ends."""
+        """Open the agent of a worker. It stays open until the process ends."""
         agent = self.agent_options.open(self._corpus().__enter__())
         return lambda row: lambda: self.printed(asyncio.run(_ask(agent, row, self.limits)))
 
     def printed(self, answer: BatchAnswer) -> PrintedAnswer:
-        """Return what is printed for an answer."""
+        """Return the printed form of an answer."""
         shown = answer.to_json() if self.as_json else answer.to_line(quiet=self.quiet)
         return PrintedAnswer(shown, failed=answer.error is not None)
 
@@ -155,12 +158,12 @@ class SearchSource:
 
 
 def question_of(argument: str) -> str:
-    """Return the question on the command line, or that on standard input for `-`."""
+    """Return the question on the command line. If it is `-`, return the question on standard input."""
     return (sys.stdin.read() if argument == "-" else argument).strip()
 
 
 def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: ShowOptions) -> int:
-    """Ask one question and print the ranking; return the exit code."""
+    """Ask one question, print the ranking, and return the exit code."""
     started = time.perf_counter()
     result = run_with_steps(agent, question, limits, output.stderr()) if show.steps else run(agent, question, limits)
     if show.quiet:
@@ -176,7 +179,7 @@ def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: Sh
 
 
 def _note_empty_filter(corpus: Corpus, where: Where) -> None:
-    """If no passage matches the filter, print which metadata some passages have."""
+    """If no passage matches the filter, print the metadata of some passages."""
     if corpus.grep(".", limit=1, where=where):
         return
     keys = {key for hit in corpus.grep(".", limit=FILTER_EXAMPLES) for key in hit.chunk.metadata}
@@ -185,7 +188,7 @@ def _note_empty_filter(corpus: Corpus, where: Where) -> None:
 
 
 def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:
-    """Ask one question and print its result as JSON; return the exit code."""
+    """Ask one question, print its result as JSON, and return the exit code."""
     try:
         answer = agent.search(question, k=limits.k, where=limits.where).to_json()
     except ContextAgentError as error:
@@ -196,7 +199,7 @@ def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:
 
 
 def run(agent: SearchAgent, question: str, limits: ResultLimits) -> SearchResult:
-    """Ask a question. On a terminal, a moving line on stderr shows how far the search is."""
+    """Ask a question. On a terminal, a line on stderr shows the progress of the search."""
     log = output.stderr()
     if not log.is_terminal:
         return agent.search(question, k=limits.k, where=limits.where)
@@ -232,7 +235,10 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A line of a question file. `problem` says why it is no question; `id` is the row's own, whatever its type."""
+    """A line of a question file. If the line is not a valid question, `problem` gives the reason.
+
+    `id` is the row's own id and may have any type.
+    """
 
     question: str = ""
     id: Any = None
@@ -241,22 +247,24 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """The answer to a row: a result, or an error, or a result with an error."""
+    """The answer to a row. It is a result, an error, or a result with an error."""
 
     row: BatchRow
     result: SearchResult | None = None
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object printed for the row; a failed one has the same keys, and `error` is set."""
+        """Return the object that is printed for the row. If the question failed, the keys are the same and `error` is
+        set.
+        """
         if self.result is not None:
             return {**self.result.to_json(), "id": self.row.id}
         return _failure(self.row.question, self.error or "unknown error", self.row.id)
 
     def to_line(self, *, quiet: bool = False) -> str:
-        """Return the id, or the question, and the first titles; says so if the evidence does not suffice.
+        """Return the id or the question, and the first titles. If the evidence does not suffice, the line says so.
 
-        A `quiet` line has the ids of the documents alone.
+        A `quiet` line has only the ids of the documents.
         """
         name = self.row.id if self.row.id is not None else self.row.question
         if self.result is None:
@@ -271,7 +279,7 @@ class BatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PrintedAnswer:
-    """The line of an answer, or its object with --json."""
+    """The printed form of an answer: a line, or its object with --json."""
 
     shown: str | dict[str, Any]
     failed: bool
@@ -285,9 +293,9 @@ class PrintedAnswer:
 
 
 def search_many(source: SearchSource, batch: BatchOptions) -> int:
-    """Ask every question of the file; return the exit code, 1 if any of them failed.
+    """Ask every question of the file, and return the exit code. If a question failed, it is 1.
 
-    Unlike `load_questions`, which refuses a file with a bad row, this answers what can be answered.
+    `load_questions` refuses a file with a bad row. This function answers the other rows.
     """
     assert batch.questions is not None
     failed = answered = 0
@@ -321,7 +329,7 @@ def _answer_in_pool(
     rows: Iterable[BatchRow],
     report: Callable[[PrintedAnswer], None],
 ) -> None:
-    """Has worker processes ask every row, and calls `report` with the answers in order."""
+    """Let worker processes ask every row, and call `report` with the answers in order."""
     from context_agent._support.worker_pool import JobLost
 
     pending = deque((row, pool.submit(row)) for row in rows)
@@ -334,7 +342,7 @@ def _answer_in_pool(
 
 
 def _batch_row(row: JsonRow) -> BatchRow:
-    """Return the question of a line, or the problem with it."""
+    """Return the question in a line, or the problem with it."""
     if row.problem:
         return BatchRow(problem=row.problem)
     if not isinstance(row.value, dict):
@@ -352,7 +360,7 @@ async def _answer_all(
     limits: ResultLimits,
     batch: BatchOptions,
 ) -> None:
-    """Ask every row and call `report` with each answer. One failure stops nothing."""
+    """Ask every row, and call `report` with each answer. A failure does not stop the other rows."""
     source = enumerate(rows)
     waiting: dict[int, BatchAnswer] = {}
     reported = 0
@@ -392,7 +400,7 @@ async def _ask(agent: SearchAgent, row: BatchRow, limits: ResultLimits) -> Batch
 
 
 def _failure(question: str, error: str, question_id: Any = None) -> dict[str, Any]:
-    """Return the object printed for a question that could not be answered."""
+    """Return the object that is printed for a question that could not be answered."""
     return {
         "id": question_id,
         "question": question,
@@ -416,7 +424,7 @@ NO_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions(options.ServerOptions):
-    """The language model that answers, and its answer."""
+    """The language model that answers, and the options for its answer."""
 
     api: Annotated[
         Literal["openai", "anthropic"] | None,
@@ -426,7 +434,7 @@ class AnswerOptions(options.ServerOptions):
     timeout: Annotated[float, Option("Timeout for the answer to begin, and for each pause in it.", SECONDS)] = 120.0
 
     def load(self) -> AnswerModel | None:
-        """Return the model; None if none is named, neither here nor in the environment."""
+        """Return the model. If neither the options nor the environment name one, return None."""
         from context_agent.answers import AnswerModel
         from context_agent.policies import from_environment
 
@@ -470,7 +478,7 @@ def ask(
 
 
 def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> CheckedAnswer:
-    """Return the answer, printed as it arrives unless it becomes JSON, and then its sources."""
+    """Return the answer. Print it as it arrives, unless it becomes JSON, and then print its sources."""
     from context_agent.answers import passages_of
 
     if result.sufficient is False:
@@ -495,7 +503,7 @@ def _answer(model: AnswerModel, result: SearchResult, *, as_json: bool) -> Check
 
 
 def _to_json(result: SearchResult, model: AnswerModel | None, answer: CheckedAnswer | None) -> dict[str, Any]:
-    """Return the object printed with --json; `answer` is null without a model."""
+    """Return the object that is printed with --json. Without a model, its `answer` is null."""
     return {
         **result.to_json(),
         "model": None if model is None else model.model,

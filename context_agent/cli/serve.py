@@ -1,4 +1,7 @@
-"""`ctx1 serve`, `ctx1 mcp` and `ctx1 ui`: the agent over HTTP, as tools of an MCP client, and in the browser."""
+"""The commands `ctx1 serve`, `ctx1 mcp` and `ctx1 ui`.
+
+They serve the agent over HTTP, as tools of an MCP client, and in the browser.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ OtelOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """Who may call a server."""
+    """The options that say who may call a server."""
 
     SECTION: ClassVar[str] = "Network"
 
@@ -84,7 +87,11 @@ class AccessOptions:
     ] = ()
 
     def token(self, host: str) -> str | None:
-        """Return the token, None for none. Raises `ConfigError` for an empty one, and for a host that needs one."""
+        """Return the token, or None if there is none.
+
+        Raises:
+            ConfigError: If the token is empty, or if the host needs a token and there is none.
+        """
         if self.token_env is not None and self.no_token:
             raise ConfigError("--token-env and --no-token exclude each other: remove one of them")
         if self.token_env is None:
@@ -103,7 +110,7 @@ class AccessOptions:
 
 @dataclass(frozen=True, slots=True)
 class CapacityOptions:
-    """The limits of a server; the names are those of its `Settings`."""
+    """The limits of a server. Their names are those of its `Settings`."""
 
     SECTION: ClassVar[str] = "Capacity"
 
@@ -196,7 +203,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class ServedIndex:
-    """The index of a server, for the line that says where it listens."""
+    """The name and the size of a server's index, for the line that says where the server listens."""
 
     name: str
     chunks: int
@@ -204,7 +211,7 @@ class ServedIndex:
 
 @dataclass(frozen=True, slots=True)
 class AgentServer:
-    """What a process needs to serve the agent."""
+    """The settings with which a process serves the agent."""
 
     settings: Settings
     agent: options.AgentOptions
@@ -215,7 +222,7 @@ class AgentServer:
 
     @contextmanager
     def open(self, peers: WorkerPeers | None = None) -> Iterator[tuple[Service, ASGIApp, ServedIndex]]:
-        """Yield the service and its application on the index; `peers` as in `application_of`."""
+        """Yield the service and its application on the index. `peers` are as in `application_of`."""
         from context_agent.integrations.server.app import application_of
         from context_agent.integrations.server.live_index import LiveIndex
         from context_agent.integrations.server.service import Service
@@ -231,7 +238,7 @@ class AgentServer:
             yield service, _traced(app) if self.otel else app, ServedIndex(corpus.name, corpus.count())
 
     def work(self, worker: ServerWorker) -> None:
-        """Serves as one of several processes, which ends here."""
+        """Serve as one of several processes. The process ends here."""
         from context_agent.cli.app import run_guarded
 
         def serve() -> None:
@@ -305,7 +312,7 @@ def mcp(
 
 
 def start_logs(level: str, worker: int | None = None) -> None:
-    """Send the logs of a server, or of one of its workers, from this level on to stderr."""
+    """Send the logs of a server, or of one of its workers, to stderr. Records below this level are left out."""
     from context_agent.integrations.server.logs import to_stream
 
     to_stream(level=getattr(logging, level.upper()), worker=worker)
@@ -313,7 +320,7 @@ def start_logs(level: str, worker: int | None = None) -> None:
 
 @contextmanager
 def _observers(*, otel: bool, log_level: str, worker: int | None = None) -> Iterator[tuple[Observer, ...]]:
-    """Start the logs, and yield the observers for the agent; with `otel` spans are exported while the block runs."""
+    """Start the logs, and yield the observers for the agent. With `otel`, export spans while the block runs."""
     start_logs(log_level, worker)
     if not otel:
         yield ()
@@ -399,7 +406,11 @@ def ui(
 
 
 def _update(index: options.CorpusOptions, folder: Path) -> str:
-    """Bring the index up to date with the folder, and return what changed. Raises `CorpusEmptyError`."""
+    """Bring the index up to date with the folder, and return what changed.
+
+    Raises:
+        CorpusEmptyError: If the folder has no documents.
+    """
     from context_agent.retrieval.loaders import LoadOptions, load
 
     run = IndexRun([str(folder)], load, LoadOptions(), ChunkOptions(), index, remove_missing=True)
@@ -413,8 +424,8 @@ def _update(index: options.CorpusOptions, folder: Path) -> str:
 
 
 def _home(folder: Path) -> Path:
-    """Return the folder of the index in the user's cache: named after the source folder, and different for each
-    path.
+    """Return the folder of the index in the user's cache. It is named after the source folder, and each path has its
+    own.
     """
     from context_agent._support.folders import cache_folder
 
@@ -425,7 +436,9 @@ def _home(folder: Path) -> Path:
 
 
 def _port(port: int | None) -> int:
-    """Return the port: without a choice the usual one, or 0 (any free one) if that is taken."""
+    """Return the port that the user chose. Without a choice, return the usual port, or 0 (any free one) if it is
+    taken.
+    """
     from context_agent.integrations.server.process import bind_socket
 
     if port is not None:

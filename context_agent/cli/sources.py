@@ -1,4 +1,4 @@
-"""`ctx1 sources`: shows what `ctx1 index` would read, and what it would leave out."""
+"""The command `ctx1 sources`, which shows what `ctx1 index` would read and what it would leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`ctx1 synth trajectories`, `from-feedback` and `replay-check`: demonstrations for imitation learning."""
+"""The commands `ctx1 synth trajectories`, `from-feedback` and `replay-check`, which make demonstrations for imitation
+learning.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,7 @@ class ExpertOptions:
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """Which episodes are kept; the names are those of `DemonstrationFilters`."""
+    """The options that say which episodes are kept. Their names are those of `DemonstrationFilters`."""
 
     SECTION: ClassVar[str] = "Filters"
 
@@ -191,7 +193,7 @@ def trajectories(
 def _open_player(
     expert: ExpertOptions, filters: FilterOptions, index: options.CorpusOptions, out: Path, call: CallParent
 ) -> EpisodePlayer:
-    """Return what plays the episodes in a worker process."""
+    """Return the function that plays the episodes in a worker process."""
     from context_agent.synth_data.demonstrations.player import EpisodePlayer
     from context_agent.synth_data.demonstrations.runs import NEW
 
@@ -240,7 +242,7 @@ def _show_report(report: DemonstrationReport, out: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What a record is compared with."""
+    """The settings of the replay with which a record is compared."""
 
     SECTION: ClassVar[str] = "Replay"
 
@@ -258,7 +260,7 @@ class ReplayOptions:
     any_corpus: Annotated[bool, Option("Also replay records of a corpus with another name.")] = False
 
     def settings(self) -> ReplaySettings:
-        """Return the settings of the replay, with the tokenizer loaded."""
+        """Return the settings of the replay. The tokenizer is already loaded."""
         from context_agent.policies.tokens import VocabularyCounter, templated
         from context_agent.synth_data.demonstrations.replay_check import ReplaySettings
 
@@ -301,7 +303,7 @@ def replay_check(
 
 
 def _write_equal(out: Path, results: Sequence[ReplayResult], report: dict[str, Any]) -> None:
-    """Copy the episodes without differences to a folder to train on, and list the others as dropped."""
+    """Copy the episodes without differences to a folder for training, and list the others as dropped."""
     from context_agent.synth_data.demonstrations.selection import ReplayRow, write_selection
 
     rows = [
@@ -331,7 +333,7 @@ def _show_replays(results: Sequence[ReplayResult], report: dict[str, Any], *, er
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Which judged trajectories become demonstrations."""
+    """The options that say which judged trajectories become demonstrations."""
 
     SECTION: ClassVar[str] = "Demonstrations"
 
@@ -401,7 +403,7 @@ def _demonstrations(
     chosen: SelectionOptions,
     replay: ReplayOptions,
 ) -> dict[str, Any]:
-    """Copy the selected trajectories and return a report on all."""
+    """Copy the selected trajectories, and return a report on all trajectories."""
     from context_agent.synth_data.demonstrations.feedback_demonstrations import (
         FeedbackFilters,
         demonstrations_from_feedback,

@@ -1,7 +1,7 @@
-"""Which tasks stay, and what becomes of them.
+"""The commands that select tasks and divide them into sets.
 
-`ctx1 synth filter` and `ctx1 synth review` decide by rules and by people's judgements; `ctx1 synth split`, `check`,
-`card` and `export` make folders of task sets, split by document.
+`ctx1 synth filter` and `ctx1 synth review` select tasks by rules and by people's judgments. `ctx1 synth split`,
+`check`, `card` and `export` make folders of task sets that are split by document.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MANY_DROPPED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class AttemptOptions:
-    """How often each task is attempted, and which tasks that drops."""
+    """The number of attempts at each task, and the results of attempts for which a task is dropped."""
 
     SECTION: ClassVar[str] = "Attempts"
 
@@ -139,7 +139,7 @@ def filter_tasks(
 def _open_filter(
     agent: options.AgentOptions, attempts: AttemptOptions, index: options.CorpusOptions, call: CallParent
 ) -> TaskFilter:
-    """Return what filters tasks in a worker process."""
+    """Return the function that filters tasks in a worker process."""
     from context_agent.synth_data.quality import TaskFilter
 
     corpus = index.open()
@@ -147,7 +147,7 @@ def _open_filter(
 
 
 def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptions) -> PassAtN | None:
-    """Return the attempts at each task; None for none."""
+    """Return the attempts at each task. If tasks are not attempted, return None."""
     if not chosen.passes:
         return None
     from context_agent.harness.profile import profile as named_profile
@@ -172,7 +172,7 @@ def _pass_at_n(agent: options.AgentOptions, corpus: Corpus, chosen: AttemptOptio
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """Which tasks the page shows."""
+    """The tasks that the page shows."""
 
     SECTION: ClassVar[str] = "Page"
 
@@ -190,7 +190,7 @@ class PageOptions:
 
 @dataclass(frozen=True, slots=True)
 class JudgementOptions:
-    """The judgements, and which tasks they drop."""
+    """The judgments, and the rules by which they drop tasks."""
 
     SECTION: ClassVar[str] = "Judgements"
 
@@ -263,7 +263,7 @@ def review(
 
 
 def _dropped_tasks(files: tuple[Path, ...], known_ids: set[str], problems: list[str]) -> list[Task]:
-    """Return the tasks among the rows that stages dropped; other rows are reported and skipped."""
+    """Return the tasks among the rows that stages dropped. Other rows are reported and skipped."""
     from context_agent.errors import DataError
     from context_agent.synth_data.task import task_of
 
@@ -295,7 +295,7 @@ def _apply_judgements(
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """Write the tasks that stay and report the judges' agreement."""
+    """Write the tasks that stay, and report the agreement of the judges."""
     from context_agent.synth_data.agreement import measure_agreement
     from context_agent.synth_data.judgements import REVIEW_LABEL, apply_judgements, load_judgements
     from context_agent.synth_data.task import write_tasks
@@ -317,7 +317,7 @@ def _apply_judgements(
 
 
 def _agreement_text(report: dict[str, Any]) -> str:
-    """Return the counts, then each judge's agreement with the verification, then the agreement between judges."""
+    """Return the counts, each judge's agreement with the verification, and the agreement between judges."""
     from context_agent.synth_data.agreement import IntervalEstimate
 
     def estimate(figures: dict[str, Any]) -> str:
@@ -342,7 +342,7 @@ SetFolder = Annotated[Path, Argument("FOLDER", EXISTING_FOLDER)]
 
 @dataclass(frozen=True, slots=True)
 class CardOptions:
-    """What a data card says besides the counts."""
+    """The facts that a data card states in addition to the counts."""
 
     SECTION: ClassVar[str] = "Data card"
 
@@ -462,7 +462,11 @@ def check(folder: SetFolder, *, as_json: Json) -> int:
 
 
 def parse_shares(text: str) -> dict[str, float]:
-    """`train=.8,test=.2` as shares by split. Raises `ConfigError`; the sum is checked later."""
+    """Return the shares by split from a text such as `train=.8,test=.2`. The caller checks the sum.
+
+    Raises:
+        ConfigError: If the text does not have this form.
+    """
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, sign, share = (piece.strip() for piece in part.partition("="))
@@ -509,7 +513,7 @@ def _sizes(numbers: dict[str, int]) -> str:
 
 
 def _note_many_dropped(crossing: int, tasks: int) -> None:
-    """Note how to keep more tasks, if the cut between the splits costs many."""
+    """If the split costs many tasks, print a note that says how to keep more of them."""
     if crossing <= MANY_DROPPED * tasks:
         return
     output.note(

@@ -1,7 +1,8 @@
-"""`ctx1 synth tasks` and `ctx1 synth world`: multi-hop tasks from an index, or from an invented world.
+"""The commands `ctx1 synth tasks` and `ctx1 synth world`, which make multi-hop tasks from an index or from an invented
+world.
 
-With a language model, stages make the tasks: `ctx1 synth explore`, `write`, `verify`, `distract` and `extend`. `ctx1
-synth tasks --model` runs all of them by `make_with_model`.
+With a language model, the tasks are made in stages: `ctx1 synth explore`, `write`, `verify`, `distract` and `extend`.
+`ctx1 synth tasks --model` runs all stages with `make_with_model`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class WriterOptions:
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """What every stage takes."""
+    """The options that every stage has."""
 
     SECTION: ClassVar[str] = OWN
 
@@ -181,7 +182,7 @@ def distract(
 
 
 def make_with_model(corpus: Corpus, plan: PipelinePlan, stage: StageOptions) -> int:
-    """Run all stages; return the exit code: 1 if no task was made or the spending cap ended the run."""
+    """Run all stages, and return the exit code. If no task was made or the spending cap ended the run, it is 1."""
     from context_agent.synth_data.llm_stages.pipeline import REPLIES_FILE, make_tasks, stages_folder
 
     with (
@@ -257,7 +258,7 @@ def _distract_by_words(source: Path, settings: DistractorSettings, stage: StageO
 
 
 def _show_report(report: StageReport, *, as_json: bool) -> int:
-    """Print the report, as JSON on stdout or as text on stderr; return 1 if the stage halted or kept nothing."""
+    """Print the report, as JSON on stdout or as text on stderr. If the stage halted or kept nothing, return 1."""
     if as_json:
         output.print_json(report.to_json())
     else:
@@ -271,7 +272,7 @@ def _show_report(report: StageReport, *, as_json: bool) -> int:
 def _pool(
     stage: StageOptions, open_context: Callable[[StageOptions, CallParent], Any], answer: CallParent | None = None
 ) -> AbstractContextManager[StagePool | None]:
-    """Return the worker processes of a stage; None if this process does the work."""
+    """Return the worker processes of a stage. If this process should do the work itself, return None."""
     from context_agent.synth_data.stages import StageWorker
 
     writer, setup = stage.writer, StageWorker(partial(open_context, stage))
@@ -284,7 +285,7 @@ def _open_corpus(stage: StageOptions, call: CallParent) -> Corpus:
 
 
 def _open_context(stage: StageOptions, call: CallParent) -> StageContext:
-    """Return the context of a worker process, whose model calls the process of the command makes."""
+    """Return the context of a worker process. The command's own process makes the model calls."""
     return _context(stage.index.open(), _model(stage, call), stage.writer)
 
 
@@ -314,7 +315,7 @@ def _source_rows(source: Path) -> Callable[[StageContext], Rows]:
 
 
 def _load_rows(source: Path) -> Rows:
-    """Return the rows of the file; unreadable lines are reported and skipped."""
+    """Return the rows of the file. Unreadable lines are reported and skipped."""
     from context_agent.synth_data.llm_stages.pipeline import load_stage_rows
 
     problems: list[str] = []
@@ -335,7 +336,11 @@ WORLD_HOPS = (1, 4)
 
 
 def hop_range(text: Any) -> Hops:
-    """`3` or `2-4` as the first and the last number of hops. Raises `click.BadParameter`."""
+    """Return the first and the last number of hops from a text such as `3` or `2-4`.
+
+    Raises:
+        click.BadParameter: If the text does not have this form.
+    """
     if isinstance(text, tuple):
         return text
     match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(text))
@@ -347,7 +352,7 @@ def hop_range(text: Any) -> Hops:
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """Tasks from links; what else they need are options of all tasks."""
+    """The options of tasks from links that other tasks do not have."""
 
     SECTION: ClassVar[str] = "Tasks from links"
 
@@ -454,7 +459,10 @@ def _note_shortcomings(shortcomings: Sequence[str]) -> None:
 
 
 def _write_link_tasks(corpus: Corpus, settings: LinkTaskSettings, out: Path) -> tuple[dict[str, Any], list[str]]:
-    """Write the tasks from the links of a corpus; return the counts of drafts, and what no task was made of."""
+    """Write the tasks from the links of a corpus.
+
+    Return the counts of drafts, and the reasons why drafts did not become tasks.
+    """
     from context_agent.synth_data.links.tasks import LinkTasks
     from context_agent.synth_data.task import write_tasks
 

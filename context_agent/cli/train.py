@@ -1,7 +1,7 @@
-"""`ctx1 train`: trains a policy.
+"""The command group `ctx1 train`, which trains policies.
 
-`sft`, `rl`, `judge-check` and `verl` read a run file (TOML). `bridge` fits the bridge policy. `demo` trains a small
-language model on a laptop, by demonstrations and then by reinforcement learning.
+`sft`, `rl`, `judge-check` and `verl` read a run file (TOML). `bridge` fits the bridge policy, and `pruner` adapts the
+pruner. `demo` trains a small language model on a laptop, by demonstrations and then by reinforcement learning.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ JUDGE_FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class RunFileOptions:
-    """What both trainers take."""
+    """The options that both trainers have."""
 
     SECTION: ClassVar[str] = OWN
 
@@ -86,7 +86,7 @@ class RunFileOptions:
     ] = None
 
     def load(self, kind: RunKind) -> RunConfig:
-        """Read the run, with the changes and the start that the options name."""
+        """Return the run from the file, with the changes and the starting model that the options name."""
         from context_agent.train.lineage import BASE_MODEL, check_start, started_from
         from context_agent.train.run_file import parse_changes, read_run
 
@@ -189,12 +189,12 @@ def _run(kind: RunKind, train: Callable[..., TrainingResult], run: RunFileOption
 
 
 def _is_main_process() -> bool:
-    """Return whether this is the only process, or the first that `accelerate launch` started."""
+    """Return True if this is the only process, or the first one that `accelerate launch` started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _exit_worker() -> None:
-    """Exits at once if this process is one of several; everything is on disk by now.
+    """If this process is one of several, end it at once. All results are already on disk.
 
     The threads of torch.distributed are still running. A normal exit sometimes aborts or hangs because of them.
     """
@@ -264,7 +264,7 @@ def judge_check(
 def _rankings(
     trajectories: tuple[Path, ...], material: TrainingData, run: RunConfig, *, count: int, seed: int
 ) -> list[LabelledRanking]:
-    """Return the rankings to judge, without the answers if the judge does not get them."""
+    """Return the rankings to judge. If the judge does not get the answers, leave them out."""
     from context_agent.synth_data.demonstrations.replay_check import trajectory_files
     from context_agent.train.experimental.judge.labelled_rankings import recorded_rankings, synthetic_rankings
 
@@ -352,7 +352,7 @@ def bridge(
 
 
 def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: ExitStack) -> list[BridgeSource]:
-    """Return a source for each pair; indexes stay open until the stack ends."""
+    """Return a source for each pair. Indexes stay open until the stack ends."""
     if len(pairs) % 2:
         raise click.UsageError(
             f"got {len(pairs)} arguments: name them in pairs, each CORPUS followed by its QUESTIONS.jsonl"
@@ -368,7 +368,7 @@ def _open_sources(pairs: Sequence[str], embedder: str, collection: str, stack: E
 
 
 def _corpus(name: str, embedder: str, collection: str, stack: ExitStack) -> Corpus:
-    """Return the index in that folder, or else the documents of a file or folder, in memory."""
+    """Return the index in the folder. Without an index, return the documents of the file or folder, in memory."""
     from context_agent.retrieval.chroma.database import DATABASE_FILE
     from context_agent.retrieval.embedders import load_embedder
     from context_agent.retrieval.loaders import load
@@ -553,7 +553,7 @@ def _show_demo(report: DemoReport, plan: DemoPlan) -> None:
 
 
 def _evaluations(report: DemoReport) -> Any:
-    """Return the evaluations side by side: a line a figure. Intervals are in the report."""
+    """Return a table of the evaluations with one line for each figure. The report has their intervals."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""`ctx1 train merge` and `ctx1 train export`: trained models for other programs."""
+"""The commands `ctx1 train merge` and `ctx1 train export`, which prepare trained models for other programs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def merge(
 
 @command
 def export(run: Source, *, out: Out, as_json: Json) -> int:
-    """Copy a trained model in the form that servers load.
+    """Export a trained model to a folder that model servers can load.
 
-    RUN is the folder of `ctx1 train sft` or `rl`, whose best model is taken, or the folder of a model in it. Adapters
-    stay adapters, and name their base model. The new folder has tokenizer and chat template as well. Needs the extra
-    train.
+    RUN is the folder of a `ctx1 train sft` or `ctx1 train rl` run, or the folder of one model in it. If it is a run,
+    its best model is exported. Adapters stay adapters, and name their base model. The new folder also has the tokenizer
+    and the chat template. Needs the extra train.
     """
     from context_agent.train import export
 

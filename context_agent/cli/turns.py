@@ -1,7 +1,8 @@
-"""The turns of an episode as text: live while it runs (`TurnLog`), or from trajectory files (`show`).
+"""The turns of an episode as text. `TurnLog` shows them while the episode runs, and `show` reads them from trajectory
+files.
 
-Each turn is a line for each call, then a bar for the context. A running turn and its bar move on a terminal; when the
-turn is over, they are printed, so that the log scrolls like any other.
+Each turn has a line for each call, and then a bar for the context. On a terminal, a running turn and its bar move. When
+the turn is over, they are printed, so the log scrolls like any other.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ MARKS = {"soft": "┆", "hard": "│"}
 
 
 class TurnLog:
-    """Shows the events of one search; use with `with`, and `show` each event."""
+    """A log of one search on the terminal. Use it in a `with` statement, and call `show` with each event."""
 
     def __init__(self, console: Console, *, rollouts: int = 1) -> None:
         self._console = console
@@ -122,7 +123,7 @@ def trajectory_lines(row: TrajectoryRow, detail: TrajectoryDetail) -> list[Text]
 
 
 def bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) -> Text:
-    """Return a bar that shows how much of the window the view fills; `marks` are at the soft and the hard threshold."""
+    """Return a bar that shows how much of the window the view fills. `marks` are at the soft and the hard threshold."""
     filled = min(cells, -(-tokens * cells // budget.window))
     thresholds = {budget.soft * cells // budget.window: "soft", budget.hard * cells // budget.window: "hard"}
     line = Text.assemble(("context ", "dim"))
@@ -134,7 +135,7 @@ def bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool = True) 
 
 
 def _headed(title: str, lines: Sequence[Text]) -> list[Text]:
-    """Return the lines, with a title in front of the first."""
+    """Return the lines, with a title before the first line."""
     return [
         Text.assemble((f"{title if number == 0 else '':<{HEAD}}", "bold"), line) for number, line in enumerate(lines)
     ]
@@ -187,7 +188,9 @@ def _event_lines(event: Event, view: View) -> list[Text]:
 
 
 def _shortened(lines: list[Text]) -> list[Text]:
-    """Return the lines of a turn; of the calls that brought nothing, all but the first few are counted in one line."""
+    """Return the lines of a turn. Only the first few calls without new results have a line; the rest are counted in one
+    line.
+    """
     empty = [line for line in lines if line.plain.endswith(NOTHING)][MAX_EMPTY_CALLS:]
     if not empty:
         return lines
@@ -201,7 +204,7 @@ def _call(event: ToolResult) -> Text:
 
 
 def _argument(arguments: dict[str, Any]) -> str:
-    """Return the first argument that is text, or the number of tasks."""
+    """Return the first argument that is text. For a call with tasks, return the number of tasks."""
     values = [value for value in arguments.values() if isinstance(value, str)]
     values += [count(len(value), "task") for value in arguments.values() if isinstance(value, list)]
     return _short(values[0], LIVE_TEXT) if values else ""
@@ -278,7 +281,7 @@ def _recorded_call(result: ResultData, blocks: dict[int, BlockData]) -> Text:
 
 
 def _lanes(sub_agents: list[DelegatedData]) -> list[Text]:
-    """Return a lane for each sub-agent that a call started: a bar as long as its number of steps."""
+    """Return a lane for each sub-agent that a call started. A lane is a bar with the length of its number of steps."""
     longest = max((record["steps"] for record in sub_agents), default=0)
     return [_lane(record, longest) for record in sub_agents]
 

@@ -1,6 +1,7 @@
-"""`ctx1 view`: trajectories as one page that opens in any browser, or as text on the terminal.
+"""The commands `ctx1 view` and `ctx1 feedback`.
 
-`ctx1 feedback`: judgments on searches whose trajectories were saved.
+`ctx1 view` shows trajectories as one page that opens in any browser, or as text on the terminal. `ctx1 feedback` adds
+judgments on searches with saved trajectories.
 """
 
 from __future__ import annotations

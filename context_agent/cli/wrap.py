@@ -1,6 +1,7 @@
-"""`ctx1 wrap`: a coding agent behind a proxy that prunes its conversations. `ctx1 unwrap` undoes it.
+"""The commands `ctx1 wrap` and `ctx1 unwrap`.
 
-Only the environment and the command line of the agent's process change. No file is written, so nothing is left behind.
+`ctx1 wrap` starts a coding agent behind a proxy that prunes its conversations. `ctx1 unwrap` undoes it. Only the
+environment and the command line of the agent's process change. No file is written, so nothing is left behind.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Provider:
     """A provider of models.
 
     Attributes:
-        address: Where its API is, with the path that the clients' base address has.
+        address: The address of its API, with the path that a client's base address has.
         variables: The environment variables in which clients look for another base address.
-        opencode: Its name in OpenCode's settings, and the path of a base address there.
+        opencode: The provider's name in OpenCode's settings, and the path of a base address there.
     """
 
     address: str
@@ -162,7 +163,7 @@ def _restored(before: Mapping[str, str | None]) -> dict[str, str]:
 
 @contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Keep the proxies' logs off the terminal, which is the agent's."""
+    """Keep the logs of the proxies off the terminal, because the agent uses it."""
     loggers = [logging.getLogger(name) for name in ("context_agent.server", "uvicorn")]
     before = [(logger, logger.handlers, logger.propagate) for logger in loggers]
     for logger in loggers:
@@ -177,7 +178,7 @@ def _quiet_logs() -> Iterator[None]:
 def _start_proxies(
     upstream: str | None, pruning: PruneOptions, saved: SavingsOptions, savings: SavingsReport, running: ExitStack
 ) -> dict[Provider, str]:
-    """Start a proxy before each model server; return the base address that takes the place of each provider's."""
+    """Start a proxy for each model server. Return the base address that replaces each provider's own."""
     from context_agent.integrations.pruning import ConversationPruners
     from context_agent.integrations.server.proxy import MAX_BODY, Proxy
     from context_agent.integrations.server.settings import Settings
@@ -203,7 +204,7 @@ def _start_proxies(
 
 @contextmanager
 def _serving(proxy: Proxy) -> Iterator[str]:
-    """Run a proxy in a thread until the block ends. Yields its address."""
+    """Run a proxy in a thread, and yield its address. The proxy stops when the block ends."""
     from context_agent.integrations.server.process import ServerProcess, bind_socket, socket_url
     from context_agent.integrations.server.proxy import proxy_application
 
@@ -229,7 +230,7 @@ def _serving(proxy: Proxy) -> Iterator[str]:
 
 
 def _variables(addresses: Mapping[Provider, str], agent: str) -> dict[str, str]:
-    """Return the environment variables that lead an agent to the proxies."""
+    """Return the environment variables that direct an agent to the proxies."""
     variables = {name: address for provider, address in addresses.items() for name in provider.variables}
     if Path(agent).name == "opencode":
         variables[OPENCODE_CONFIG] = _opencode_settings(addresses, os.environ.get(OPENCODE_CONFIG, ""))
@@ -237,7 +238,9 @@ def _variables(addresses: Mapping[Provider, str], agent: str) -> dict[str, str]:
 
 
 def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
-    """Return OpenCode's settings with the proxies' addresses, as JSON; `own` are those in the environment."""
+    """Return OpenCode's settings with the addresses of the proxies, as JSON. `own` are the settings in the
+    environment.
+    """
     try:
         settings = parse_json(own) if own.strip() else {}
         for provider, address in addresses.items():
@@ -250,7 +253,7 @@ def _opencode_settings(addresses: Mapping[Provider, str], own: str) -> str:
 
 
 def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
-    """Return the arguments that lead an agent to the proxy which takes no base address from the environment."""
+    """Return the arguments that direct an agent to the proxy. Some agents take no base address from the environment."""
     if Path(agent).name != "codex":
         return []
     if not os.environ.get("OPENAI_API_KEY"):
@@ -262,7 +265,9 @@ def _arguments(agent: str, addresses: Mapping[Provider, str]) -> list[str]:
 
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command to its end, with the signals that this process gets; return its exit code as a shell would."""
+    """Run a command to its end, and return its exit code as a shell would. Signals to this process are passed on to
+    it.
+    """
     sys.stdout.flush()
     with subprocess.Popen(arguments, env=environment) as child:  # noqa: S603 (the user's own command)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenAgent:
-    """An agent, and the function that closes the agent and everything that was opened for it."""
+    """An agent, and a function that closes it together with everything that was opened for it."""
 
     agent: SearchAgent
     close: Callable[[], None]
@@ -38,19 +38,19 @@ def open_agent(
 ) -> Iterator[OpenAgent]:
     """Open an agent on a Chroma collection.
 
-    The end of the block leaves the agent open, and `OpenAgent.close` closes it. An error inside the block closes it at
-    once. A collection that the caller passes stays open in any case.
+    Use it in a `with` statement. The agent stays open after the block; close it with `OpenAgent.close`. If the block
+    raises an error, the agent is closed at once. A collection that you pass is never closed.
 
     Args:
-        collection: Chroma's own object, or a name in the folder `path` or on the server at `url`.
+        collection: A Chroma collection, or its name in the folder `path` or on the server at `url`.
         path: The folder of the collection.
         url: The address of the Chroma server.
         token: The bearer token for the server.
-        corpus: Other options of `ChromaCorpus.open`.
-        policy: A policy, or the name of one.
-        policy_options: The options of a policy that is given by its name.
-        limits: Limits, or the fields of them.
-        agent_options: Other options of `SearchAgent`.
+        corpus: Further options for `ChromaCorpus.open`.
+        policy: A policy, or its name.
+        policy_options: Options for a policy given by name.
+        limits: The limits, as an object or as a mapping of its fields.
+        agent_options: Further options for `SearchAgent`.
     """
     from context_agent.policies import load_policy
     from context_agent.retrieval.chroma.corpus import ChromaCorpus

@@ -202,7 +202,10 @@ class _Cutter:
         ]
 
     def _of_run(self, run: Values, label: str, *, keys_stay: bool = False) -> list[Passage]:
-        """Return the passages of values that follow each other, such as the lines of JSONL, or of a single value."""
+        """Split a series of consecutive values, such as the lines of a JSONL text, into passages and return them.
+
+        A single value is a series of one.
+        """
         if len(run.values) > 1:
             return self._of_items(run, run.values, label, 0)
         value = run.values[0]

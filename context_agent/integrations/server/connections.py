@@ -79,7 +79,7 @@ class ConnectionTable:
             self._waiting[connection] = None
 
     def serve(self, connection: Connection) -> None:
-        """Note that the server is answering on the connection, which cannot be evicted from now on."""
+        """Mark the connection as being answered. From now on it cannot be evicted."""
         self._waiting.pop(connection, None)
 
     def remove(self, connection: Connection) -> None:

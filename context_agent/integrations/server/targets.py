@@ -47,7 +47,10 @@ def path_fault(path: bytes) -> str:
 
 
 def _reading_fault(text: str) -> str:
-    """Return what is wrong with one reading of the path: a control character, a parent segment, a host."""
+    """Return the reason to reject one interpretation of the path, or an empty string.
+
+    A path is rejected if it contains a control character, a parent segment or a host.
+    """
     if any(unicodedata.category(character) == "Cc" for character in text):
         return "it holds a control character"
     # Windows ignores spaces at the end of a name, and some filters drop characters without a width.
