@@ -1,20 +1,21 @@
-"""How much each retriever counts in a corpus, measured with queries made from the corpus, without a model.
+"""Calibration: the weight of each retriever in a corpus, measured with queries made from the corpus. No model is
+needed.
 
 *Does it work at all?* The test is known-item search: a chunk must come back for some consecutive words of its own text.
 A retriever whose vectors belong to another model, or whose ranking is shuffled, finds a chunk no more often than the
-chunks that other probes look for. It gets weight 0, because fusing it would only push good hits down.
+chunks that other probes look for. Such a retriever gets weight 0, because its hits would only push good hits down.
 
-*How good is it?* The words of a passage are the wrong test for that: an exact match is what BM25 does best, and a user
-asks in other words. So calibration looks for related passages. Chunks that share a rare word (a name, a function, a
-product) mostly deal with the same subject. The query is the sentence around that word in one of them, and the others
-must come back. Each query is asked twice. *With* the word, it is the question of a user who names the subject.
-*Without* it, it is the question of a user who describes the subject. Then no retriever can match the word; each has to
-find the subject by what is said about it.
+*How good is it?* The words of a passage are the wrong test for that. BM25 is best at exact matches, but a user asks in
+other words. So calibration looks for related passages. Chunks that share a rare word (a name, a function, a product)
+mostly deal with the same subject. The query is the sentence around that word in one of them, and the others must come
+back. Each query is asked twice. *With* the word, it is the question of a user who names the subject. *Without* it, it
+is the question of a user who describes the subject. Then no retriever can match the word. Each has to find the subject
+by its description.
 
 A working retriever's weight is the geometric mean of its odds of finding a related chunk, over both kinds of queries.
-The odds are s / (1 - s) for a share of successes s. So a retriever counts by how far it moves the odds that a hit is
-relevant. Probes still share more words with what they look for than a user's questions do, which favors BM25. So a
-working retriever has at least `MIN_WORKING_WEIGHT` of the best one's weight.
+The odds are s / (1 - s) for a share of successes s. So a retriever's weight grows with its effect on the odds that a
+hit is relevant. Probes share more words with the passages that they look for than a user's questions do. This favors
+BM25. So a working retriever has at least `MIN_WORKING_WEIGHT` of the best one's weight.
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ from context_agent.retrieval.retriever import Retriever
 from context_agent.types import Chunk
 
 CALIBRATION_VERSION = 2
-"""Increment it when weights are measured in another way. A corpus then measures anew instead of using stored
-weights.
+"""Increment it when the measurement changes. A corpus then measures anew instead of using stored weights.
 """
 KNOWN_ITEM_PROBES = 32
 """Chunks that calibration searches for by their own words."""
@@ -48,12 +48,14 @@ SEARCH_DEPTH = 25
 MAX_WORD_FREQUENCY = 8
 """A word in at most this many chunks relates them."""
 SMALLEST_CORPUS = 64
-"""With fewer chunks, even a random ranking finds many. Then all retrievers keep weight 1."""
+"""The fewest chunks of a corpus that is calibrated. In a smaller corpus even a random ranking finds many chunks, so all
+retrievers keep weight 1.
+"""
 MIN_WORKING_WEIGHT = 0.6
-"""Weight that a working retriever has at least, where the best one has 1.
-
-Without it, MiniLM had .19 on Debian's policy and found more alone than fused: recall@5 .500 against .344, now .469. On
-train questions with static vectors one-shot search changes by at most .001 (`benchmarks/fusion.py` prints the weights).
+"""The least weight of a working retriever. The best one has weight 1. Without this minimum, MiniLM had weight .19 on
+Debian's policy manual, and the fused recall@5 was .344, against .500 for MiniLM alone. With the minimum, it is .469. On
+train questions with static vectors, recall of a single search changes by at most .001 (`benchmarks/fusion.py` prints
+the weights).
 """
 MIN_STANDARD_ERRORS = 3.0
 """Standard errors by which a working retriever's known-item score exceeds chance."""
@@ -64,11 +66,11 @@ MAX_SENTENCE_WORDS = 40
 RANDOM_SEED = 0
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s*|\n\s*\n")
 Fetch = Callable[[Sequence[str]], Mapping[str, Chunk]]
-"""A function that returns chunks by id, without those that do not exist."""
+"""A function that returns the chunks with the given ids. Unknown ids are left out."""
 
 
 class WordIndex(Protocol):
-    """The words of a corpus, as `Bm25Index` holds them."""
+    """An index of the words in a corpus, such as `Bm25Index`."""
 
     def search(self, query: str, k: int) -> list[tuple[str, float]]:
         """Return the `k` best texts for a query as (id, score), best first."""
@@ -77,7 +79,7 @@ class WordIndex(Protocol):
         """Return the distinct terms of a text, in order of appearance."""
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
-        """Return in how many texts each term occurs, shape (n,)."""
+        """Return the number of texts that contain each term, shape (n_terms,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +96,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Queries for a known chunk, and queries for related chunks.
+    """The queries of a calibration.
 
     Attributes:
-        known_items: Queries for the chunk that they are made from.
-        naming: Queries with the word that relates the chunks.
+        known_items: Queries that look for the chunk that they are made from.
+        naming: Queries that look for related chunks, with the word that these chunks share.
         describing: The same queries without that word.
     """
 
@@ -112,8 +114,8 @@ class Calibration:
     """The result of a measurement, by retriever name.
 
     Attributes:
-        mrr: The mean reciprocal rank of related passages.
-        weights: The weight. The best retriever has 1.
+        mrr: The mean reciprocal rank of the related passages.
+        weights: The weight of each retriever. The best one has weight 1.
     """
 
     mrr: Mapping[str, float]
@@ -121,8 +123,9 @@ class Calibration:
 
 
 def sample_rows(count: int) -> list[int]:
-    """Return the positions of the chunks to make probes of, in random order. A corpus too small for calibration gives
-    none.
+    """Return the positions of the chunks to make probes of, in random order.
+
+    If the corpus is too small for calibration, return no positions.
     """
     return (
         [] if count < SMALLEST_CORPUS else random.Random(RANDOM_SEED).sample(range(count), min(count, SAMPLED_CHUNKS))
@@ -137,7 +140,7 @@ def probes_of(
     Args:
         sample: Ids of chunks. Those that no longer exist are skipped.
         index: The words of the corpus.
-        fetch: Returns chunks by id.
+        fetch: Returns the chunks with the given ids.
         chunk_of: Maps an indexed id to its chunk's id. None means that they are the same.
     """
     generator = random.Random(RANDOM_SEED)
@@ -153,7 +156,7 @@ def probes_of(
 
 
 def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
-    """Measure the retrievers. Search every probe with every retriever.
+    """Search for every probe with every retriever, and return the weights that follow.
 
     If there are no probes, no retriever works, or no passages are related, the weights are equal.
     """
@@ -169,17 +172,21 @@ def calibrate(retrievers: Sequence[Retriever], probes: Probes) -> Calibration:
 
 
 def _ranks(retriever: Retriever, probes: Probes) -> NDArray[np.float64]:
-    """Return the reciprocal ranks of both kinds of related probes, shape (2, n)."""
+    """Return the reciprocal ranks of the related probes, shape (2, n_probes). The two rows are the probes with and
+    without the word.
+    """
     return np.stack([reciprocal_ranks(retriever, kind) for kind in (probes.naming, probes.describing)])
 
 
 def _mean_odds(kinds: NDArray[np.float64]) -> float:
-    """Return the geometric mean of the odds of both kinds of probes. The reciprocal ranks have shape (kinds, n)."""
+    """Return the geometric mean of the odds over both kinds of probes. `kinds` has the reciprocal ranks, shape (2,
+    n_probes).
+    """
     return math.exp(sum(math.log(success_odds(ranks)) for ranks in kinds) / len(kinds))
 
 
 def success_odds(ranks: NDArray[np.float64]) -> float:
-    """Return the odds of finding a relevant chunk.
+    """Return the odds that a search finds a relevant chunk, from the reciprocal ranks of the probes.
 
     Half a success and half a failure are added, so the odds stay finite. This is Haldane's and Anscombe's correction
     (Anscombe, "On estimating binomial response relations", 1956).
@@ -189,14 +196,15 @@ def success_odds(ranks: NDArray[np.float64]) -> float:
 
 
 def reciprocal_ranks(retriever: Retriever, probes: Sequence[Probe]) -> NDArray[np.float64]:
-    """Return 1 / rank of the first relevant chunk for each probe, shape (n,). Below rank `SEARCH_DEPTH` it is 0."""
+    """Search for each probe and return 1 / rank of its first relevant chunk, shape (n_probes,).
+
+    If no relevant chunk is among the first `SEARCH_DEPTH` hits, the value is 0.
+    """
     return np.array([_reciprocal_rank(_ranking(retriever, probe), probe.relevant) for probe in probes], np.float64)
 
 
 def _finds_known_items(retriever: Retriever, probes: Sequence[Probe]) -> bool:
-    """Return whether the retriever finds chunks by their own words more often than chunks that other probes look
-    for.
-    """
+    """Return True if a chunk's own words find this chunk more often than the chunks of other probes."""
     if len(probes) < 2:
         return True
     rankings = [_ranking(retriever, probe) for probe in probes]
@@ -218,13 +226,15 @@ def _passage(chunk: Chunk, generator: random.Random) -> str:
     """Return 16 consecutive words from a random position in the text."""
     words = chunk.text.split()
     start = generator.randrange(max(1, len(words) - PASSAGE_WORDS + 1))
-    # A script without spaces makes one endless word: a piece of it is enough.
+    # In a script without spaces, a whole text is one word, so only a piece of it is taken.
     return " ".join(words[start : start + PASSAGE_WORDS])[: 12 * PASSAGE_WORDS]
 
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """A sentence of the chunk `source`, the same without one of its rare words, and the other chunks with the word."""
+    """A rare word that relates chunks. `sentence` is a sentence of the chunk `source` that has the word. `description`
+    is the sentence without the word. `others` are the other chunks that have the word.
+    """
 
     source: str
     sentence: str
@@ -246,7 +256,9 @@ def _draft(
 
 
 def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
-    """Return the relations without the chunks that repeat the sentence, because words alone find these."""
+    """Remove the chunks that repeat the sentence, and return the relations that are left. Words alone would find these
+    chunks.
+    """
     others = fetch(sorted(frozenset[str]().union(*(draft.others for draft in drafts))))
     texts = {chunk_id: _spaced(chunk.text) for chunk_id, chunk in others.items()}
     relations = [
@@ -260,9 +272,9 @@ def _relations(drafts: Sequence[_Relation], fetch: Fetch) -> list[_Relation]:
 
 
 def _without(term: str, word: str, index: WordIndex) -> str:
-    """Return the word without the term. If the word holds no other term, return "".
+    """Return the word without the term. If the word has no other term, return an empty string.
 
-    In a script without spaces, a word holds many terms.
+    In a script without spaces, a word has many terms.
     """
     terms = index.analyze(word)
     if term not in terms:
@@ -271,7 +283,7 @@ def _without(term: str, word: str, index: WordIndex) -> str:
 
 
 def _rare_words(chunk: Chunk, index: WordIndex) -> list[tuple[str, str]]:
-    """Return (sentence, term) for each word of the chunk that a few other chunks hold too."""
+    """Return (sentence, term) for each word of the chunk that also occurs in a few other chunks."""
     sentences = (_spaced(part, MAX_SENTENCE_WORDS) for part in _SENTENCE_END.split(chunk.text))
     pairs = [(sentence, term) for sentence in sentences for term in index.analyze(sentence)]
     frequencies = index.document_frequency([term for _, term in pairs])

@@ -1,15 +1,16 @@
-"""Hybrid search: the hits of BM25 and of dense search, fused by a weighted sum of their scores.
+"""Hybrid search, which fuses the hits of BM25 and dense search by a weighted sum of their scores.
 
-Each retriever's scores for a query are scaled to 0..1. The sum is weighted by how good the retriever is in this corpus.
-Unlike ranks, scores keep what a retriever says about this query. If its first hit stands out clearly, it decides the
-order. If all its hits score alike, it has little influence. The method is that of Bruch, Gai and Ingber, "An Analysis
-of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023. Rankings without comparable scores, such as those of several
-queries, are fused by reciprocal rank.
+Each retriever's scores for a query are scaled to 0..1. The weight of a retriever depends on its quality in this corpus.
+Unlike ranks, scores show how sure a retriever is for this query. If the first hit of a retriever stands out clearly,
+this retriever decides the order. If all its hits have similar scores, it has little influence. The method is that of
+Bruch, Gai and Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", ACM TOIS 2023. Rankings without
+comparable scores, such as those of several queries, are fused by reciprocal rank.
 
-The weights that `calibration` measures are those of an ordinary question. A question may use words that the corpus does
-not have: it names a company whose filings are headed by a ticker. No probe made of the corpus's own words can be such a
-question, so each question is judged when it is asked. If many of its words are unknown, and no passage stands out by
-the others, words cannot tell which passage is meant. `query_weights` then gives vectors more weight.
+The weights from `calibration` suit an ordinary question. But a question may use words that the corpus does not have.
+For example, it names a company, and the corpus has only the company's ticker. A probe has only words of the corpus, so
+calibration cannot measure this case. Each question is therefore judged when it is asked. If many of its words are
+unknown, and no passage stands out by the known words, words cannot tell which passage is meant. `query_weights` then
+gives vectors more weight.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def reciprocal_rank_fusion(
 ) -> list[tuple[str, float]]:
     """Fuse rankings by the ranks of their ids.
 
-    An id's score is the sum over rankings of weight / (k + rank), with ranks from 1.
+    An id's score is the sum over rankings of weight / (k + rank), with ranks from 1. Without weights, this is the
+    formula of Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet", SIGIR 2009.
 
     Args:
         rankings: Ids, best first. If a ranking repeats an id, its first rank counts.
@@ -62,7 +64,7 @@ def reciprocal_rank_fusion(
             continue
         for rank, item in enumerate(dict.fromkeys(ranking), start=1):
             parts.setdefault(item, []).append(weight / (k + rank))
-    # An exact sum does not depend on the order of the rankings, and equal ids stay equal.
+    # The exact sum does not depend on the order of the rankings, so ids with equal ranks have equal scores.
     scores = {item: math.fsum(terms) for item, terms in parts.items()}
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))
 
@@ -73,9 +75,9 @@ def score_fusion(
     """Fuse the hits of retrievers by their scaled scores.
 
     Args:
-        hits_by_retriever: The hits of each retriever as (id, score). An id that a retriever did not return scores 0
-            there.
-        weights: The weight of each retriever. One that is not named has weight 1; one of weight 0 is ignored.
+        hits_by_retriever: The hits of each retriever as (id, score). If a retriever did not return an id, the id gets
+            score 0 from it.
+        weights: The weight of each retriever. A retriever that is not named has weight 1. One with weight 0 is ignored.
 
     Returns:
         Ids with the weighted mean of their scaled scores, from 0 to 1, best first. Equal scores are ordered by id.
@@ -92,7 +94,7 @@ def score_fusion(
 def scaled_scores(hits: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Return each id's score, scaled so that the lowest becomes 0 and the highest 1. Equal scores all become 1.
 
-    A score that is not finite, as a damaged vector gives, becomes 0.
+    A score that is not finite, for example because a vector is damaged, becomes 0.
     """
     finite = [score for _, score in hits if math.isfinite(score)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -104,7 +106,7 @@ def scaled_scores(hits: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class FusedCandidate:
-    """A fused id, with the score of each retriever."""
+    """A chunk id with its fused score and the score of each retriever."""
 
     id: str
     score: float
@@ -125,18 +127,19 @@ def gather(
 ) -> list[FusedCandidate]:
     """Search with all retrievers and fuse their hits.
 
-    Each retriever contributes `per_retriever` chunks that are not in `exclude`. It returns as many more as there are
-    excluded ids, because excluding them by a filter would make a dense query linear in the collection.
+    Each retriever contributes `per_retriever` chunks that are not in `exclude`. To find them, it is asked for more
+    hits: one more for each excluded id. A filter that excludes the ids would make a dense query linear in the
+    collection.
 
     Args:
-        retrievers: The retrievers. One of weight 0 is not used.
+        retrievers: The retrievers. A retriever with weight 0 is not used.
         weights: Their weights in this corpus. `query_weights` adapts them to the query.
         query: The query.
         exclude: Ids of chunks to leave out.
         where: A metadata filter.
-        limit: The most candidates to return.
-        per_retriever: The hits of each retriever that are fused.
-        executor: Runs the searches at the same time. None runs them one after the other.
+        limit: The maximum number of candidates to return.
+        per_retriever: The number of hits from each retriever that are fused.
+        executor: Runs the searches in parallel. If it is None, they run one after the other.
 
     Returns:
         Candidates, best first.
@@ -183,12 +186,13 @@ def query_weights(
 
     Args:
         retrievers: The retrievers that searched.
-        weights: Their weights in this corpus. One that is not named has weight 1.
+        weights: Their weights in this corpus. A retriever that is not named has weight 1.
         query: The query.
-        hits: What each of them found, best first.
+        hits: The hits of each retriever as (id, score), best first.
 
     Returns:
-        The weights of the corpus. If words cannot tell which passage the query means, the other retrievers weigh more.
+        The weights for this query. If words cannot tell which passage the query means, the retrievers that do not use
+        words get more weight.
     """
     adapted = {retriever.name: weights.get(retriever.name, 1.0) for retriever in retrievers}
     for retriever in retrievers:
@@ -200,7 +204,10 @@ def query_weights(
 
 
 def _lead(hits: Sequence[tuple[str, float]]) -> float:
-    """Return by what share of its score the first hit is better than the fifth. A single hit gives 1, and no hit 0."""
+    """Return (first - fifth) / first, from the scores of the first and the fifth hit.
+
+    If there are fewer than five hits, use the last one instead of the fifth. A single hit gives 1, and no hit gives 0.
+    """
     if len(hits) < 2:
         return float(len(hits))
     first, fifth = hits[0][1], hits[:5][-1][1]
@@ -210,7 +217,9 @@ def _lead(hits: Sequence[tuple[str, float]]) -> float:
 def hits_of(
     query: str, candidates: Sequence[FusedCandidate], chunks: Mapping[str, Chunk], reranker: Reranker | None, limit: int
 ) -> list[Hit]:
-    """Return candidates with their chunks, ordered by the reranker if there is one. Ids without a chunk are dropped."""
+    """Return the candidates as hits with their chunks. If there is a reranker, it orders them. Ids without a chunk are
+    dropped.
+    """
     candidates = [candidate for candidate in candidates if candidate.id in chunks]
     scores = [candidate.score for candidate in candidates]
     if reranker is not None and candidates:

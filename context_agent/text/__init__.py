@@ -1,4 +1,5 @@
 """Text as data: words and names, sentences, languages, citations and numbered passages.
 
-Everything here is a pure function of strings. The package stands on the standard library and on `types` and `errors`.
+Every function here is a pure function of strings. The package imports the standard library, `types` and `errors`. Only
+`identification` also uses py3langid.
 """

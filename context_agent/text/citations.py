@@ -1,4 +1,4 @@
-"""Find citations of numbered passages in a text, such as [1] or [2, 3], and check what they support."""
+"""Citations of numbered passages in a text, such as [1] or [2, 3], and a check that the passages support the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from context_agent.text.passages import NumberedPassage
 from context_agent.text.words import words
 
 MIN_QUOTED_WORDS = 4
-"""A quotation with fewer words is not checked: most short ones are names and titles."""
+"""A quotation with fewer words is not checked, because most short quotations are names or titles."""
 QUOTATION = re.compile(r'"([^"]{1,1000})"|“([^“”]{1,1000})”|„([^„“”]{1,1000})[“”]|«([^«»]{1,1000})»')
 _CITATION = re.compile(r"\[(\d{1,6}(?:\s*[,;]\s*\d{1,6})*)\]")
 _ELLIPSIS = re.compile(r"(?:(?<!\s)\s++)?\[?(?:\.\.\.|…)\]?\s*+")
@@ -27,7 +27,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class CitationProblem:
-    """What was marked in an answer: the citation or quotation as written, and the reason."""
+    """A citation or quotation that was marked in an answer, as written, and the reason for the mark."""
 
     text: str
     reason: str
@@ -40,17 +40,17 @@ def citations(text: str, start: int = 0, end: int | None = None) -> Iterator[Cit
 
 
 def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str, list[CitationProblem]]:
-    """Mark what the passages do not support.
+    """Mark the citations and quotations that the passages do not support.
 
     A citation is marked if it names a passage that does not exist. A quotation is marked if no passage has its words.
-    It is looked up in the passages that are cited behind it in its sentence, else in all passages.
+    If the sentence cites passages after the quotation, only these are searched. Otherwise all passages are searched.
 
     Args:
         text: An answer with citations such as [1].
         passages: The passages that the answer may cite.
 
     Returns:
-        The text with a mark behind each problem, and the problems.
+        The text with a mark after each problem, and the problems.
 
     Example:
         >>> passage = NumberedPassage(1, "light", "Orm Skerry Light", "It was lit in 1868.")
@@ -81,9 +81,9 @@ def check_citations(text: str, passages: Sequence[NumberedPassage]) -> tuple[str
 
 
 def _cited_after(text: str, position: int) -> tuple[int, ...]:
-    """Return the numbers of the first citation behind a position, before another quotation begins.
+    """Return the passage numbers of the first citation after a position, if no other quotation begins before it.
 
-    Return none if there is none.
+    If there is no such citation, return an empty tuple.
     """
     following = QUOTATION.search(text, position)
     end = following.start() if following else len(text)
@@ -91,9 +91,9 @@ def _cited_after(text: str, position: int) -> tuple[int, ...]:
 
 
 def _contains(text: str, quote: str) -> bool:
-    """Return whether a text has all parts of a quotation, in any order.
+    """Return True if a text contains all parts of a quotation, in any order.
 
-    Letter case, spaces and typography do not count.
+    The comparison ignores letter case, spaces and typography.
     """
     plain = _plain(text)
     return all(part in plain for part in map(_plain, _ELLIPSIS.split(quote)) if part)

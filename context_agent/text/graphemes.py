@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 LONGEST_CLUSTER = 32
-"""Code points that form one character at most. A longer stack of combining marks is cut."""
+"""The maximum number of code points in one character. A longer stack of combining marks is cut."""
 
 
 def whole_character(text: str, position: int, end: int) -> int:
@@ -17,7 +17,10 @@ def whole_character(text: str, position: int, end: int) -> int:
 
 
 def _continues(text: str, position: int) -> bool:
-    """Return whether the code point at `position` belongs to the one before, as marks, joined emoji and flags do."""
+    """Return True if the code point at `position` belongs to the code point before it.
+
+    Combining marks, joined emoji and flags consist of such code points.
+    """
     before, here = text[position - 1], text[position]
     if here.isascii():
         return before == "\r" and here == "\n"
@@ -34,7 +37,10 @@ def _continues(text: str, position: int) -> bool:
 
 
 def _flags_before(text: str, position: int) -> int:
-    """Return the number of regional indicators in a row before `position`, counted up to a few. Two make a flag."""
+    """Return the number of consecutive regional indicators before `position`. Two of them make a flag.
+
+    The function stops counting after a few.
+    """
     count = 0
     while count < LONGEST_CLUSTER and count < position and "\U0001f1e6" <= text[position - 1 - count] <= "\U0001f1ff":
         count += 1

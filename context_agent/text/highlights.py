@@ -1,7 +1,7 @@
-"""Choose the sentence of each ranked document that matters most for the question.
+"""The sentence of each ranked document that matters most for the question.
 
-A sentence matters if it has words of the question or names another ranked document. An answer in several steps leads
-from one document to the next by such names. Rare words count more than frequent ones.
+A sentence matters if it has words of the question or names another ranked document. A question in several steps is
+answered by following such names from one document to the next. Rare words count more than frequent ones.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class BestSentence:
 def best_sentences(question: str, documents: Sequence[RankedDocument]) -> list[BestSentence | None]:
     """Return the best sentence of each document.
 
-    Of equal sentences, the first is the best. A heading is the best only if the document has nothing else.
+    If several sentences are equally good, the first one is returned. A heading is returned only if the document has
+    nothing else.
 
     Args:
         question: The question that the documents answer.
         documents: The documents of a search result.
 
     Returns:
-        A sentence for each document; None for a document without text.
+        A sentence for each document. If a document has no text, its entry is None.
 
     Example:
         >>> from context_agent.types import RankedChunk
@@ -80,7 +81,8 @@ def _worth(
     other_titles: Iterable[frozenset[str]],
     rarity: Mapping[str, float],
 ) -> float:
-    """Return the summed rarity of the words that a sentence shares with the question and with names of other documents.
+    """Return the worth of a sentence: the summed rarity of its words that occur in the question or in another
+    document's title.
 
     Words of the document's own title do not count, because a reader has seen the title.
     """

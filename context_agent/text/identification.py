@@ -1,11 +1,11 @@
-"""Identify the language of a text: that of each passage of an index, and that of most of them.
+"""Language identification, for each passage of an index and for the majority of its passages.
 
-Most prose is decided by frequent words that no other language has. Three such words are clear, and looking them up
-costs a few microseconds. A script without spaces names its language. What remains is short, a table, a log, code or
-another language. py3langid judges it (Lui and Baldwin, "langid.py: An off-the-shelf language identification tool", ACL
-2012). Its package contains a model of 139 languages, which is loaded when the first such text comes.
+Most prose is decided by frequent words that no other language has. Three such words are enough, and looking them up
+takes a few microseconds. A script without spaces shows its language. The remaining texts are short, or they are tables,
+logs, code or texts in another language. py3langid judges these (Lui and Baldwin, "langid.py: An off-the-shelf language
+identification tool", ACL 2012). Its package contains a model of 139 languages, which is loaded for the first such text.
 
-A text that shows no language clearly counts as one in the language of most texts.
+If a text does not show a language clearly, it counts as a text in the language of the majority.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
 SAMPLE, SAMPLE_CHARACTERS = 64, 1_000
-"""Texts of a sample, spread evenly over all texts, and the characters of each."""
+"""The number of texts in a sample, and the number of characters taken from each. The sample is spread evenly over all
+texts.
+"""
 READ_CHARACTERS, JUDGED_CHARACTERS = 600, 200
-"""Characters of a passage that are searched for markers, and characters of its words that py3langid gets."""
+"""The number of a passage's characters that are searched for markers, and the number that py3langid gets."""
 FEWEST_LETTERS = 20
 """A text with fewer letters shows no language."""
 LEAST_WORDS = 100
 """A sample with fewer words shows no language. It counts as English."""
 CLEAR_MARKERS, EXPECTED_MARKERS = 3, 2
-"""Different markers that decide for a language, and for the language of most texts."""
+"""The number of different markers that show a language. The language of most texts needs only the second number."""
 LEAST_PROBABILITY = 0.9
-"""Probability that py3langid must give a language."""
+"""The least probability at which a language from py3langid is accepted."""
 LEAST_UNMARKED = 0.98
-"""Probability that is needed without a marker of the language: a list of Spanish names is not a Spanish text."""
+"""The least probability for a text without a marker of the language. A list of Spanish names is not a Spanish text."""
 LEAST_TOGETHER = 0.5
-"""Probability that is needed for a whole sample, in which names are of many kinds."""
+"""The least probability for a whole sample. Its names come from many languages, so they do not mislead."""
 MAJORITY = 2
 """The first language must have this many times as many texts as the second."""
 
@@ -73,7 +75,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def identify(texts: Sequence[str]) -> str:
-    """Return the code of the language that most of the texts are written in.
+    """Return the code of the language in which most of the texts are written.
 
     A sample is read. If it has too few words, it counts as English. If no language has a majority, return
     `UNIDENTIFIED`.
@@ -99,14 +101,14 @@ def language_of(text: str, majority: str) -> str:
 
 
 def languages_shown(text: str) -> frozenset[str]:
-    """Return the codes of all languages that have a marker in the text."""
+    """Return the codes of the languages whose markers occur in the text."""
     return frozenset(_LANGUAGE_OF_MARKER[word] for word in _LANGUAGE_OF_MARKER.keys() & _WORD.findall(text.lower()))
 
 
 def _shown(text: str, majority: str = "", *, judged: int = READ_CHARACTERS, least: float = LEAST_UNMARKED) -> str:
     """Return the language that a text clearly shows, or an empty string.
 
-    py3langid gets the first `judged` characters. It decides with at least the probability `least`.
+    py3langid gets the first `judged` characters. Its language is accepted if the probability is at least `least`.
     """
     if not text.isascii() and (language := script_language(text)):
         return language

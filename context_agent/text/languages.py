@@ -1,4 +1,4 @@
-"""The languages that texts are analyzed in, by their ISO 639-1 codes."""
+"""The languages in which texts can be analyzed, by their ISO 639-1 codes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Escape text that a server would read as a control token, or a model as a line of the harness.
+"""Escaping of text that a server would read as a control token, or a model as a line of the harness.
 
-A passage is data, but two kinds of spelling in it could read as something else. One is the harness's own lines: block
-headers and the usage line. The other is the control markers of model families (`<|im_start|>`, `[INST]`, `<tool_call>`,
-`</s>`), which many servers turn into special tokens even inside a message. `escape_markers` puts a backslash inside
-each.
+A passage is data, but two kinds of text in it could be read as something else. The first kind is the harness's own
+lines, which are block headers and the usage line. The second kind is the control markers of model families
+(`<|im_start|>`, `[INST]`, `<tool_call>`, `</s>`). Many servers turn these markers into special tokens even inside a
+message. `escape_markers` puts a backslash inside each marker and each line.
 
 Markers are searched in the text's skeleton. To make it, compatibility forms are normalized (NFKC), case is folded,
 invisible characters and combining marks are removed, and look-alikes of brackets, bars and colons become ASCII. The
@@ -63,7 +63,9 @@ _INVISIBLE = (
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
-"""Characters that a skeleton leaves out: controls, formats, fillers, variation selectors, combining marks."""
+"""The characters that a skeleton leaves out: control and format characters, fillers, variation selectors and combining
+marks.
+"""
 _INVISIBLE_RUN = re.compile(f"[{_INVISIBLE}]+")
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _ODD_ASCII = bytes([*range(9), 11, 12, *range(14, 32), 127])
@@ -72,8 +74,8 @@ _ODD_ASCII = bytes([*range(9), 11, 12, *range(14, 32), 127])
 def escape_markers(text: str, *, blocks: bool = True) -> str:
     r"""Return the text with a backslash inside every marker (`<\|im_start|>`, `[\INST]`), and with `\r` as a newline.
 
-    Ordinary text comes back unchanged. Escaping twice gives the same as escaping once. `blocks=False` leaves block
-    headers and usage lines as they are. Use it for text that the harness has rendered.
+    Ordinary text is returned unchanged. Escaping twice has the same result as escaping once. If `blocks` is False,
+    block headers and usage lines stay unchanged. Pass False for text that the harness has rendered.
     """
     text = text.replace("\r", "\n") if "\r" in text else text
     positions = _in_skeleton(text, blocks) if _is_plain(text) else _in_odd(text, blocks)
@@ -84,19 +86,19 @@ def escape_markers(text: str, *, blocks: bool = True) -> str:
 
 
 def escaped_line(text: str) -> str:
-    """Return the text on one line for a header, without control characters and with its markers escaped."""
+    """Remove control characters and escape markers, and return the text on one line. It can be used in a header."""
     return escape_markers(_LINE_BREAKS.sub(" ", text)).strip()
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether the text equals its skeleton except for case."""
+    """Return True if the text equals its skeleton except for case."""
     if text.isascii():
         return len(text.encode().translate(None, _ODD_ASCII)) == len(text)
     return unicodedata.is_normalized("NFKC", text) and _odd().isdisjoint(text)
 
 
 def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
-    """Return the positions in a skeleton where a backslash belongs, in order."""
+    """Return the positions in a skeleton at which a backslash must be inserted, in order."""
     cuts = [match.end() for match in _CONTROL.finditer(skeleton)] if "<" in skeleton or "[" in skeleton else []
     lines = (_TURN, _HEADER) if blocks else (_TURN,)
     cuts += [match.end() - 1 for pattern in lines for match in pattern.finditer(f"\n{skeleton}")]
@@ -106,7 +108,10 @@ def _in_skeleton(skeleton: str, blocks: bool) -> list[int]:
 
 
 def _in_odd(text: str, blocks: bool) -> list[int]:
-    """Return the positions for a text that differs from its skeleton. They are found there and mapped back."""
+    """Return the positions for a text that differs from its skeleton.
+
+    The positions are found in the skeleton and mapped back to the text.
+    """
     pieces = list(map(_skeletons().__getitem__, text))
     cuts = _in_skeleton("".join(pieces), blocks)
     if not cuts:
@@ -124,7 +129,7 @@ def _odd() -> frozenset[str]:
 
 
 class _Skeletons(dict[str, str]):
-    """The skeleton of each character, computed once."""
+    """A cache of the skeleton of each character."""
 
     def __missing__(self, char: str) -> str:
         plain = (_LOOKALIKES.get(part, part) for part in unicodedata.normalize("NFKC", _LOOKALIKES.get(char, char)))

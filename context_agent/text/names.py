@@ -1,4 +1,6 @@
-"""Find the names in a text: capitalized runs and quotations, whole and in parts. English heuristics, no list of names.
+"""The names in a text: capitalized runs and quotations, whole and in parts.
+
+They are found by heuristics for English, without a list of names.
 
 In scripts without spaces, names are quotations, runs of katakana, and words in Latin letters.
 """
@@ -33,12 +35,12 @@ _ENDING = re.compile(r"[’']s$")
 _MAX_OPTION_WORDS = 10
 _MAX_CONNECTORS = 3
 _MAX_NAME_TOKENS = 60
-"""Words and marks of a capitalized run at most. A longer run is several names."""
+"""The maximum number of words and marks in a capitalized run. A longer run is several names."""
 _SHORTEST_NAME = 3
 
 
 class Mention(NamedTuple):
-    """A name in a text: where it starts, the name as written, and its folded words."""
+    """A name in a text, with its start, its spelling in the text, and its folded words."""
 
     start: int
     surface: str
@@ -46,7 +48,7 @@ class Mention(NamedTuple):
 
 
 def mentions(text: str) -> list[Mention]:
-    """Return the names of a text, each once, in order of discovery. Compound names are also returned in parts."""
+    """Return the names in a text, each once, in order of discovery. The parts of a compound name are also returned."""
     names: dict[str, Mention] = {}
     for start, span in _names(text):
         _add(names, start, span)
@@ -59,7 +61,10 @@ def mentions(text: str) -> list[Mention]:
 
 
 def question_entities(question: str) -> list[str]:
-    """Return what a question names, as written: quotations, capitalized runs, and the options of a comparison."""
+    """Return the names in a question, as written.
+
+    They are quotations, capitalized runs, and the options of a comparison.
+    """
     names: dict[str, Mention] = {}
     for start, span in _names(question, quoted_first=True):
         _add(names, start, span, dates=False)
@@ -73,7 +78,7 @@ def question_entities(question: str) -> list[str]:
 
 
 def _options(question: str) -> Iterator[str]:
-    """Yield the two sides of the last `or` or `and` if they are short, because titles are not always capitalized."""
+    """Yield the two sides of the last `or` or `and` if they are short. Titles are not always capitalized."""
     sides = _OPTIONS.split(question)
     if len(sides) < 2:
         return
@@ -103,7 +108,7 @@ def _names(text: str, *, quoted_first: bool = False) -> Iterator[tuple[int, str]
 
 
 def _runs(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the capitalized runs with the connectors inside them, each with its start."""
+    """Yield the start and the text of each capitalized run. Connectors inside a run belong to it."""
     run: list[tuple[str, int, bool]] = []
     pending: list[tuple[str, int, bool]] = []
     opening = True
@@ -126,7 +131,7 @@ def _runs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _closed(run: list[tuple[str, int, bool]], text: str) -> Iterator[tuple[int, str]]:
-    """Yield the run without the opening word of a sentence."""
+    """Yield the run. If its first word only begins a sentence, leave this word out."""
     while run and run[0][2] and run[0][0].lower() in _OPENERS:
         run = run[1:]
     if run:

@@ -1,8 +1,7 @@
-"""Normalize Unicode in linear time.
+"""Unicode normalization in linear time.
 
-Python sorts the combining marks behind a letter by insertion, so a text of marks alone takes quadratic time: 80,000
-marks take half a minute. Unicode's stream-safe format (UAX #15, section 13) allows 30 marks in a row. No language needs
-more.
+Python sorts the combining marks after a letter by insertion, which takes quadratic time. For 80,000 marks it takes half
+a minute. Unicode's stream-safe format (UAX #15, section 13) allows 30 marks in a row. No language needs more than 30.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import cache
 from typing import Literal
 
 MAX_MARKS = 30
-"""Combining marks in a row that are kept. The others are dropped."""
+"""The number of consecutive combining marks that are kept. Further marks are dropped."""
 _MAY_BE_MARKS = re.compile(rf"[^\x00-\x7f]{{{MAX_MARKS + 1}}}")
 _LAST_PLANE = 0x1FFFF
 """The last code point before the planes of Chinese characters. There are no combining marks in those planes."""
@@ -30,7 +29,7 @@ def normal_form(form: Literal["NFC", "NFD", "NFKC", "NFKD"], text: str) -> str:
 
 @cache
 def _long_runs() -> re.Pattern[str]:
-    """Return the pattern of runs longer than `MAX_MARKS` whose characters decompose into marks alone."""
+    """Return a pattern for runs of more than `MAX_MARKS` characters that decompose into marks alone."""
     marks = "".join(re.escape(char) for char in map(chr, range(0x80, _LAST_PLANE)) if _is_mark(char))
     return re.compile(f"[{marks}]{{{MAX_MARKS + 1},}}")
 

@@ -1,4 +1,4 @@
-"""Numbered passages: how a model reads the results of a search."""
+"""Numbered passages, in which a model reads the results of a search."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from context_agent.text.markers import escape_markers, escaped_line
 from context_agent.types import RankedDocument
 
 MAX_CHARACTERS = 40_000
-"""Characters of passages that a model gets: about 10,000 tokens."""
+"""The default limit on the characters of all passages that a model gets, which is about 10,000 tokens."""
 _FORGED_HEADING = re.compile(r"^\[(?=\d{1,6}\] [^\n]*\(id: )", re.MULTILINE)
-"""Text inside a passage that looks like the first line of another passage."""
+"""A line inside a passage that looks like the first line of another passage."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedPassage:
-    """A passage as a model cites it.
+    """A passage with the number by which a model cites it.
 
     Attributes:
-        number: What the model writes in brackets, from 1.
+        number: The number that the model writes in brackets, from 1.
         document_id: The document that the passage is from.
-        title: The title of the document; may be empty.
+        title: The title of the document. It may be empty.
         text: The passage as written.
     """
 
@@ -51,10 +51,11 @@ def passages_of(documents: Iterable[RankedDocument], limit: int = MAX_CHARACTERS
 
     Args:
         documents: The documents of a search result, best first.
-        limit: Characters that all passages have together. A first passage that is longer is cut.
+        limit: The maximum number of characters in all passages together. If the first passage alone is longer, it is
+            truncated.
 
     Returns:
-        The passages in the order of the documents, as far as they fit.
+        As many passages as fit, in the order of the documents.
 
     Example:
         >>> from context_agent.types import RankedChunk

@@ -1,6 +1,6 @@
 """Scripts that are written without spaces, and the search terms of text in them.
 
-Words of most languages stand between spaces. A run of Chinese, Japanese, Korean or Thai is cut into overlapping pairs
+In most languages, spaces separate the words. A run of Chinese, Japanese, Korean or Thai is cut into overlapping pairs
 of characters instead, as in Lucene's `CJKAnalyzer`. Korean has spaces, but joins particles to its words. A Chinese
 character is also a term alone (Nie, Gao, Zhang and Zhou, "On the use of words and n-grams for Chinese information
 retrieval", IRAL 2000). A change of script ends a run: in Japanese, the script changes between a word and its particle.
@@ -35,15 +35,15 @@ _SCRIPTS = {"ja": f"[{_HIRAGANA}{_KATAKANA}]", "ko": f"[{_HANGUL}]", "th": f"[{_
 
 
 def unspaced(text: str) -> bool:
-    """Return whether the text has characters of a script that is written without spaces."""
+    """Return True if the text has characters of a script that is written without spaces."""
     return not text.isascii() and UNSPACED.search(text) is not None
 
 
 def segmented(text: str) -> str:
     """Return the text with each run of a script without spaces replaced by its terms, between blanks.
 
-    Other text stays as it is, but in composed form (NFC), with ordinary characters for wide and half-width ones. The
-    terms overlap and are in the order of the text: 青石水库 becomes 青 青石 石 石水 水 水库 库.
+    Other text is only normalized: it is in composed form (NFC), and ordinary characters replace full-width and
+    half-width ones. The terms overlap and are in the order of the text. For example, 青石水库 becomes 青 青石 石 石水 水 水库 库.
     """
     if text.isascii():
         return text
@@ -64,8 +64,8 @@ def _terms(run: re.Match[str]) -> str:
 
 
 def script_language(sample: str) -> str:
-    """Return the language of the text's script if half of its letters belong to a script without spaces, else an empty
-    string.
+    """Return the language of the text's script. If fewer than half of its letters belong to a script without spaces,
+    return an empty string.
     """
     if not unspaced(sample):
         return ""

@@ -1,10 +1,10 @@
-"""Find where sentences end.
+"""Sentence boundaries.
 
 `sentence_spans` is the splitter for all text that a reader sees. It knows the full stops of many scripts, closing
 quotation marks, and the abbreviations of English.
 
-`loose_sentences` and `capitalized_sentences` are simpler. Shipped models were trained on their output, so what these
-two return must not change.
+`loose_sentences` and `capitalized_sentences` are simpler. Shipped models were trained on their output, so it must not
+change.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ CLOSERS = re.escape("\"')]}»›" + WIDE_CLOSERS)
 BOUNDARY = re.compile(
     rf"\n\s*|(?<=[{STOPS}{WIDE_STOPS}{CLOSERS}])\s+|(?<=[{WIDE_STOPS}{WIDE_CLOSERS}])(?![\s{WIDE_STOPS}{CLOSERS}])"
 )
-"""Where a sentence may end: at line breaks, and at the space behind a stop or closer. `ends_sentence` decides."""
+"""A place at which a sentence may end: a line break, or the space after a stop or closer. `ends_sentence` decides."""
 
 LONGEST_CLOSING = 8
-"""Characters before a boundary that are searched for a stop and its closers."""
+"""The number of characters before a boundary that are searched for a stop and its closers."""
 LONGEST_ABBREVIATION = 12
 _TERMINATED = re.compile(rf"[{STOPS}{WIDE_STOPS}][{CLOSERS}]*\Z")
 _ABBREVIATED = re.compile(
@@ -38,14 +38,17 @@ _CAPITALIZED = re.compile(r"(?<=[.!?;])\s+(?=[A-Z\"'(])|(?<=[。！？])(?=.)")
 
 
 def terminated(text: str, start: int, end: int) -> bool:
-    """Return whether `text[start:end]` ends with a stop, with or without closers behind it."""
+    """Return True if `text[start:end]` ends with a sentence-ending mark.
+
+    Closing quotation marks or brackets may follow it.
+    """
     return _TERMINATED.search(text, max(start, end - LONGEST_CLOSING), end) is not None
 
 
 def ends_sentence(text: str, start: int, end: int, following: int) -> bool:
-    """Return whether the sentence `text[start:end]` ends at `end`, so that the next one begins at `following`.
+    """Return True if the sentence `text[start:end]` ends at `end`, so that the next one begins at `following`.
 
-    A sentence does not end after an abbreviation, nor before a small letter.
+    A sentence does not end after an abbreviation or before a lower-case letter.
     """
     if not terminated(text, start, end) or text[following : following + 1].islower():
         return False
@@ -75,7 +78,7 @@ def sentences(text: str) -> list[str]:
 
 
 def loose_ends(text: str, start: int, end: int) -> list[int]:
-    """Return the ends of the loose sentences of `text[start:end]`. The white space behind a sentence belongs to it."""
+    """Return the ends of the loose sentences of `text[start:end]`. A sentence includes the white space after it."""
     return [match.end() for match in _LOOSE.finditer(text, start, end)]
 
 
@@ -87,6 +90,6 @@ def loose_sentences(text: str) -> list[str]:
 def capitalized_sentences(text: str) -> list[str]:
     """Return the parts that end with a full stop or semicolon before a capital letter, as written.
 
-    There is at least one.
+    If there is no such end, the whole text is one part.
     """
     return _CAPITALIZED.split(text)

@@ -1,7 +1,7 @@
-"""Words of a text in the form that comparisons use. English heuristics, no model.
+"""The words of a text in the form that comparisons use. They are found by heuristics for English, without a model.
 
-Words are lower case and without accents. Common inflections and related words count as the same. In scripts without
-spaces the words are the terms of `text.scripts`.
+Words are in lower case and have no accents. Common inflections and related words count as the same word. In scripts
+without spaces, the words are the terms of `text.scripts`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from context_agent.text.scripts import SPACED, segmented, unspaced
 
 _WORD = re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
 _UNSPACED_WORD = re.compile(r"\d+(?:\.\d+)+|(?:[^\W_]|[\u0e31-\u0e3a])+")
-"""A word that may contain the vowel signs of Thai, which are not alphanumeric."""
+"""A word. It may contain the vowel signs of Thai, which are not alphanumeric."""
 _POSSESSIVE = re.compile(r"['’]s\b")
 _BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
 _VERSION = re.compile(r"\bv(?=\d)")
@@ -27,7 +27,7 @@ _EXTENSION = re.compile(
 _HUMP = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 
 KEY_LENGTH = 6
-"""Letters of a word that a comparison uses: `director`, `directed` and `direction` are equal."""
+"""The number of letters of a word that are compared. So `director`, `directed` and `direction` are equal."""
 
 STOP_WORDS = frozenset(
     """a about after all also am an and any are as at be been before being between both but by called can could did do
@@ -57,7 +57,7 @@ _RELATED_WORDS = {
     "sings": "singer recorded song", "country": "nation", "located": "situated", "capital": "city",
     "founded": "established formed", "established": "founded", "formed": "founded",
 }  # fmt: skip
-"""Related words: a question asks for the birth, and the text says `born`."""
+"""Pairs of related words. For example, a question asks for the birth, and the text says `born`."""
 
 
 def fold(text: str) -> str:
@@ -77,7 +77,7 @@ def _spelled(date: re.Match[str]) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the runs of letters and digits of the folded text. If the script has no spaces, return its terms.
+    """Return the runs of letters and digits in the folded text. If the script has no spaces, return its terms.
 
     A number with dots is one word.
     """
@@ -110,13 +110,13 @@ def spelled_title(title: str) -> str:
 
 
 def key(word: str) -> str:
-    """Return the part of a word that a comparison uses: its first `KEY_LENGTH` letters."""
+    """Return the key of a word for comparisons. The key is the first `KEY_LENGTH` letters."""
     return word[:KEY_LENGTH]
 
 
 @lru_cache(maxsize=4096)
 def kin(word: str) -> frozenset[str]:
-    """Return the keys of the words that are related to this one."""
+    """Return the keys of the words that are related to `word`."""
     return frozenset(map(key, _RELATED_WORDS.get(word, "").split()))
 
 

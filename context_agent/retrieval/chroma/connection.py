@@ -80,7 +80,7 @@ def writing(location: Location) -> Iterator[None]:
 
 
 def is_writing(path: Path) -> bool:
-    """Return whether this process writes to the folder now."""
+    """Return True if this process writes to the folder now."""
     return path in _WRITTEN_FOLDERS
 
 
@@ -105,7 +105,7 @@ def chroma_errors(location: Location) -> Iterator[None]:
 
 
 def disk_full(location: Location, error: BaseException | None) -> bool:
-    """Return whether the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
+    """Return True if the disk is full: an error or its cause says so, or Chroma failed and there is no space."""
     if isinstance(error, CorpusCorruptError) and location.path is not None and not _has_space(location.path):
         return True
     while error is not None:
@@ -116,7 +116,7 @@ def disk_full(location: Location, error: BaseException | None) -> bool:
 
 
 def _has_space(folder: Path) -> bool:
-    """Return whether the disk and this process's file size limit leave space. Chroma does not always say why it
+    """Return True if the disk and this process's file size limit leave space. Chroma does not always say why it
     fails.
     """
     limit = float("inf")

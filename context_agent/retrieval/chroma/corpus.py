@@ -196,7 +196,7 @@ class ChromaCorpus:
         self._attach(rebuild)
 
     def stale(self) -> bool:
-        """Return whether the collection has changed since its state was read. Other threads may search meanwhile.
+        """Return True if the collection has changed since its state was read. Other threads may search meanwhile.
 
         Any completed indexing run counts as a change. `index.layouts` describes how changes of another program's
         collection are detected.

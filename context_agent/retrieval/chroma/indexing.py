@@ -432,7 +432,7 @@ class _IndexingRun:
         return self._report(self.revision, snapshot)
 
     def _other_language(self) -> bool:
-        """Return whether the caller names a language, and the index is in several languages or in another one."""
+        """Return True if the caller names a language, and the index is in several languages or in another one."""
         named = "" if self.manifest.mixed else self.manifest.language
         return self.language is not None and self.language != named
 

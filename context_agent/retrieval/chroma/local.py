@@ -99,7 +99,7 @@ class LocalSource:
         return (stored, current) if current is not None else self._made(rebuild)
 
     def changed(self, stored: StoredCollection, snapshot: Snapshot) -> bool:
-        """Return whether the collection is no longer in the described state."""
+        """Return True if the collection is no longer in the described state."""
         present = self.describe()
         return present.id != stored.id or self._layout_of(present).state != self._layout_of(stored).state
 

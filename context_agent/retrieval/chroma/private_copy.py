@@ -65,7 +65,7 @@ def database_copy(folder: Path) -> Iterator[Path]:
 
 
 def _copied(folder: Path, collection: str, target: Path) -> bool:
-    """Return whether the copy is of one moment, so that database and vector index belong together."""
+    """Return True if the copy is of one moment, so that database and vector index belong together."""
     before = _stamps(folder)
     _copy_database(folder, target)
     with open_database(target, 0) as copy:

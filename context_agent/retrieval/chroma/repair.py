@@ -106,7 +106,7 @@ def _stamps(files: Path) -> dict[str, list[int]]:
 def _restored(
     location: Location, name: str, snapshot: Snapshot | None, embedder: Embedder, *, final: bool = False
 ) -> bool:
-    """Return whether every record has its vector now. With `final`, raise what Chroma raises."""
+    """Return True if every record has its vector now. With `final`, raise what Chroma raises."""
     from chromadb.errors import InternalError
 
     with closing(cast("Any", connect(location))) as client:

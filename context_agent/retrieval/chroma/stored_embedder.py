@@ -174,7 +174,7 @@ def _functions(configuration: object, schema: object) -> Iterator[Mapping[str, A
 
 
 def _is_function(function: Mapping[str, Any]) -> bool:
-    """Return whether Chroma treats this as a function. Its `legacy` form means none."""
+    """Return True if Chroma treats this as a function. Its `legacy` form means none."""
     return "name" in function and function.get("type") != "legacy"
 
 

@@ -40,7 +40,7 @@ class _Header(NamedTuple):
 
 
 def intact(folder: Path) -> bool:
-    """Return whether the index files in a folder fit each other. True for a folder without any. Reads each file
+    """Return True if the index files in a folder fit each other. True for a folder without any. Reads each file
     once.
     """
     present = {name for name in VECTOR_FILES if (folder / name).exists()}
@@ -69,7 +69,7 @@ def _consistent(folder: Path, *, complete: bool) -> bool:
 
 
 def _ended(pickle: Path) -> bool:
-    """Return whether a pickle has its last byte. The pickle is not loaded here."""
+    """Return True if a pickle has its last byte. The pickle is not loaded here."""
     with pickle.open("rb") as file:
         return file.seek(0, 2) > 0 and file.seek(-1, 2) >= 0 and file.read() == b"."
 
@@ -82,7 +82,7 @@ def _mapped(file: Path) -> bytes | mmap.mmap:
 
 
 def _level0_valid(file: Path, header: _Header) -> bool:
-    """Return whether every link of the lowest level leads to an element."""
+    """Return True if every link of the lowest level leads to an element."""
     rows = np.memmap(file, np.uint8, "r", shape=(header.elements, header.element_bytes))
     for start in range(0, header.elements, _ELEMENTS_AT_ONCE):
         lists = np.ascontiguousarray(rows[start : start + _ELEMENTS_AT_ONCE, : 4 + 4 * header.level0_links])
@@ -95,7 +95,7 @@ def _level0_valid(file: Path, header: _Header) -> bool:
 
 
 def _upper_valid(file: Path, header: _Header) -> bool:
-    """Return whether the link lists of the upper levels end with the file, and every link leads to an element."""
+    """Return True if the link lists of the upper levels end with the file, and every link leads to an element."""
     data, position, level_bytes = _mapped(file), 0, 4 + 4 * header.upper_links
     if len(data) < 4 * header.elements:
         return False

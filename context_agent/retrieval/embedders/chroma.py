@@ -22,14 +22,14 @@ _DOWNLOAD_HINT = (
 
 
 class ChromaEmbedder:
-    """An `Embedder` over a chromadb `EmbeddingFunction`, as `chromadb.utils.embedding_functions` has many.
+    """An `Embedder` that wraps a chromadb `EmbeddingFunction`, such as those in `chromadb.utils.embedding_functions`.
 
-    Any other function from a list of texts to their vectors will do as well.
+    Any other function from a list of texts to their vectors also works.
 
     Args:
-        function: The function.
-        name: The name of the embedder. By default the function's own, which does not include its settings. Pass a name
-            if two functions differ only in their settings.
+        function: The function that embeds the texts.
+        name: The name of the embedder. Defaults to the function's own name, which does not include its settings. Pass a
+            name if two functions differ only in their settings.
         normalize: Whether to scale the vectors to length 1. False keeps their lengths, for a collection whose distances
             depend on them.
     """
@@ -40,14 +40,16 @@ class ChromaEmbedder:
 
     @classmethod
     def default(cls) -> ChromaEmbedder:
-        """Return Chroma's default: all-MiniLM-L6-v2 by ONNX, 384 dimensions, downloaded at first use."""
+        """Return Chroma's default embedder: all-MiniLM-L6-v2 in ONNX with 384 dimensions. It is downloaded at first
+        use.
+        """
         from chromadb.utils.embedding_functions import DefaultEmbeddingFunction
 
         return cls(DefaultEmbeddingFunction(), name=CHROMA_DEFAULT)
 
     @classmethod
     def downloaded(cls) -> ChromaEmbedder:
-        """Return Chroma's default, with the model files on this machine. It never downloads them.
+        """Return Chroma's default embedder if its model files are on this machine. It never downloads them.
 
         Raises:
             ConfigError: If the files are missing.
@@ -59,7 +61,7 @@ class ChromaEmbedder:
         """Return the embedding function that the caller passed when opening the collection. Its vectors are not
         normalized.
 
-        None if the caller passed none. A function that is stored with the collection is ignored.
+        If the caller passed no function, return None. A function that is stored with the collection is ignored.
         """
         from chromadb.api.types import DefaultEmbeddingFunction
 
@@ -75,14 +77,14 @@ class ChromaEmbedder:
 
     @property
     def name(self) -> str:
-        """`chroma-default`; `chroma:` and the name of Chroma's function; or `function:` and the name of another
-        function.
+        """The name of the embedder: `chroma-default`, `chroma:NAME` for a function of Chroma, or `function:NAME` for
+        another function.
         """
         return self._name
 
     @cached_property
     def dimension(self) -> int:
-        """The numbers of a vector. Reading it calls the function once."""
+        """The length of the vectors. Reading it for the first time calls the function."""
         return int(self._call(["dimension"], query=False).shape[1])
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -90,7 +92,7 @@ class ChromaEmbedder:
         return self._embed(texts, query=False)
 
     def embed_query(self, text: str) -> Vectors:
-        """Return the vector of the query, shape (d,), by the function's method for queries if it has one."""
+        """Return the vector of the query, shape (d,). If the function has a method for queries, use it."""
         vector: Vectors = self._embed([text], query=True)[0]
         return vector
 
@@ -124,7 +126,7 @@ def _offline_default() -> Any:
 
     try:
         function = OfflineDefault()
-        # Chroma's own check: complete files, or an archive of the right digest, which it unpacks.
+        # This is also Chroma's own check. The files are complete, or Chroma unpacks an archive with the right digest.
         function._download_model_if_not_exists()  # noqa: SLF001
     except (OSError, ValueError, TarError, AttributeError) as error:
         raise ConfigError(
@@ -143,6 +145,6 @@ def _name_of(function: Any) -> str:
 def _function_name(function: Any) -> str:
     from chromadb.api.types import EmbeddingFunction
 
-    # The method a function inherits only warns that it has no name.
+    # An inherited method only warns that the function has no name.
     inherited = getattr(type(function), "name", None) in (None, EmbeddingFunction.name)
     return type(function).__name__ if inherited else str(function.name())

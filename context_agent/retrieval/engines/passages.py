@@ -147,7 +147,7 @@ def _entries(hit: Any) -> dict[str, Any]:
 
 
 def _is_record(value: object) -> bool:
-    """Return whether a value is an object with fields: a dataclass, or an object of pydantic, which can be iterated
+    """Return True if a value is an object with fields: a dataclass, or an object of pydantic, which can be iterated
     over too.
     """
     return (is_dataclass(value) and not isinstance(value, type)) or hasattr(value, "model_fields_set")

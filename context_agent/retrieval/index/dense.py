@@ -18,7 +18,7 @@ _UNIT_SAMPLE = 3
 
 
 class NearestRows(Protocol):
-    """An approximate search in one part."""
+    """An approximate search in one part of an index."""
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
         """Return about the `k` rows with the highest cosine to a query.
@@ -28,18 +28,18 @@ class NearestRows(Protocol):
             k: How many rows to return.
 
         Returns:
-            Row numbers in no order. None means that this search cannot be used.
+            Row numbers, not sorted. None means that this search cannot be used.
         """
 
 
 class VectorPart(NamedTuple):
-    """Vectors as stored, usually memory-mapped.
+    """The vectors of one part of an index, as stored. They are usually memory-mapped.
 
     Attributes:
         matrix: The vectors, shape (n, d).
         lengths: Their Euclidean norms, shape (n,).
-        removed: The rows that do not count, ascending.
-        approximate: Finds the best rows without reading all of them.
+        removed: The numbers of the removed rows, ascending. A search ignores these rows.
+        approximate: An approximate search, which does not read all rows.
     """
 
     matrix: NDArray[np.float32]
@@ -48,7 +48,10 @@ class VectorPart(NamedTuple):
     approximate: NearestRows | None = None
 
     def nearest(self, query: NDArray[np.float32], k: int) -> NDArray[np.intp] | None:
-        """Return about the `k` best of the rows that count, ascending. None means that an exact search is needed."""
+        """Return about `k` of the best rows, ascending, without the removed ones.
+
+        None means that an exact search is needed.
+        """
         if self.approximate is None or 16 * k >= len(self.lengths):
             return None
         for request in (k, 4 * k, 16 * k):
@@ -63,8 +66,9 @@ class VectorPart(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorTable:
-    """Vectors in corpus order, in one or more parts. `space` is Chroma's name of the distance: `cosine`, `l2` or
-    `ip`.
+    """The vectors of an index in corpus order, in one or more parts.
+
+    `space` is Chroma's name for the distance: `cosine`, `l2` or `ip`.
     """
 
     parts: Sequence[VectorPart]
@@ -76,9 +80,9 @@ class VectorTable:
         return cls([VectorPart(matrix, lengths, np.zeros(0, dtype=np.int32))], space)
 
     def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Score each row for a query.
+        """Return the score of each row for a query.
 
-        The space `cosine` gives cosines. So do `l2` and `ip` if the stored vectors have length 1; otherwise they give
+        If the space is `cosine`, or if the stored vectors have length 1, scores are cosines. Otherwise they are
         negative distances.
 
         Args:
@@ -90,7 +94,7 @@ class VectorTable:
         return np.concatenate([np.zeros(0, np.float32), *(self._scores(part, query) for part in self.parts)])
 
     def best(self, query: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-        """Return rows and their scores: the `k` best, and all rows that tie with the last of them.
+        """Return the `k` best rows with their scores. Rows that tie with the last of them are included.
 
         A part with an approximate search contributes the rows that this search returns.
         """
@@ -111,8 +115,8 @@ class VectorTable:
         return all_rows[highest], highest_scores
 
     def _scores(self, part: VectorPart, query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of the rows of a part that count."""
-        # Not `@`: BLAS spreads one such product over all cores, which many episodes at once then fight for.
+        """Return the scores of one part's rows, leaving out the removed rows."""
+        # Not `@`: BLAS would use all cores for one product, and concurrent episodes would compete for the cores.
         products: NDArray[np.float32] = np.einsum("ij,j->i", part.matrix, query)
         if self.space == "cosine":
             scale = part.lengths * np.float32(np.linalg.norm(query))
@@ -133,8 +137,9 @@ class VectorTable:
 class DenseRetriever:
     """Dense search over a `VectorTable`. Equal scores are ordered by id.
 
-    The search is exact where a part has no approximate search, and with a metadata filter. An exact search is one pass
-    over the matrix on one core. It takes 11 ms for 100,000 vectors of 384 numbers and .5 ms for 10,000 vectors of 256.
+    If a part has no approximate search, or if there is a metadata filter, the search is exact. An exact search is one
+    pass over the matrix on one core. It takes 11 ms for 100,000 vectors of 384 numbers and .5 ms for 10,000 vectors of
+    256.
     """
 
     name = DENSE
@@ -172,9 +177,9 @@ class DenseRetriever:
 
 
 def _highest(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Return the places of the `k` highest scores and these scores, in ascending order of place.
+    """Return the positions of the `k` highest scores, ascending, and these scores.
 
-    All places that tie with the last of them are included.
+    Positions that tie with the last of them are included.
     """
     if len(scores) <= k:
         return np.arange(len(scores)), scores

@@ -51,7 +51,7 @@ class Pattern:
         self.finders = self._finders()
 
     def matches(self, text: bytes) -> bool:
-        """Return whether the pattern occurs in a UTF-8 text."""
+        """Return True if the pattern occurs in a UTF-8 text."""
         return self._exact.search(text) is not None
 
     def _finders(self) -> list[Any]:

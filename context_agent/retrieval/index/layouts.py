@@ -1,6 +1,6 @@
-"""Two layouts of a collection: the one that `index_documents` writes, and one that the collection's owner chose.
+"""The layouts of a collection: the layout that `index_documents` writes, and the layouts of other programs.
 
-A layout says which chunk a record holds, identifies the collection's state, and fills a snapshot of it.
+A layout knows which chunk a record stores. It identifies the collection's state and writes a snapshot of this state.
 
 **Own layout**: the manifest identifies the state. If its snapshot is missing or damaged, it is rebuilt from the
 collection.
@@ -44,7 +44,7 @@ COMPARED_RECORDS = 64
 
 
 class StoredRecords(Protocol):
-    """The records of a collection, where they are stored."""
+    """The records of a collection, read from the store."""
 
     @property
     def name(self) -> str:
@@ -60,13 +60,15 @@ class StoredRecords(Protocol):
         """Return the ids of at most `limit` records, after the first `offset` ones."""
 
     def contents(self, ids: Sequence[str] | None = None) -> Iterator[tuple[str, str | None, Mapping[str, Any] | None]]:
-        """Yield id, text and metadata of the records with these ids, by default of all records."""
+        """Yield the id, text and metadata of each record with one of these ids. By default, yield all records."""
 
     def vectors(self, ids: Sequence[str]) -> Iterator[tuple[Sequence[str], NDArray[np.float32]]]:
-        """Yield record ids with their vectors, shape (n, d). Raise `CorpusCorruptError` if some are lost."""
+        """Yield record ids with their vectors, shape (n, d). If the store has lost a vector, raise
+        `CorpusCorruptError`.
+        """
 
     def dimension(self) -> int:
-        """Return the numbers of a vector, or 0 for an empty collection."""
+        """Return the length of the vectors. If the collection is empty, return 0."""
 
     def space(self) -> str:
         """Return the name of the distance: `cosine`, `l2` or `ip`."""
@@ -76,10 +78,10 @@ class OwnLayout:
     """A collection made by `index_documents`, in one state.
 
     Attributes:
-        revision: The state, for the corpus's name.
-        state: The state, together with the options that the collection is read with.
+        revision: The state, as it appears in the corpus's name.
+        state: The state, together with the options for reading the collection.
         snapshot: The name of the snapshot that the collection itself refers to.
-        language: The language of all texts of a new snapshot. None identifies that of each text.
+        language: The language of all texts of a new snapshot. If it is None, the language of each text is identified.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -89,17 +91,17 @@ class OwnLayout:
         self.state = json.dumps(asdict(manifest), sort_keys=True)
 
     def chunk(self, record: str, text: str | None, metadata: Mapping[str, Any] | None) -> Chunk | None:
-        """Return the chunk of a record. None for a record that has no text or is not part of the index."""
+        """Return the chunk of a record. If the record has no text or is not part of the index, return None."""
         stored = stored_chunk(record, text, metadata)
         return stored.chunk if stored else None
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """Return whether the snapshot has as many chunks, and vectors as long, as the manifest says."""
+        """Return True if the snapshot has the number of chunks and the vector length that the manifest states."""
         manifest = self.manifest
         return len(snapshot.rows) == manifest.chunks and snapshot.dimension in (0, manifest.dimension)
 
     def number(self, root: Path) -> int:
-        """Return the number of a snapshot that is made now."""
+        """Return the number for a new snapshot in the folder `root`."""
         return self.manifest.revision
 
     def write(
@@ -112,7 +114,7 @@ class OwnLayout:
 
 
 def snapshot_entry(stored: StoredChunk) -> SnapshotEntry:
-    """Return what a snapshot stores of a chunk that `index_documents` wrote."""
+    """Return the snapshot entry for a chunk that `index_documents` wrote."""
     chunk = stored.chunk
     row = SnapshotRow(stored.record, chunk.id, chunk.document_id)
     return SnapshotEntry(row, chunk.title, chunk.text, metadata_of(stored))
@@ -129,8 +131,8 @@ class ForeignLayout:
 
         Args:
             keys: The metadata keys of the collection.
-            sequence: The number of the collection's last change; -1 if it is unknown.
-            counter: Counts the tokens of chunks that do not state them.
+            sequence: The number of the collection's last change. It is -1 if the number is unknown.
+            counter: Counts the tokens of a chunk if its metadata do not state them.
         """
         self.keys = keys
         self.state = json.dumps({"keys": asdict(keys), "sequence": sequence}, sort_keys=True)
@@ -156,7 +158,9 @@ class ForeignLayout:
         )
 
     def latest(self, root: Path, *, lexical: bool) -> tuple[Snapshot | None, int]:
-        """Return the last snapshot that was made with the same keys, and the sequence number of its state."""
+        """Return the last snapshot that was made with the same keys, and the sequence number of the state that it
+        shows.
+        """
         publication = published(root)
         try:
             state = parse_json(publication.state) if publication else {}
@@ -167,7 +171,7 @@ class ForeignLayout:
         return None, -1
 
     def fits(self, snapshot: Snapshot) -> bool:
-        """See `OwnLayout`. Nothing states the counts of a foreign collection, so every snapshot fits."""
+        """See `OwnLayout`. A foreign collection has no manifest that states the counts, so every snapshot fits."""
         return True
 
     def number(self, root: Path) -> int:
@@ -189,14 +193,14 @@ class ForeignLayout:
             writer.add(entry)
 
     def same(self, records: StoredRecords, snapshot: Snapshot) -> bool:
-        """Return whether the snapshot still shows the collection, as far as a sample can tell."""
+        """Return True if a sample of the records shows no change since the snapshot."""
         count = records.count()
         last = records.ids_from(max(0, count - COMPARED_RECORDS), COMPARED_RECORDS)
         same_records = count == len(snapshot.rows) and all(record in snapshot.chunk_of_record for record in last)
         return same_records and self.same_texts(records, snapshot)
 
     def same_texts(self, records: StoredRecords, base: Snapshot) -> bool:
-        """Return whether the sampled records that still exist have the same text."""
+        """Return True if all sampled records that still exist have the same text as in `base`."""
         if not base.rows:
             return True
         positions = np.unique(np.linspace(0, len(base.rows) - 1, COMPARED_RECORDS).astype(int)).tolist()
@@ -205,11 +209,11 @@ class ForeignLayout:
         return all(expected[entry.row.record] == encode(entry.text) for entry in entries)
 
     def _entries(self, records: StoredRecords, ids: Sequence[str] | None) -> Iterator[SnapshotEntry]:
-        """Yield what a snapshot stores of these records, by default of all records."""
+        """Yield the snapshot entries of these records. By default, yield those of all records."""
         return (self._entry(record, text, data or {}) for record, text, data in records.contents(ids))
 
     def _entry(self, record: str, text: str | None, metadata: Mapping[str, Any]) -> SnapshotEntry:
-        # A record without text keeps its (empty) row, so that rows can be compared with the collection's count.
+        # A record without text has an empty row, so the number of rows equals the collection's count.
         keys = self.keys
         document = entry_of(metadata, keys.document) or record
         title = entry_of(metadata, keys.title)
@@ -222,9 +226,9 @@ LayoutOf = Callable[[StoredCollection], Layout]
 
 
 def current_snapshot(layout: Layout, root: Path, *, lexical: bool = False) -> Snapshot | None:
-    """Return the snapshot in the folder `root` that shows the layout's state. None without one.
+    """Return the snapshot in the folder `root` that shows the layout's state. If there is none, return None.
 
-    A rebuilt snapshot of an own layout has another name than the manifest says.
+    A rebuilt snapshot of the own layout has a different name from the one in the manifest.
     """
     publication = published(root)
     names = [publication.snapshot] if publication and publication.state == layout.state else []
@@ -241,13 +245,13 @@ def build(
     changed: AbstractSet[str] = frozenset(),
     lexical: bool = False,
 ) -> Snapshot:
-    """Return a new snapshot of the collection. It is not published yet.
+    """Make a new snapshot of the collection and return it. It is not published yet.
 
     Args:
-        layout: Says what the records hold.
+        layout: The layout of the collection.
         records: The records of the collection.
         root: The folder of the snapshots.
-        base: The last snapshot, from which the new one is made.
+        base: The last snapshot. The new one reuses its files.
         changed: Records of the base that have changed.
         lexical: Whether to leave out vectors and metadata.
 
@@ -266,7 +270,9 @@ def build(
 
 
 def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
-    """Write the missing vectors, as the collection stores them. Raise `CorpusCorruptError` if some are lost."""
+    """Write the missing vectors, as the collection stores them. If the store has lost a vector, raise
+    `CorpusCorruptError`.
+    """
     missing = writer.without_vectors()
     for ids, vectors in records.vectors(missing):
         writer.put_vectors(ids, vectors)
@@ -275,11 +281,11 @@ def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
 
 
 def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
-    """Make a snapshot the current one, and return it. The previous one stays: a process may be opening it."""
+    """Make a snapshot the current one, and return it. The previous snapshot stays, because a process may be opening it."""
     previous = published(root)
     publish(root, Publication(fresh.name, layout.state, stored if fresh.vectors is not None else None))
     keep = {fresh.name, *([previous.snapshot] if previous else ())}
-    # In the folder of an index, what looks unfinished can be the work of an indexing run.
+    # In the folder of an index, unfinished files may belong to an indexing run.
     remove_others(root, keep, unfinished=isinstance(layout, ForeignLayout))
     return fresh
 

@@ -1,6 +1,6 @@
-"""The metadata keys of a collection that another program made: those that the caller names, or the usual ones.
+"""The metadata keys of a collection that another program made. The caller names them, or the usual keys apply.
 
-Programs on LangChain, LlamaIndex and Haystack store under a few usual keys where a chunk comes from. A sample of the
+Programs that use LangChain, LlamaIndex or Haystack store the origin of a chunk under a few usual keys. A sample of the
 records decides which of these keys a collection uses.
 """
 
@@ -27,7 +27,9 @@ USUAL_KEYS = frozenset({*DOCUMENT_KEYS, *TITLE_KEYS, *INDEX_KEYS, *RECORD_KEYS})
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The metadata keys of a foreign collection. An empty key means none, and no usual key replaces it.
+    """The metadata keys of a foreign collection.
+
+    If a key is empty, the collection has no such field, and no usual key is tried.
 
     Attributes:
         text: The key of the text. Without it, the record's document is the text.
@@ -44,19 +46,20 @@ class Keys:
     tokens: str | None = None
 
     def with_usual(self, usual: Mapping[str, str]) -> Keys:
-        """Return these keys, completed by the `usual_keys` of the collection."""
+        """Return these keys. For each key that the caller did not name, take the collection's usual key."""
         missing = {name: key for name, key in usual.items() if getattr(self, name) is None}
         if self.document is not None:
-            # Another program's numbers need not order the documents that the caller chose.
+            # A usual index key may not order the chunks of documents that the caller's key defines.
             missing.pop("index", None)
         completed = replace(self, **missing)
         return replace(completed, title=completed.title or None, document=completed.document or None)
 
 
 def usual_keys(sample: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the usual keys that records with this metadata have, by field of `Keys`.
+    """Return the usual keys that occur in this metadata, by field of `Keys`.
 
-    A key that joins chunks with different titles does not name a document: `source` can be `wikipedia` everywhere.
+    If chunks with different titles have the same value under a key, the key does not identify a document. For example,
+    `source` can be `wikipedia` in every record.
     """
     common = {
         key
@@ -74,13 +77,16 @@ def usual_keys(sample: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def entry_of(metadata: Mapping[str, Any], key: str | None) -> str:
-    """Return an entry as text, or "" without one. LlamaIndex writes the text None for a missing document."""
+    """Return an entry as text. If there is no entry, return an empty string.
+
+    LlamaIndex writes the text "None" for a missing document.
+    """
     value = metadata.get(key) if key else None
     return "" if value is None or value == "None" else str(value)
 
 
 def keys_notice(collection: str, named: Keys, used: Keys) -> str:
-    """Return what a reader should know about keys that the caller did not name, or "" without such a key."""
+    """Return a notice about the keys that the caller did not name. If there are none, return an empty string."""
     uses = [
         f"{verb} by {key!r} (--{field}-key, in Python {field}_key=)"
         for verb, field, key, option in (

@@ -47,7 +47,7 @@ class StoredCollection:
 
 
 def valid_id(collection: object) -> bool:
-    """Return whether this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
+    """Return True if this is a UUID as Chroma writes it. The id names a folder, so nothing else is accepted."""
     try:
         return isinstance(collection, str) and str(UUID(collection)) == collection
     except ValueError:
@@ -89,7 +89,7 @@ def published(root: Path) -> Publication | None:
 
 
 def _plausible(stored: Any) -> bool:
-    """Return whether the values have their types. They come from a file."""
+    """Return True if the values have their types. They come from a file."""
     texts = (stored.configuration, stored.schema)
     return (
         valid_id(stored.id)

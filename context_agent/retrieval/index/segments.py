@@ -127,7 +127,7 @@ class Segment:
                 yield number, row
 
     def is_removed(self, number: int) -> bool:
-        """Return whether a row is removed."""
+        """Return True if a row is removed."""
         index = bisect_left(self.removed.data, number)
         return index < len(self.removed) and int(self.removed[index]) == number
 

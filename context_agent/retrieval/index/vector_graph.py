@@ -51,7 +51,7 @@ _MAX_LEVEL = 32
 
 
 def graphs_available() -> bool:
-    """Return whether usearch is installed."""
+    """Return True if usearch is installed."""
     return importlib.util.find_spec("usearch") is not None
 
 
@@ -130,7 +130,7 @@ def _bytes(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 def is_sound(buffer: memoryview, rows: int, dimension: int) -> bool:
-    """Return whether a file is a graph of this package over so many vectors, and no number in it leads out of the
+    """Return True if a file is a graph of this package over so many vectors, and no number in it leads out of the
     file.
     """
     start = _SHAPE_FORMAT.size + rows * dimension
@@ -170,7 +170,7 @@ _BASE_NODE = np.dtype([("key", "<u8"), ("level", "<i2"), ("list", _list_type(2 *
 
 
 def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: NDArray[np.int64], first: int) -> bool:
-    """Return whether the nodes of a block have the stated levels and lead to nodes. Their bytes begin at `starts`."""
+    """Return True if the nodes of a block have the stated levels and lead to nodes. Their bytes begin at `starts`."""
     own = levels[first : first + len(starts)]
     block = _at(nodes, starts, _BASE_NODE)
     if not ((block["key"] == np.arange(first, first + len(starts))).all() and (block["level"] == own).all()):
@@ -185,7 +185,7 @@ def _sound_nodes(nodes: NDArray[np.uint8], levels: NDArray[np.int16], starts: ND
 
 
 def _sound_lists(lists: NDArray[Any], levels: NDArray[np.int16], level: int) -> bool:
-    """Return whether the lists fit into their slots and name nodes of this level."""
+    """Return True if the lists fit into their slots and name nodes of this level."""
     slots = lists["slots"]
     used = np.arange(slots.shape[1]) < lists["count"][:, None]
     named = slots[used]

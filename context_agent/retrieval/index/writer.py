@@ -221,7 +221,7 @@ class SnapshotWriter:
 
 
 def _by_angle(lengths: NDArray[np.float32], space: str) -> bool:
-    """Return whether vectors of these lengths are ranked by their cosine to the query."""
+    """Return True if vectors of these lengths are ranked by their cosine to the query."""
     return space == "cosine" or bool(np.allclose(lengths, 1.0, atol=1e-3))
 
 
