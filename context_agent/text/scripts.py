@@ -43,7 +43,8 @@ def segmented(text: str) -> str:
     """Return the text with each run of a script without spaces replaced by its terms, between blanks.
 
     Other text is only normalized: it is in composed form (NFC), and ordinary characters replace full-width and
-    half-width ones. The terms overlap and are in the order of the text. For example, 青石水库 becomes 青 青石 石 石水 水 水库 库.
+    half-width ones. The terms overlap and are in the order of the text.
+    For example, 青石水库 becomes 青 青石 石 石水 水 水库 库.
     """
     if text.isascii():
         return text

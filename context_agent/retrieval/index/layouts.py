@@ -281,7 +281,10 @@ def add_stored_vectors(writer: SnapshotWriter, records: StoredRecords) -> None:
 
 
 def publish_state(fresh: Snapshot, layout: Layout, root: Path, stored: StoredCollection) -> Snapshot:
-    """Make a snapshot the current one, and return it. The previous snapshot stays, because a process may be opening it."""
+    """Make a snapshot the current one, and return it.
+
+    The previous snapshot stays, because a process may be opening it.
+    """
     previous = published(root)
     publish(root, Publication(fresh.name, layout.state, stored if fresh.vectors is not None else None))
     keep = {fresh.name, *([previous.snapshot] if previous else ())}
