@@ -1,3 +1,4 @@
-"""Training: demonstrations and rollouts become rows, and rows train a model. Torch is imported only by the modules that
-need it.
+"""Training: demonstrations and rollouts become rows, and rows train a model.
+
+Only the modules that need torch import it.
 """

@@ -1,7 +1,8 @@
 """Advantages: one number per episode, computed from the rewards of its group before the episode becomes rows.
 
 A group is the rollouts of one question. An episode's advantage is its reward minus its group's mean. Every row of the
-episode carries it (`train.rows`). An episode that was edited often therefore counts no more than one that was not.
+episode carries it (`train.rows`). An episode with many edits has more rows, but does not count more than another
+episode.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 class Baseline(StrEnum):
-    """The quantity that is subtracted from a reward, and the one that the difference is divided by."""
+    """The way in which a reward becomes an advantage. Each way subtracts a quantity, and may divide by another."""
 
     MEAN = "mean"
     """Subtracts the group's mean: CISPO as published for Context-1, and Dr. GRPO (arXiv 2503.20783)."""
@@ -34,8 +35,7 @@ class BaselineMembers(StrEnum):
     """The episodes of a group from which its baseline is computed."""
 
     SAMPLED = "sampled"
-    """Only the episodes that the policy sampled. An expert that always wins then cannot make all their advantages
-    negative.
+    """Only the episodes that the policy sampled. If an expert always wins, their advantages are then not all negative.
     """
     ALL = "all"
     """All episodes, demonstrations included, as in LUFFY (arXiv 2504.14945)."""
@@ -64,11 +64,11 @@ EQUAL_REWARDS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class EpisodeAdvantages:
-    """The advantages of the episodes that are trained on, and what is not trained on.
+    """The advantages of the trained episodes, and the groups and episodes that are not trained on.
 
     Attributes:
         by_episode: The advantage of each trained episode.
-        equal: The groups whose rewards are all equal. They do not show which episode is better.
+        equal: The groups in which all rewards are equal. They do not show which episode is better.
         dropped: The episodes with a negative advantage that were dropped.
     """
 
@@ -87,16 +87,16 @@ def group_advantages(
 ) -> EpisodeAdvantages:
     """Return the advantages of a step's episodes. Their order does not matter.
 
-    A demonstration is trained on only if it is better than its group's baseline. No update therefore makes replies less
-    likely that the policy would not sample anyway (self-imitation learning, arXiv 1806.05635).
+    A demonstration is trained on only if it is better than its group's baseline. Training therefore never makes a
+    demonstration's replies less likely (self-imitation learning, arXiv 1806.05635).
 
     Args:
         episodes: The episodes of the step with their rewards.
-        baseline: The quantity that is subtracted from a reward.
+        baseline: The way in which a reward becomes an advantage.
         members: The episodes that the baseline is computed from.
-        keep_negative: The share of episodes with a negative advantage that stay (Kimi-Researcher's control of negative
-            samples).
-        seed: Decides which of these episodes stay.
+        keep_negative: Of the episodes with a negative advantage, the share that is kept (Kimi-Researcher's control of
+            negative samples).
+        seed: The random seed that decides which of these episodes are kept.
 
     Returns:
         The advantages by episode.

@@ -39,7 +39,8 @@ def build_agent(
     prunes: bool = True,
     searchers: Engine | None = None,
 ) -> SearchAgent:
-    """Return an agent that samples from an engine, with the run's profile, window and limits. The caller closes it.
+    """Return an agent that samples from an engine, with the run's profile, window and limits. The caller closes the
+    agent.
 
     Args:
         run: The run.
@@ -47,9 +48,9 @@ def build_agent(
         engine: The engine that samples.
         renderer: The renderer of the engine's model.
         temperature: The sampling temperature.
-        top_p: The nucleus of sampling.
+        top_p: The probability mass of nucleus sampling.
         prunes: If False, the policy's edits of its context are not carried out.
-        searchers: The engine that samples in sub-agents. Defaults to `engine`.
+        searchers: The engine that samples for sub-agents. Defaults to `engine`.
 
     Returns:
         The agent.

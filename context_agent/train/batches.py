@@ -31,8 +31,8 @@ class WeightedRow:
     Attributes:
         row: The row.
         advantage: The advantage of its episode.
-        weights: A factor of the advantage for each id. Empty if all factors are 1.
-        demonstrated: True if an expert chose the ids instead of the policy. Such a row has no log-probabilities of a
+        weights: For each id, the factor by which the advantage is multiplied. Empty if all factors are 1.
+        demonstrated: True if an expert chose the ids instead of the policy. The row then has no log-probabilities of a
             sampler.
     """
 
@@ -52,10 +52,9 @@ ForwardPass = Sequence[WeightedRow]
 
 
 def inert_row(like: WeightedRow) -> WeightedRow:
-    """Return a short row that trains nothing.
+    """Return a short row that does not change the weights.
 
-    A rank with fewer forward passes than the others runs such rows, because all ranks must run the same number of
-    passes.
+    All ranks must run the same number of forward passes. A rank with too few rows adds such rows.
     """
     row = like.row
     first = TrainingRow(row.input_ids[:2], [0] * len(row.input_ids[:2]), [0.0] * len(row.input_ids[:2]), "", "")
@@ -96,11 +95,11 @@ def minibatches(items: Sequence[WeightedRow], count: int) -> list[list[WeightedR
 def forward_passes(items: Iterable[WeightedRow], most_tokens: int = 0) -> list[list[WeightedRow]]:
     """Group rows of similar length into forward passes of at most `most_tokens` padded ids.
 
-    A longer row has a pass of its own. No pass mixes sampled and demonstrated rows, because their losses differ.
+    A row with more ids gets its own pass. No pass mixes sampled and demonstrated rows, because their losses differ.
 
     Args:
         items: The rows of an update.
-        most_tokens: Largest number of padded ids in a pass. With 0 each row has a pass of its own, which avoids padding
+        most_tokens: Largest number of padded ids in a pass. If it is 0, each row gets its own pass. This avoids padding
             and suits long rows.
 
     Returns:
@@ -157,8 +156,8 @@ def update_number(version: str) -> int | None:
 
 
 def row_age(row: TrainingRow, update: int) -> int:
-    """Return the number of updates since the row's first token was sampled. If its version is not a number, return
-    0.
+    """Return the number of updates since the row's first token was sampled. If the row's version is not a number,
+    return 0.
     """
     sampled_at = update_number(row.policy_version)
     return 0 if sampled_at is None else update - sampled_at
@@ -191,7 +190,8 @@ def fresh_rows(rows: Sequence[WeightedRow], update: int, staleness: int) -> list
 class StepRows:
     """The rows of each update of a step.
 
-    If a checkpoint falls between two updates of a step, it stores these rows. The step is then not sampled again.
+    If a checkpoint is written between two updates of a step, it stores these rows. A resumed run then does not sample
+    the step again.
 
     Attributes:
         step: The step. -1 if there are no rows.

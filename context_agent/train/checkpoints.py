@@ -1,9 +1,9 @@
 """Checkpoints of a run on disk. This module does not import torch.
 
 A checkpoint is a folder `step-00000040`. It is written as `.step-00000040.partial`. When every file is synced,
-`manifest.json` records the files' sizes and the run's settings. One rename then makes the checkpoint visible. A process
-that is killed leaves the earlier checkpoints intact and at most one partial folder. The next save or resume removes
-that folder. The newest `keep` checkpoints are kept.
+`manifest.json` records the files' sizes and the run's settings. One rename then makes the checkpoint visible. If the
+process is killed, the earlier checkpoints stay intact, and at most one partial folder is left. The next save or resume
+removes that folder. Only the newest `keep` checkpoints are kept.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Checkpoint:
         path: The folder.
         step: The number of updates.
         kind: The kind of training, `sft` or `rl`.
-        settings: The settings of its run (`RunConfig.plain`).
+        settings: The settings of the checkpoint's run (`RunConfig.plain`).
     """
 
     path: Path
@@ -82,7 +82,9 @@ class Checkpoint:
     settings: Mapping[str, Any]
 
     def check(self, kind: str, settings: Mapping[str, Any]) -> None:
-        """Check that a run may resume from this checkpoint. A run may only train longer.
+        """Check that a run may resume from this checkpoint.
+
+        A resumed run may train longer. It may not change any other setting that affects the result.
 
         Args:
             kind: The kind of training of the run.
@@ -105,7 +107,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in the folder of a run."""
+    """The checkpoints in the folder of a run, and the methods to write and delete them."""
 
     def __init__(self, folder: Path, *, kind: str, settings: Mapping[str, Any], keep: int = 2) -> None:
         """Prepare to read and write checkpoints.
@@ -144,7 +146,7 @@ class Checkpoints:
         return checkpoints[-1]
 
     def open(self, step: int) -> Path:
-        """Return an empty folder for the checkpoint of a step. The checkpoint counts after `commit`."""
+        """Return an empty folder for the checkpoint of a step. `commit` later makes the checkpoint complete."""
         self.sweep()
         partial = self.partial_path(step)
         partial.mkdir(parents=True)
@@ -155,7 +157,8 @@ class Checkpoints:
         return self.folder / f".{_name(step)}.partial"
 
     def commit(self, step: int) -> Path:
-        """Make the written checkpoint durable and visible, and delete the oldest beyond `keep`.
+        """Make the written checkpoint durable and visible. If there are more than `keep` checkpoints, delete the
+        oldest.
 
         Args:
             step: The step of the checkpoint.
@@ -194,7 +197,9 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _drop(self, path: Path) -> None:
-        """Rename the folder and then delete it. A kill then leaves no folder that looks like a complete checkpoint."""
+        """Rename the folder and then delete it. A killed process then leaves no folder that looks like a complete
+        checkpoint.
+        """
         aside = self.folder / f".{path.name}.old"
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
@@ -202,13 +207,13 @@ class Checkpoints:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """Return a digest of all settings that a resumed run must share."""
+    """Return a digest of all settings that must stay the same when the run resumes."""
     text = "\n".join(f"{key}={value!r}" for key, value in sorted(binding_settings(settings).items()))
     return sha256(text.encode()).hexdigest()[:16]
 
 
 def binding_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, by dotted key, that a resumed run must share.
+    """Return the settings, by dotted key, that must stay the same when the run resumes.
 
     If a run has no judge, none of the judge's settings are included.
     """

@@ -7,9 +7,9 @@
     questions = ["tasks.jsonl"]
     path = ".ctx1"
 
-All other tables are optional. Their defaults are those of the Context-1 report where it gives any. Paths are relative
-to the working directory. Each table is a frozen dataclass. Its docstring describes every setting. `train.run_file`
-reads the file, checks types and bounds against the annotations, and rejects unknown names.
+All other tables are optional. If the Context-1 report gives a value for a setting, it is the default. Paths are
+relative to the working directory. Each table is a frozen dataclass. Its docstring describes every setting.
+`train.run_file` reads the file, checks types and bounds against the annotations, and rejects unknown names.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RendererKind(StrEnum):
     LINES = "lines"
     """The chat template of the model's own tokenizer, with tool calls as command lines. Made for the profile `lean`."""
     WORDS = "words"
-    """Whole words of the toy environment, for tiny models. This format has its own harness profile."""
+    """Prompts in whole words of the toy environment, for tiny models. This format has its own harness profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class ModelConfig:
         name: A folder, a packaged model (`smollm2`), or a name on the hub.
         revision: Revision on the hub.
         tiny: A tiny model that is made when the run starts.
-        dtype: Type that the model computes in. Weights or adapters that are trained have 32 bits.
+        dtype: Number type in which the model computes. Trained weights and trained adapters have 32 bits.
         attention: Attention implementation of transformers.
         dequantize: If True, convert MXFP4 weights, which cannot be trained, to `dtype`.
         gradient_checkpointing: If True, compute activations again in the backward pass instead of storing them.
@@ -125,7 +125,7 @@ class ModelConfig:
         reasoning_effort: Reasoning effort in harmony's system message.
         parallel: If True, a harmony reply may have several tool calls.
         lora: New adapters to train. If it is None, all weights are trained.
-        adapter: Folder of LoRA adapters, such as supervised training saves, that are trained further.
+        adapter: Folder of LoRA adapters to train further, such as those that supervised training saves.
     """
 
     name: str = ""
@@ -157,11 +157,11 @@ class DataConfig:
         url: Address of a Chroma server.
         documents: Files or folders of documents that are loaded into memory instead of an index.
         collection: Name of the collection.
-        embedder: Embedder of the index. None for the one that ships.
+        embedder: Embedder of the index. None means the one that ships with the package.
         reranker: Reranker of the searches.
         trajectories: Demonstrations: one or several folders of `ctx1 synth trajectories`.
-        missing_gold: What to do with questions whose gold is not in the index: `refuse` stops the run, `drop` leaves
-            them out.
+        missing_gold: The treatment of questions that have gold outside the index. `refuse` stops the run, and `drop`
+            leaves the questions out.
         world: A toy environment instead of questions and an index.
     """
 
@@ -195,15 +195,15 @@ class EpisodeConfig:
         reserve: Tokens kept free after every action. A window holds at least eight reserves, so tiny models need a
             smaller one.
         window: Size of the context window, in tokens. Evaluations always use it.
-        windows: Window sizes of the training episodes, which the questions of a step use in turn. Empty for `window`. A
-            call may show as many tokens as in `window`.
-        per_call: Tokens that a call may show. 0 for the profile's share of the window, usually an eighth.
+        windows: Window sizes of the training episodes. The questions of a step use them in turn. If it is empty, all
+            episodes use `window`. A call may show as many tokens as in `window`.
+        per_call: Number of tokens that a call may show. 0 means the profile's share of the window, usually an eighth.
         turns: Largest number of turns.
         seconds: Time limit, in seconds. None for no limit.
         calls: Largest number of tool calls in a turn.
         workers: Number of calls that run concurrently.
         swarm: Number of sub-agents that one turn may start. 0 for none.
-        searchers: Folder of a frozen model that plays the sub-agents. None for the trained policy.
+        searchers: Folder of a frozen model that plays the sub-agents. If it is None, the trained policy plays them.
         shown: Number of hits that a search shows. 0 for the profile's number.
     """
 
@@ -268,16 +268,17 @@ class RolloutConfig:
         steps: Steps of the run.
         groups: Questions of a step.
         rollouts: Episodes of each question.
-        demonstrations: How many of these episodes are demonstrations from `data.trajectories` instead of sampled ones.
+        demonstrations: Number of these episodes that are demonstrations from `data.trajectories` instead of sampled
+            episodes.
         substeps: Optimizer updates of a step.
         concurrency: Number of episodes that run concurrently.
         seed: Random seed for drawing questions and sampling. 0 for the run's seed.
         baseline: The quantity that is subtracted from each reward (`advantages.Baseline`).
         baseline_members: The episodes that the baseline is computed from: `all`, or `sampled`, which leaves out
             demonstrations.
-        refill: How often a step may replace questions whose episodes all earn the same (dynamic sampling, DAPO, arXiv
-            2503.14476). 0 for never.
-        keep_negative: Share of the episodes with a negative advantage that are trained on.
+        refill: How often a step may replace a question if all of its episodes earn the same reward (dynamic sampling,
+            DAPO, arXiv 2503.14476). 0 means never.
+        keep_negative: Of the episodes with a negative advantage, the share that is trained on.
         save_every: Steps between two saved sets of trajectories, for `ctx1 view`. 0 for none.
         save_groups: Number of questions whose trajectories are saved.
     """
@@ -320,10 +321,10 @@ class AsyncRolloutConfig:
 
     Attributes:
         ahead: Number of steps that are sampled in advance.
-        quota: Share of its groups that a step waits for. The other groups continue under newer weights, for a later
-            step.
-        sampler: Where the sampling copy of the model runs. By default it is a process if there is no GPU, otherwise a
-            thread.
+        quota: Share of its groups that a step waits for. The other groups continue under newer weights, and a later
+            step trains on them.
+        sampler: The place where the sampling copy of the model runs. The default is a process if there is no GPU,
+            otherwise a thread.
     """
 
     ahead: PositiveInt = 1
@@ -338,10 +339,10 @@ class EngineConfig:
     Attributes:
         kind: The trainer's own model in this process (`transformers`), or a vLLM server (`vllm`).
         base_url: Address of the server.
-        sync: The weights that the server receives: a LoRA `adapter` through a shared folder, or all weights over
-            `nccl`.
+        sync: The way in which the server receives weights: a LoRA `adapter` through a shared folder, or all weights
+            over `nccl`.
         every: Steps between two weight syncs with a server.
-        adapters: Folder of the synced adapters. Trainer and server must see it under the same path.
+        adapters: Folder of the synced adapters. The trainer and the server must see it under the same path.
         adapter_name: Name of the synced adapters on the server.
         batch: Largest number of sequences in a batch in this process.
         timeout: Timeout for one reply, in seconds.
@@ -370,11 +371,11 @@ class JudgeConfig:
         model: Name of the model on the server.
         base_url: Address of the server.
         api_key_env: Environment variable that contains the API key.
-        questions: The questions that are judged: those without gold, or all.
+        questions: The questions that the judge scores: those without gold, or all.
         rubric: A TOML file with criteria. None for the rubric that ships.
         reference: If True, the judge reads the question's answer.
         passages: Number of passages of a ranking that the judge reads.
-        characters: Number of characters that it reads of each passage.
+        characters: Number of characters of each passage that the judge reads.
         temperature: Sampling temperature.
         max_tokens: Longest reply, in tokens.
         reasoning_effort: Reasoning effort, for models that support it.
@@ -383,13 +384,14 @@ class JudgeConfig:
         concurrency: Number of calls that run concurrently.
         price_in: Price of a million prompt tokens.
         price_out: Price of a million completion tokens.
-        max_calls: Largest number of calls in the whole run, resumes included. One of the three caps is required.
+        max_calls: Largest number of calls in the whole run, resumes included. At least one of `max_calls`,
+            `max_tokens_total` and `max_cost` is required.
         max_tokens_total: Largest number of tokens in the whole run.
         max_cost: Highest cost of the whole run.
-        max_failed_steps: Number of consecutive steps without any verdict after which the run stops.
+        max_failed_steps: The run stops after this number of consecutive steps without any verdict.
         calibration: Report of `ctx1 train judge-check` on this judge.
         uncalibrated: If True, allow a judge without a calibration report.
-        alone: If True, the judge may be the only gain in the reward.
+        alone: If True, the judge's verdict may be the only positive term of the reward.
     """
 
     model: str = ""
@@ -447,7 +449,7 @@ class ParlConfig:
         finish: Weight l2 of `r_finish` at the start of training.
         until: Share of training, in (0, 1], at which both weights have fallen linearly to 0. The paper gives no
             schedule.
-        breadth: Number of sub-agents that earns all of `r_parallel`.
+        breadth: Number of started sub-agents for which `r_parallel` reaches 1.
         success: Lowest recall that the form `mixed` counts as a success.
     """
 
@@ -482,7 +484,7 @@ class ParlConfig:
         return bool(self.parallel or self.finish) or self.form is ParlForm.MIXED
 
     def at(self, progress: float) -> ParlConfig:
-        """Return the settings with the weights annealed to a point of training.
+        """Return the settings with the weights at a point of training. They fall linearly to 0.
 
         Args:
             progress: The share of training that is done, in [0, 1].
@@ -508,13 +510,14 @@ class LossConfig:
         clip: Lower and upper epsilon of the clipped surrogates. The default is DAPO's clip-higher.
         kl: Weight of the KL divergence from the initial policy.
         staleness: Largest age of a row, in updates. Older rows are dropped and counted.
-        mismatch: Largest allowed mean difference between the log-probabilities of sampler and trainer for the same
-            weights. If it is exceeded, the run stops. The default is .01 in float32, .1 in bfloat16 and .05 in float16.
-        mask_above: Largest mean fall of a row's log-probabilities since it was sampled. If a row with a negative
-            advantage has fallen further, it is not trained (DeepSeek-V3.2, arXiv 2512.02556). By default all rows are
+        mismatch: Largest allowed mean difference between the log-probabilities of the sampler and the trainer for the
+            same weights. If the difference is larger, the run stops. The default is .01 in float32, .1 in bfloat16 and
+            .05 in float16.
+        mask_above: Largest mean decrease in a row's log-probabilities since it was sampled. If a row with a negative
+            advantage exceeds it, the row is not trained (DeepSeek-V3.2, arXiv 2512.02556). By default, all rows are
             trained.
-        pass_tokens: Largest number of padded tokens in a forward pass. With 0 each row runs alone, which is best for
-            long rows.
+        pass_tokens: Largest number of padded tokens in a forward pass. If it is 0, each row gets its own pass, which is
+            best for long rows.
         router_replay: If True, each token goes to the experts that the sampler chose for it (R3, arXiv 2510.11370).
     """
 
@@ -544,8 +547,8 @@ class OptimizerConfig:
         learning_rate: Peak learning rate. The default is 2e-4 for supervised training of adapters, and 1e-5 otherwise.
         betas: Decay rates of the two moments.
         weight_decay: Decoupled weight decay.
-        max_grad_norm: Norm to which gradients are clipped.
-        warmup: Updates of linear warm-up.
+        max_grad_norm: Largest norm of the gradient. A longer gradient is clipped to it.
+        warmup: Number of updates in which the learning rate rises linearly to its peak.
         schedule: Learning rate schedule.
     """
 
@@ -567,7 +570,7 @@ class SftConfig:
         rows: Rows of an update.
         rows_per_pass: Rows of a forward pass.
         demonstrations: Number of expert episodes, in a toy environment.
-        held_out: Share of the questions whose demonstrations are held out. They measure the loss and are not trained
+        held_out: Share of the questions that are held out. Their demonstrations measure the loss and are not trained
             on.
         every: Updates between two measurements of the held-out loss.
     """
@@ -620,7 +623,7 @@ class LoggingConfig:
     """The trackers that receive metrics in addition to `metrics.jsonl`.
 
     Attributes:
-        to: Names of the trackers. By default it is trackio, which writes to this machine, if it is installed.
+        to: Names of the trackers. If trackio is installed, it is the default. It writes to this machine only.
         project: Project name in the trackers.
         run: Run name in the trackers. None for the name of the run's folder.
     """
@@ -635,9 +638,9 @@ class ExpectedCosts:
     """The assumptions of `--dry-run` about episodes and the machine. Replace them with measured values if you have any.
 
     Attributes:
-        sampled: Sampled tokens of an episode.
-        row_tokens: Tokens in all rows of an episode.
-        longest_row: Tokens of the longest row. None for the whole window.
+        sampled: Number of sampled tokens in an episode.
+        row_tokens: Number of tokens in all rows of an episode.
+        longest_row: Number of tokens in the longest row. None means the whole window.
         sampled_per_second: Tokens that the whole machine samples per second.
         trained_per_second: Tokens that the whole machine trains per second.
         gpus: Number of training GPUs.
@@ -673,7 +676,8 @@ class RunConfig:
         episodes: The harness of an episode.
         engine: The engine that samples.
         rollouts: The rollouts of a step.
-        async_rollouts: Rollouts during updates. None for none.
+        async_rollouts: The settings of rollouts during updates. If it is None, each step is sampled before it is
+            trained.
         rewards: The weights of the reward.
         judge: The judge.
         parl: The reward for sub-agents.
@@ -765,8 +769,9 @@ class RunConfig:
 
     @property
     def oldest(self) -> int:
-        """Highest possible age of a row when it is trained, in updates. This assumes that each step waits for all of
-        its groups.
+        """Highest possible age of a row when it is trained, in updates.
+
+        The number assumes that each step waits for all of its groups.
         """
         every = self.engine.every if self.engine.kind == "vllm" else 1
         ahead = 0 if self.async_rollouts is None else self.async_rollouts.ahead
@@ -779,7 +784,7 @@ class RunConfig:
 
     @property
     def drawing(self) -> RolloutConfig:
-        """The rollout settings. If they have no seed, they get the run's."""
+        """The rollout settings. If they have no seed, they use the run's seed."""
         return replace(self.rollouts, seed=self.rollouts.seed or self.seed)
 
     def plain(self) -> dict[str, Any]:

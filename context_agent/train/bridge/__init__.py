@@ -1,1 +1,1 @@
-"""Training of the embedded policy: its networks, the correction of its reader, and the calibration of its scores."""
+"""The training of the embedded policy: its networks, its reader's correction, and the calibration of its scores."""

@@ -59,15 +59,16 @@ NEWTON_STEPS = 25
 
 @dataclass(frozen=True, slots=True)
 class AssessedEpisode:
-    """An episode, its evidence, and which of its documents are gold.
+    """An episode with its evidence, and with a label for each of its documents.
 
     Attributes:
         answerable: True if the corpus has the question's gold.
         features: The features of its evidence, shape (features,).
-        unread: The features without the reader's scores, shape (features,).
+        unread: The same features, computed without the reader's scores, shape (features,).
         scores: The scores of its best documents, shape (documents,).
         labels: 1 for a gold document, otherwise 0, shape (documents,).
-        weight: Weight of the episode. It is equal for all episodes of a source with an answer, and for all without one.
+        weight: Weight of the episode. In each source, all episodes with an answer have one weight, and all without an
+            answer another.
     """
 
     answerable: bool
@@ -105,10 +106,10 @@ def calibrate(
         questions: Largest number of questions of a source that are played.
 
     Returns:
-        A copy of `trained` whose scorer has the calibration.
+        A copy of `trained`. Its scorer has the calibration.
 
     Raises:
-        DataError: If no episode found anything, or every question has an answer.
+        DataError: If no episode saw a passage, or if every question has an answer.
     """
     calibration = fit_calibration(assessed_episodes(sources, trained.folds, report, questions))
     return replace(
@@ -186,7 +187,7 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
         The calibration.
 
     Raises:
-        DataError: If there are no episodes with an answer, or none without one.
+        DataError: If there are no episodes with an answer, or no episodes without one.
     """
     answerable = np.array([episode.answerable for episode in episodes])
     if not answerable.any():
@@ -217,17 +218,17 @@ def fit_calibration(episodes: Sequence[AssessedEpisode]) -> ScoreCalibration:
 def logistic_regression(rows: Floats, labels: NDArray[np.generic], weights: Floats) -> Floats:
     """Fit a logistic model by Newton's method.
 
-    The penalty `RIDGE` applies to squared coefficients of inputs divided by their standard deviation. If that is below
-    `LEAST_SPREAD`, the input is divided by `LEAST_SPREAD`. The constant has almost no penalty, so the mean prediction
-    equals the mean label.
+    Each input is divided by its standard deviation, or by `LEAST_SPREAD` if the deviation is smaller. The penalty
+    `RIDGE` applies to the squared coefficients of these scaled inputs. The constant is penalized very little, so the
+    mean prediction equals the mean label.
 
     Args:
-        rows: The inputs, shape (m, F).
-        labels: 1 or 0, shape (m,).
-        weights: The weights of the rows, shape (m,).
+        rows: The inputs, shape (n_rows, n_features).
+        labels: 1 or 0, shape (n_rows,).
+        weights: The weights of the rows, shape (n_rows,).
 
     Returns:
-        The constant and the coefficients, shape (1 + F,).
+        The constant and the coefficients, shape (1 + n_features,).
     """
     mean, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), LEAST_SPREAD)
     inputs = np.concatenate([np.ones((len(rows), 1)), (rows - mean) / spread], axis=1)
@@ -258,7 +259,7 @@ def _assessed(task: CalibrationTask, policy: BridgePolicy) -> AssessedEpisode | 
 
 
 def _weighted(episodes: Sequence[AssessedEpisode], weight: float) -> list[AssessedEpisode]:
-    """Return the episodes with weights that sum to the same for those with and without an answer.
+    """Return the episodes with new weights. Episodes with and without an answer have the same total weight.
 
     The mean of all weights is `weight`.
     """

@@ -1,4 +1,4 @@
-"""The episodes from which the embedded policy learns: the passages that were seen, and which of them are gold."""
+"""The episodes from which the embedded policy learns: the passages that they saw, with labels for gold."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BridgeSource:
         name: The name of the source.
         corpus: The corpus.
         questions: The questions.
-        weight: Weight of the whole source, however many questions it has.
+        weight: Weight of the whole source. It does not depend on the number of questions.
     """
 
     name: str
@@ -55,7 +55,7 @@ class BridgeSource:
 
 @dataclass
 class BridgeEpisode:
-    """One episode with its labels.
+    """One episode with its labels. Shapes use `n` for the number of candidates.
 
     Attributes:
         source: The name of the source.
@@ -68,8 +68,8 @@ class BridgeEpisode:
         lookups: Inputs of the expansion network for each lookup, shape (lookups, inputs).
         found: 1 for a lookup that found gold, otherwise 0, shape (lookups,).
         weight: Weight of the episode.
-        first: Scores by a first network that did not learn from this question, shape (n,).
-        odds: Log-odds by a second network that did not learn from this question, shape (n,).
+        first: Scores from a first network that did not learn from this question, shape (n,).
+        odds: Log-odds from a second network that did not learn from this question, shape (n,).
         rows: The reader's output, shape (n, width). NaN for candidates that were not read.
     """
 
@@ -92,13 +92,13 @@ class BridgeEpisode:
         return self.judgement.second_inputs(self.direct, self.first)
 
     def read(self, model: PairModel, odds: Floats) -> None:
-        """Let the reader read the candidates with the highest `odds`, shape (n,)."""
+        """Let the reader read the candidates with the highest `odds`, shape (n_candidates,)."""
         readings = Readings(self.judgement.notes, model)
         readings.update(odds)
         self.odds, self.rows = odds, readings.rows()
 
     def reading(self, head: Floats | None) -> Floats:
-        """Return the inputs of the network that combines the scores with those of the reader.
+        """Return the inputs of the network that combines the second network's scores with the reader's scores.
 
         `head` corrects the reader's log-odds.
         """
@@ -123,7 +123,7 @@ def collect(
     Args:
         sources: The sources.
         explorers: The policy that plays the questions of each fold.
-        windows: Sizes of the window in tokens. 0 for the default.
+        windows: The window sizes to play each question in, in tokens. 0 means the default size.
         progress: Receives the share of the episodes that are done.
 
     Returns:
@@ -197,7 +197,7 @@ async def play(question: str, corpus: Corpus, policy: BridgePolicy, budget: Budg
 
 
 def _lookup_labels(actor: BridgeActor, gold: set[str]) -> Floats:
-    """Return 1 for each lookup that found gold and 0 for the others."""
+    """Return a label for each lookup: 1 if it found gold, otherwise 0."""
     labels = np.zeros(len(actor.lookups), dtype=np.float32)
     for candidate in actor.notes.candidates:
         if candidate.lookup >= 0 and candidate.document_id in gold:
@@ -215,7 +215,7 @@ def check_source(source: BridgeSource) -> BridgeSource:
         A changed copy.
 
     Raises:
-        DataError: If no question names gold, or the corpus has none of a question's gold documents.
+        DataError: If no question names gold, or if the corpus has no gold document of some question.
     """
     with_gold = [question for question in source.questions if question.gold]
     if not with_gold:

@@ -2,9 +2,10 @@
 
 Training needs torch. The trained networks run on numpy.
 
-The listwise loss compares each right row with the wrong rows of its group. It is the negative log of the right row's
-softmax share against them, averaged over the right rows. This follows Cao et al. (2007, equation 3), with one right row
-at a time. A small weight of binary cross entropy keeps the outputs readable as probabilities.
+The listwise loss compares each right row with the wrong rows of its group. A softmax over the right row and the wrong
+rows gives the right row's share. The loss is the negative logarithm of this share, averaged over the right rows. This
+follows Cao et al. (2007, equation 3), with one right row at a time. A small weight of binary cross entropy keeps the
+outputs readable as probabilities.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WARMUP_SHARE = 0.15
 
 @dataclass(frozen=True)
 class ListwiseGroup:
-    """Rows that compete with each other.
+    """Rows that compete with each other. Shapes use `n` for the number of rows.
 
     Attributes:
         rows: Features, shape (n, inputs). NaN for a missing feature.
@@ -55,10 +56,10 @@ class FitRecipe:
 
     Attributes:
         hidden: Widths of the hidden layers.
-        members: Number of networks. The result is their mean.
+        members: Number of networks to train. The trained network is their mean.
         epochs: Passes over the groups.
-        steps: Smallest and largest number of optimizer steps, whatever the number of groups.
-        batch: Groups of a step.
+        steps: Smallest and largest number of optimizer steps. They apply to any number of groups.
+        batch: Number of groups in a step.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay of AdamW.
         dropout: Probability that a hidden unit is dropped.
@@ -90,10 +91,10 @@ def fit(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Network:
-    """Train a network on groups of rows. On one machine, equal arguments give equal networks.
+    """Train a network on groups of rows. On the same machine, equal arguments give equal networks.
 
     Args:
-        groups: The groups. Those without a right or without a wrong row teach nothing and are left out.
+        groups: The groups. Groups that lack right rows or wrong rows are left out, because they teach nothing.
         recipe: The hyperparameters.
         optional: Indices of the inputs that may all be missing at once.
         seed: Seed of the initial weights, the order of the groups and the dropout.
@@ -153,7 +154,7 @@ def listwise_loss(
 
 
 def initial_network(widths: Sequence[int], dropout: float) -> nn.Sequential:
-    """Return linear layers with ReLU and dropout between them, initialized as in He et al. (2015)."""
+    """Return linear layers with ReLU and dropout between them. The initial weights follow He et al. (2015)."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         linear = nn.Linear(inputs, outputs)
@@ -165,7 +166,9 @@ def initial_network(widths: Sequence[int], dropout: float) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class _FitData:
-    """All rows, scaled, with the start of each group. `blank` and `flags` are the columns of optional inputs."""
+    """The scaled rows of all groups, with the start of each group. `blank` and `flags` are the columns of optional
+    inputs.
+    """
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -191,8 +194,9 @@ class _FitData:
         )
 
     def batch(self, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the row indices of some groups, and a mask of the positions that have a row, both of shape (groups,
-        longest).
+        """Return the row indices of some groups, and a mask of the positions that have a row.
+
+        Both have the shape (groups, longest).
         """
         sizes = self.sizes[chosen, None]
         places = torch.arange(int(sizes.max()))
@@ -237,6 +241,8 @@ def _drop_inputs(inputs: torch.Tensor, data: _FitData, recipe: FitRecipe) -> tor
 
 
 def _rate_share(step: int, steps: int) -> float:
-    """Return the share of the peak learning rate at a step: linear warm-up, then a cosine to zero."""
+    """Return the learning rate at a step as a share of the peak. The rate rises linearly and then falls as a cosine to
+    0.
+    """
     warm = max(1, int(WARMUP_SHARE * steps))
     return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))

@@ -1,4 +1,4 @@
-"""A corpus without some of its documents, so that it cannot answer certain questions."""
+"""A corpus that hides some of its documents, so that it cannot answer certain questions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WithheldCorpus:
 
     @property
     def blocking(self) -> bool:
-        """True if the corpus's calls block."""
+        """True if calls of the corpus block."""
         return self._corpus.blocking
 
     @property
@@ -69,7 +69,7 @@ class WithheldCorpus:
         return (chunk for chunk in self._corpus.walk() if chunk.id not in self._ids)
 
     def read(self, document_id: str) -> list[Chunk]:
-        """Return the chunks of a document. If the document is withheld, return none."""
+        """Return the chunks of a document. If the document is withheld, return an empty list."""
         return [chunk for chunk in self._corpus.read(document_id) if chunk.id not in self._ids]
 
     def get(self, chunk_ids: Sequence[str]) -> list[Chunk]:
