@@ -72,7 +72,7 @@ def _inflate(body: bytes, most: int, window: int) -> bytes:
         parts.append(stream.decompress(body, most))
         most -= len(parts[-1])
         if most > 0 and not stream.eof:
-            raise UndecodableBody("the body ends in the middle")
+            raise UndecodableBody("the compressed body is truncated")
         body = stream.unused_data
     return b"".join(parts)
 
@@ -84,7 +84,7 @@ def _unzstd(body: bytes, most: int) -> bytes:
     with decoder.stream_reader(io.BytesIO(body), read_across_frames=True) as reader:
         unpacked = bytes(reader.read(most))
     if not unpacked:
-        raise UndecodableBody("the body is empty or ends in the middle")
+        raise UndecodableBody("the compressed body is empty or truncated")
     return unpacked
 
 
@@ -95,7 +95,7 @@ def _unbrotli(body: bytes, most: int) -> bytes:
     unpacked = bytearray(decoder.process(body, output_buffer_limit=most))
     while len(unpacked) < most and not decoder.is_finished():
         if not (more := decoder.process(b"", output_buffer_limit=most - len(unpacked))):
-            raise UndecodableBody("the body ends in the middle")
+            raise UndecodableBody("the compressed body is truncated")
         unpacked += more
     return bytes(unpacked)
 

@@ -95,7 +95,10 @@ def _read(folder: Path) -> StaticWeights:
     except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
         raise DataError(f"the tokenizer in {folder} cannot be read: {error}") from error
     if values.ndim != 2 or not len(values) == len(scales) == tokenizer.get_vocab_size():
-        raise DataError(f"the static embedding in {folder} does not match its tokenizer: shape {values.shape}")
+        raise DataError(
+            f"the static embedding in {folder} has vectors of shape {values.shape}, but its tokenizer has "
+            f"{tokenizer.get_vocab_size():,} tokens. Use both files of the same model."
+        )
     return StaticWeights(metadata.get("name", folder.name), values, scales, tokenizer)
 
 

@@ -73,7 +73,9 @@ def _exporter(name: str) -> SpanExporter:
     entry = _otlp(installed) if name == "otlp" else installed.get(name)
     if entry is None:
         names = ", ".join(sorted({"console", "none", *installed}))
-        raise ConfigError(f"OTEL_TRACES_EXPORTER={name}: this exporter is not installed. Installed are {names}")
+        raise ConfigError(
+            f"OTEL_TRACES_EXPORTER={name}: this exporter is not installed. Install it, or use one of {names}"
+        )
     exporter: SpanExporter = entry.load()()
     return exporter
 

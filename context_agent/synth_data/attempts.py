@@ -237,7 +237,7 @@ def _search_counts(most: int, count: int) -> Sequence[int]:
     """Return `count` different numbers of searches up to `most`, in a geometric progression."""
     rungs = [round(most ** (at / (count - 1))) for at in range(count)] if count > 1 else [most]
     if len(set(rungs)) < count:
-        raise ConfigError(f"{count} attempts cannot differ within {most} searches: use fewer passes")
+        raise ConfigError(f"{count} attempts cannot all differ with at most {most} searches. Use fewer attempts.")
     return rungs
 
 

@@ -149,11 +149,12 @@ class RewardConfig:
             )
         if not 0 <= self.cost <= 1:
             raise ConfigError(f"reward setting cost is a share of the gains, from 0 to 1; got {self.cost}")
-        if self.turn_to <= self.turn_from or self.parallel_calls < 2:
+        if self.turn_to <= self.turn_from:
             raise ConfigError(
-                f"turn_to must be past turn_from and parallel_calls at least 2; got {self.turn_to}, "
-                f"{self.turn_from} and {self.parallel_calls}"
+                f"turn_to must be greater than turn_from; got turn_to = {self.turn_to} and turn_from = {self.turn_from}"
             )
+        if self.parallel_calls < 2:
+            raise ConfigError(f"parallel_calls must be at least 2; got {self.parallel_calls}")
 
     @property
     def published(self) -> bool:

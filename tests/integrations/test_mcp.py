@@ -245,7 +245,7 @@ async def test_documents_are_resources(agent: SearchAgent) -> None:
         ("grep", {"pattern": "(?<=a)b"}, "(?<"),
         ("grep", {"pattern": "a", "where": {"a": 1, "b": 2}}, "filter"),
         ("read", {"document_id": "d99"}, "there is no document 'd99': use an id from another tool's result"),
-        ("read", {"document_id": "d0", "first_chunk": 7}, "first_chunk is at most 0"),
+        ("read", {"document_id": "d0", "first_chunk": 7}, "first_chunk must be at most 0"),
     ],
 )
 async def test_a_mistake_says_how_to_mend_it(

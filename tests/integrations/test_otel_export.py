@@ -52,7 +52,9 @@ def test_none_sends_nothing() -> None:
 
 def test_an_exporter_that_is_not_installed() -> None:
     output = run(OTEL_TRACES_EXPORTER="zipkin").stdout
-    assert output.startswith("refused: OTEL_TRACES_EXPORTER=zipkin: this exporter is not installed. Installed are ")
+    assert output.startswith(
+        "refused: OTEL_TRACES_EXPORTER=zipkin: this exporter is not installed. Install it, or use one of "
+    )
     assert "console, none" in output
 
 

@@ -323,7 +323,7 @@ async def test_windows_are_halved(corpus):
 def test_attempts_that_would_be_the_same_search_are_refused(corpus):
     with pytest.raises(ConfigError, match="deterministic and ignores the seed"):
         build_attempts(corpus, BridgePolicy(), 2, "seed")
-    with pytest.raises(ConfigError, match="cannot differ within 28 searches"):
+    with pytest.raises(ConfigError, match="cannot all differ with at most 28 searches"):
         build_attempts(corpus, BridgePolicy(), 30, "effort")
     with pytest.raises(ConfigError, match="no effort to vary"):
         build_attempts(corpus, Wavering(), 2, "effort")

@@ -132,7 +132,9 @@ class Tools:
             if not chunks:
                 raise ToolError(f"there is no document {document_id[:80]!r}: use an id from another tool's result")
             if first_chunk >= len(chunks):
-                raise ToolError(f"the document has {len(chunks)} chunks: first_chunk is at most {len(chunks) - 1}")
+                raise ToolError(
+                    f"first_chunk must be at most {len(chunks) - 1}, the last chunk of the document; got {first_chunk}"
+                )
             return read_result(chunks, first_chunk, detail)
 
     async def prune(

@@ -131,7 +131,7 @@ def read_reply(events: Sequence[Mapping[str, Any]], request: Mapping[str, Any] |
     if not seen:
         raise MalformedResponse("the server sent no choices")
     if streamed and not finish:
-        raise MalformedResponse("the stream was cut")
+        raise MalformedResponse("the stream ended before the reply was complete")
     return _reply({name: "".join(parts) for name, parts in words.items()}, calls, finish, model, usage)
 
 

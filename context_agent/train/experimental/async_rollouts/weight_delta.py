@@ -125,7 +125,7 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
         changes = [_change(tensors, index, tensor) for index, tensor in enumerate(weights)]
         version = about["version"]
     except (SafetensorError, KeyError, ValueError, TypeError, struct.error, zlib.error) as error:
-        raise DataError(f"{path} does not fit the model ({error}): all weights must be sent") from error
+        raise DataError(f"{path} does not fit the model ({error}). Send all weights instead of the changes.") from error
     if before not in (WHOLE, base):
         raise DataError(
             f"{path} builds on the weights {before.hex()[:8]}, but these are {base.hex()[:8]}: a version is missing, "

@@ -118,8 +118,8 @@ class VerlEngine:
             )
         if output.log_probs is None or len(output.log_probs) != len(ids):
             raise PolicyError(
-                "a verl server sent no log-probability for each token: "
-                "set actor_rollout_ref.rollout.calculate_log_probs=True"
+                "a verl server sent tokens without log-probabilities. "
+                "Set actor_rollout_ref.rollout.calculate_log_probs=True."
             )
         self._remember(prompt, ids, output.routed_experts)
         extra = output.extra_fields
